@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
+    "bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay",
     "build --images 20 --times 1 --jobs 1",
     "busy --seconds 1 --pairs 1",
     "compare --trials 20",
@@ -38,7 +39,5 @@ def test_a_benchmark_runs_to_its_end(command: str, tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=600)
     assert done.stdout
     assert "Traceback" not in done.stderr
-    missed = (
-        name == "helper_overhead" and not done.stderr
-    )  # the aim of this one is missed where the machine is busy: only it may end with 1
+    missed = name in ("bounds", "helper_overhead") and not done.stderr  # only their aims are missed where the machine is busy
     assert done.returncode in (0, int(missed)), done.stderr

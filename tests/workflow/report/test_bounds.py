@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from workflow.report.cells import Estimate
 from workflow.report.collect import collect
 from workflow.report.page import page
 
+ROOT = Path(__file__).parents[3]
 RUN: dict[str, Any] = {
     **{"if_step_s": 0.1, "if_no_input_s": 0.099, "if_no_copy_s": 0.1, "if_no_exposed_s": 0.095, "if_no_skew_s": 0.098},
     **{"if_no_other_s": 0.099, "part_forward_s": 0.03, "part_backward_s": 0.05, "part_optimizer_s": 0.01, "part_step_s": 0.1},
@@ -126,6 +130,30 @@ def test_a_part_that_may_be_as_large_is_named() -> None:
     found = bound_of(runs)
     assert (found.verdict, found.notes[-1]) == ("input", "communication may be as large: its share is up to 22 %")
     assert bound_of([run(if_no_input_s=0.07, if_no_exposed_s=0.078)] * 3).notes[-1].startswith("whether the disk")
+
+
+INJECTED = {"input": "input", "disk": "input", "network": "communication", "rank": "stragglers", "compute": "compute"}
+
+
+def test_injected_faults_of_real_runs_are_found_and_the_disk_among_them() -> None:
+    """Each run alone; its real share is by the runs without a fault, and the step without an exchange by those that had none."""
+    captured = json.loads(gzip.decompress((ROOT / "tests/captured/bounds/runs.json.gz").read_bytes()))
+    rows = [{**RUN, "gpus_per_node": 1, "num_processes": 2, **row} for row in captured]
+    even, silent = (statistics.median([row["step_s"] for row in rows if row["kind"] == kind]) for kind in ("none", "noop"))
+    counted = [row for row in rows if row["kind"] in INJECTED and 1 - even / row["step_s"] >= 0.2]
+    assert len(counted) == 40
+    for row in counted:
+        found = bound_of([row])
+        assert found.verdict == INJECTED[row["kind"]], row
+        if found.verdict == "input":
+            assert found.notes[0].startswith("its disk is slow" if row["kind"] == "disk" else "not its disk"), row
+    exchange = 1 - silent / even
+    assert exchange == pytest.approx(0.17, abs=0.01), "enough to be what bounds a run, where it is found"
+    alone = [bound_of([row]).verdict for row in rows if row["kind"] == "none"]
+    assert (alone.count("compute"), alone.count("communication")) == (5, 1)
+    for kind, column, base, aim in (("input", "if_no_input_s", even, 0.1), ("network", "if_no_exposed_s", silent, 0.25)):
+        errors = [abs(row[column] / base - 1) for row in counted if row["kind"] == kind]
+        assert statistics.median(errors) < aim
 
 
 def study(tmp_path: Path, exposed: dict[int, float], **keys: Any) -> Analysis:
