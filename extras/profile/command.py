@@ -18,6 +18,10 @@ def main(
     step_ms: Annotated[
         float | None, typer.Option("--step-ms", help="Milliseconds of a step without profiler: shares are given of it.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NETWORK", help="Show its convolutions by algorithm beside what the trace measured.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="The samples of a step in the trace, for --model.")] = 128,
     as_json: JsonOption = False,
 ) -> None:
     """Say where the time of a step goes: layers forward and backward, the rest, copies, and why nothing is computed meanwhile."""
@@ -27,10 +31,20 @@ def main(
     from workflow.report.profile.trace import read_trace
 
     found = profile_of(read_trace(trace), step_ms)
+    table = None
+    if model is not None:
+        from extras.profile.convolutions import measured_convolutions
+
+        table = measured_convolutions(found, model, batch_size)
     if as_json:
         from workflow.commands.watching import output
+        from workflow.report.formats import to_values
 
-        output.json_value(profile_json(found))
+        output.json_value({**profile_json(found), **({"convolutions": to_values(table)["rows"]} if table else {})})
+    elif table is not None:
+        from workflow.report.terminal import print_table
+
+        print_table(table)
     else:
         from extras.profile.tables import print_profile
 

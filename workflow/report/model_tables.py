@@ -158,7 +158,7 @@ def _facts(uses: Sequence[_Use]) -> Table:
         "behind the other; multiply-adds forward. FLOP per step: 2 for each multiply-add forward and, in training, as many backward for "
         "weights and for inputs, without those of the images unless they are asked for; of the batch of one process. Activations: what "
         "the backward pass keeps of it. Memory: with weights, gradients, momentum and buckets, without workspace. As published: what the "
-        "study trains on is not known until a run has ended",
+        "study trains on is not known until a run has ended.",
         columns=tuple(columns),
         empty="No network of Slipway's.",
     )
@@ -193,9 +193,9 @@ def convolutions_of_study(analysis: Analysis) -> Table:
     return _convolutions(_uses(analysis))
 
 
-def convolutions(names: Iterable[str]) -> Table:
-    """Build the table of the convolutions of these networks, each with the input that it is published for and USUAL_BATCH."""
-    return _convolutions(_published_uses(names, USUAL_BATCH))
+def convolutions(names: Iterable[str], batch_size: int = USUAL_BATCH) -> Table:
+    """Build the table of the convolutions of these networks, each with the input that it is published for."""
+    return _convolutions(_published_uses(names, batch_size))
 
 
 def _convolutions(uses: Sequence[_Use]) -> Table:
@@ -233,7 +233,7 @@ def _convolutions(uses: Sequence[_Use]) -> Table:
         title="Convolutions by algorithm",
         caption="Multiplications [G] and workspace [MiB, fp32] of the forward pass of a batch, by arithmetic. Direct: implicit GEMM and "
         "GEMM (im2col, here of the whole batch) multiply as often. FFT: tiles of 16 or 32, whichever needs fewer. F(2×2), F(4×4): "
-        "Winograd, without its transforms by constants. An empty cell: it cannot compute this one",
+        "Winograd, without its transforms by constants. An empty cell: it cannot compute this one.",
         columns=tuple(columns),
         empty="No network with convolutions.",
     )

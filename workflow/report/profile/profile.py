@@ -45,7 +45,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     """The kernel, or the operator of a processor, that took most of the forward."""
     backward_kernel: str | None
     algorithm: str | None
-    """How the forward is computed, as its kernel's name says: winograd, fft, implicit gemm, gemm, direct."""
+    """How the forward is computed, as the longest of its kernels says whose name tells: winograd, fft, implicit gemm, gemm, direct."""
 
 
 class Functional(Struct, frozen=True, kw_only=True):
@@ -227,7 +227,7 @@ def _layer(name: str, work: Sequence[Work], calls: int, per_step: _PerStep) -> L
     weights = _spent([one for one in backward if WEIGHTS.search(one.name)], per_step, "backward")
     spent = _spent(backward, per_step, "backward")
     is_told = data + weights > 0 and data + weights >= NAMED_SHARE * spent
-    forward_kernel = _longest([one for one in work if one.owner.phase == "forward"])
+    forward = [one for one in work if one.owner.phase == "forward"]
     return Layer(
         name=name,
         forward_ms=_spent(work, per_step, "forward"),
@@ -237,9 +237,9 @@ def _layer(name: str, work: Sequence[Work], calls: int, per_step: _PerStep) -> L
         recomputed_ms=_spent(work, per_step, "recomputed"),
         calls=calls / per_step.num_steps,
         kernels=sum(one.kind != "range" for one in work) / per_step.num_steps,
-        forward_kernel=forward_kernel,
+        forward_kernel=_longest(forward),
         backward_kernel=_longest(backward),
-        algorithm=algorithm_of(forward_kernel or ""),
+        algorithm=algorithm_of(_longest([one for one in forward if algorithm_of(one.name)]) or ""),
     )
 
 
@@ -256,16 +256,17 @@ def _longest(work: Sequence[Work]) -> str | None:
 
 
 ALGORITHMS: Final = (
-    ("winograd", re.compile("winograd", re.IGNORECASE)),
-    ("fft", re.compile("fft|flip_filter", re.IGNORECASE)),
-    ("implicit gemm", re.compile("implicit|fprop|dgrad|wgrad|convolve", re.IGNORECASE)),
-    ("direct", re.compile("depthwise|direct|conv.*2d_.*kernel", re.IGNORECASE)),
-    ("gemm", re.compile("gemm|gemv|cutlass", re.IGNORECASE)),
+    ("winograd", re.compile("winograd|jit_wino|wino:", re.IGNORECASE)),
+    ("fft", re.compile("fft|flip_filter|gemm_cf32|cgemm", re.IGNORECASE)),
+    ("implicit gemm", re.compile("implicit|fprop|dgrad|wgrad|convolve|brg_?conv", re.IGNORECASE)),
+    ("direct", re.compile(r"depthwise|direct(?!_copy)|conv.*2d_.*kernel|\bjit(_\w+)?:", re.IGNORECASE)),
+    ("gemm", re.compile("gemm|gemv|cutlass|nvjet|slow_conv2d", re.IGNORECASE)),
 )
 
 
 def algorithm_of(kernel: str) -> str | None:
-    """Return the algorithm that the name of a kernel tells, if it does."""
+    """Return the algorithm that the name of a kernel tells, if it does: of cuDNN, cuBLAS (nvjet; of complex numbers as a part of an FFT),
+    CUTLASS, PyTorch, or an implementation of oneDNN as its verbose log has it."""
     return next((word for word, pattern in ALGORITHMS if pattern.search(kernel)), None)
 
 

@@ -1,0 +1,117 @@
+"""What convolutions cost by arithmetic beside what a trace measured of them, and which algorithm the library took."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from base.errors import ConfigError
+from extras.profile.convolutions import measured_convolutions
+from workflow.commands import main
+from workflow.report.formats import to_values
+from workflow.report.profile.profile import Layer, Profile, algorithm_of, profile_of
+from workflow.report.profile.trace import read_trace
+
+CAPTURED = Path(__file__).parents[2] / "captured" / "gpu"
+
+
+@dataclass(frozen=True)
+class Captured:
+    alexnet: Profile
+    resnet50: Profile
+
+
+@pytest.fixture(scope="module")
+def captured() -> Captured:
+    names = ("alexnet-fp32-nchw", "resnet50-bf16-nhwc")
+    return Captured(*(profile_of(read_trace(CAPTURED / f"{name}.json.gz")) for name in names))
+
+
+def test_cudnn_multiplied_as_an_fft_what_has_windows_at_each_pixel(captured: Captured) -> None:
+    """And directly what has stride 4, as the arithmetic says. The rate of conv2 is above what the fp32 units of an H100 can do directly."""
+    rows = {row["layer"]: row for row in to_values(measured_convolutions(captured.alexnet, "alexnet", 128))["rows"]}
+    taken = {name: (row["measured_layer"], row["algorithm"]) for name, row in rows.items()}
+    assert taken == {
+        "conv1": ("features.0", "implicit gemm"),
+        "conv2": ("features.3", "fft"),
+        "conv3": ("features.6", "fft"),
+        "conv4": ("features.8", "fft"),
+        "conv5": ("features.10", "fft"),
+    }
+    assert all((row["fft_multiplications"] < row["direct_multiplications"]) == (row["algorithm"] == "fft") for row in rows.values())
+    assert rows["conv2"]["forward_s"] == pytest.approx(0.356e-3, rel=0.01)
+    assert rows["conv2"]["direct_per_s"] == pytest.approx(28.67e9 / 0.356e-3, rel=0.01)
+    assert rows["conv2"]["direct_per_s"] > 67e12 / 2 > rows["conv2"]["fft_multiplications"] / rows["conv2"]["forward_s"]
+
+
+def test_every_convolution_of_resnet50_has_its_layer(captured: Captured) -> None:
+    rows = to_values(measured_convolutions(captured.resnet50, "resnet50", 64))["rows"]
+    assert len(rows) == 53
+    places = {row["layer"]: row["measured_layer"] for row in rows}
+    assert places["stage2.block1.conv2"] == "layer2.0.conv2"
+    assert places["stage2.block1.shortcut.conv"] == "layer2.0.downsample.0"
+    assert places["stage4.block3.conv3"] == "layer4.2.conv3"
+    by_kernel = {(row["shape"].split(", ")[1][:3], row["algorithm"]) for row in rows}
+    assert ("3×3", "gemm") not in by_kernel
+    assert {word for _, word in by_kernel} == {"gemm", "implicit gemm"}
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet152", "alexnet"])
+def test_another_network_than_the_traced_one_is_refused(captured: Captured, name: str) -> None:
+    with pytest.raises(ConfigError, match="the trace has kernels of 54, by other names; valid: the network that was traced"):
+        measured_convolutions(captured.resnet50, name, 64)
+    with pytest.raises(ConfigError, match="fcn5: this network has no convolutions"):
+        measured_convolutions(captured.resnet50, "fcn5", 64)
+
+
+def test_layers_that_are_called_as_ours_need_no_kernel_names(captured: Captured) -> None:
+    """As in a trace of Slipway's own on a processor."""
+    layers: list[Layer] = [
+        msgspec.structs.replace(captured.alexnet.layers[0], name=name, algorithm=None, forward_kernel=kernel, forward_ms=forward_ms)
+        for name, kernel, forward_ms in (("relu1", None, 1.0), ("conv2", "aten::mkldnn_convolution", 0.0), ("conv1", None, 2.0))
+    ]
+    found = msgspec.structs.replace(captured.alexnet, layers=tuple(layers))
+    rows = to_values(measured_convolutions(found, "lenet", 8))["rows"]
+    assert [(row["measured_layer"], row["forward_s"], row["algorithm"]) for row in rows] == [("conv1", 2e-3, ""), ("conv2", 0.0, "")]
+    assert [row["direct_per_s"] for row in rows] == [8 * 24 * 24 * 20 * 25 / 2e-3, None]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "algorithm"),
+    [
+        ("cudnn::winograd_nonfused::winogradForwardData9x9_5x5<float, float>", "winograd"),
+        ("fft2d_r2c_32x32<float, false, 0u, false>", "fft"),
+        ("sm80_xmma_gemm_cf32cf32_f32f32_cf32_tn_n_tilesize64x64x8_stage3", "fft"),
+        ("implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false, false, true>", "implicit gemm"),
+        ("nvjet_sm90_tst_64x512_64x2_1x2_h_bz_coopB_TNT", "gemm"),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize64x64x8_stage3", "gemm"),
+        ("at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>", None),
+        ("at::native::conv_depthwise2d_forward_kernel<3, float, int>", "direct"),
+        ("brg_conv_fwd:avx512_core", "implicit gemm"),
+        ("brgconv:avx512_core", "implicit gemm"),
+        ("jit:avx512_core", "direct"),
+        ("jit_dw:avx512_core", "direct"),
+        ("jit_wino_2x3:avx512_core", "winograd"),
+        ("gemm:jit", "gemm"),
+        ("aten::mkldnn_convolution", None),
+        ("something_new", None),
+    ],
+)
+def test_what_the_name_of_a_kernel_tells(kernel: str, algorithm: str | None) -> None:
+    assert algorithm_of(kernel) == algorithm
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["profile", "--trace", str(CAPTURED / "alexnet-fp32-nchw.json.gz"), "--model", "alexnet"]
+    assert main.run(words) == 0
+    assert "sm80_xmma_gemm_cf32cf32" in capsys.readouterr().out
+    assert main.run([*words, "--batch-size", "64", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "slipway.profile/1"
+    assert [row["batch_size"] for row in found["convolutions"]] == [64] * 5
+    assert main.run([*words[:-1], "alexnt"]) == 10
+    assert "'alexnt' is not known" in capsys.readouterr().err
