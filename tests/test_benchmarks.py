@@ -16,6 +16,7 @@ COMMANDS = (
     "busy --seconds 1 --pairs 1",
     "compare --trials 20",
     "dry_run --runs 100 --repeats 1",
+    "energy --trials 3",
     "helper_overhead --pairs 1 --steps 100 --only helper",
     "lint_table --seeds 6 --changed 1",
     "marks --trials 20 --only curves",

@@ -51,9 +51,9 @@ def cost(analysis: Analysis) -> Table:
             raw=value_of,
         ),
         numbers("epoch_kwh", "Epoch [kWh]", significant, each("epoch_kwh")),
-        numbers("run_price", "Run", significant, each("run_price")),
-        numbers("epoch_price", "Epoch", significant, each("epoch_price")),
-        numbers("epoch_energy_price", "Energy of an epoch", significant, each("epoch_energy_price")),
+        numbers("run_price", "Run costs", significant, each("run_price")),
+        numbers("epoch_price", "Epoch costs", significant, each("epoch_price")),
+        numbers("epoch_energy_price", "Epoch energy costs", significant, each("epoch_energy_price")),
         words("currency", "Currency", each("currency")),
         words("note", "Note", each("note"), wrap=True),
     ]

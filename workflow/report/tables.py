@@ -298,7 +298,9 @@ def utilisation(analysis: Analysis) -> Table:
             [None if why else row["mfu"] for row, why in zip(rows, whys, strict=True)],
             [cell.marks & {"impossible"} for cell in cells],
         ),
+        numbers("gpu_busy_ratio", "GPU busy", percent, each("gpu_busy_ratio")),
         numbers("peak_memory_bytes", "Memory [GiB]", partial(scaled, GIB), each("peak_memory_bytes")),
+        numbers("memory_left_bytes", "Left [GiB]", partial(scaled, GIB), each("memory_left_bytes")),
         words("note", "Note", map(_reason, whys), wrap=True),
     ]
     sources = dict.fromkeys(f"{row['gpu_models']}: {row['peak_source']}" for row in rows if row["peak_source"])
@@ -313,7 +315,8 @@ def utilisation(analysis: Analysis) -> Table:
             "B) and, of networks of Slipway, without the gradient of what the first layer reads"
             f"{OLDER if older else ''}, times the rate, over the peak of the {analysis.processes}; geometric mean over runs. TFLOP/s: the "
             f"same of one {analysis.process_name}. Peak: dense, of the vendor{'; ' if sources else ''}{'; '.join(sources)}. Memory: the "
-            "most of all processes and runs: on GPUs of PyTorch's allocator, on CPUs the resident set",
+            "most of all processes and runs: on GPUs of PyTorch's allocator, on CPUs the resident set; left: what a GPU has beside "
+            "it. GPU busy: the part of the window in which a kernel ran, by nvidia-smi",
             f"No MFU where {'; '.join(why)}" if why else "",
             analysis.shared,
         ),
@@ -334,7 +337,12 @@ def _cells(frame: pl.DataFrame) -> pl.DataFrame:
         .agg(
             *[pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name) for name in OF_A_CELL],
             pl.col("mfu").log().mean().exp().alias("mfu"),
+            pl.col("gpu_busy_ratio").mean(),
             pl.col("peak_memory_bytes").max(),
+            pl.when(pl.col("device") == "cuda")
+            .then(pl.col("gpu_memory_bytes") - pl.col("peak_memory_bytes"))
+            .min()
+            .alias("memory_left_bytes"),
             pl.any_horizontal(pl.col(name).n_unique() > 1 for name in OF_A_CELL).alias("differ"),
         )
     )

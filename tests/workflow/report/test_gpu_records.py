@@ -42,6 +42,10 @@ def test_the_utilisation_is_that_of_the_peak_of_an_h200(tmp_path: Path) -> None:
     assert cells_of(table, "peak_flop_per_s") == ["989.5", "989.5", "67.00"]
     assert cells_of(table, "flop_source") == ["model", "program", "model"]
     assert "NVIDIA H200: NVIDIA H200 data sheet" in table.caption
+    found = record("resnet50")
+    left = (found["provenance"]["gpu_memory_bytes"] - found["training"]["peak_memory_bytes"]) / 2**30
+    assert cells_of(table, "gpu_busy_ratio")[0] == "100.0 %"
+    assert cells_of(table, "memory_left_bytes")[0] == f"{left:.0f}"
 
 
 def test_a_gpu_that_worked_all_the_time_says_so_and_is_not_marked(tmp_path: Path) -> None:
