@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from base.humanize import counted, format_size
+from base.humanize import and_more, counted, format_size
 from workflow.commands.watching import output
 from workflow.report.profile.profile import Copy, Layer, Profile
-from workflow.report.table import percent, significant
+from workflow.report.table import MOST_ROWS, percent, significant
 
 MOST_NAME: Final = 48
+MOST_KERNELS: Final = 10
 LARGE_SHARE: Final = 0.1
 NOTICED_SHARE: Final = 0.01
 MANY: Final = 20
@@ -35,7 +36,12 @@ def print_profile(profile: Profile) -> None:
     output.prose(f"{profile.device}: {steps}, {significant(profile.step_ms)} ms{taken}; shares are of {significant(profile.whole_ms)} ms")
     output.line()
     _print_layers(profile)
-    for title, rows in (("Copies", _copies(profile)), ("Not computing", _idle(profile)), ("Notes", iter(profile.notes))):
+    for title, rows in (
+        ("Longest kernels", _kernels(profile)),
+        ("Copies", _copies(profile)),
+        ("Not computing", _idle(profile)),
+        ("Notes", iter(profile.notes)),
+    ):
         if lines := list(rows):
             output.line()
             output.heading(title)
@@ -46,7 +52,9 @@ def print_profile(profile: Profile) -> None:
 def _print_layers(profile: Profile) -> None:
     titles = {"name": "Layer", "forward": "Forward ms", "backward": "Backward ms", "data": "of data", "weights": "of weights"}
     titles |= {"recomputed": "Recomputed ms", "share": "Share", "kernel": "Longest kernel"}
-    rows = [_layer(one, profile) for one in profile.layers]
+    rows = [_layer(one, profile) for one in profile.layers[:MOST_ROWS]]
+    if more := and_more(len(profile.layers), MOST_ROWS):
+        rows.append({"name": more})
     rows += [_row(ROWS.get(name, name), spent, profile) for name, spent in profile.other.items()]
     signed = {
         "at the same time": -profile.overlap_ms,
@@ -87,12 +95,17 @@ def _ms(value: float | None) -> str:
     return "" if value is None else significant(value)
 
 
+def _kernels(profile: Profile) -> Iterator[str]:
+    if not profile.layers:
+        for one in profile.kernels[:MOST_KERNELS]:
+            yield f"{short_kernel(one.name)}: {significant(one.calls)} a step, {significant(one.ms)} ms, {_share(one.ms, profile)}"
+
+
 def _copies(profile: Profile) -> Iterator[str]:
     for one in profile.copies:
-        memory = f" ({one.memory})" if one.memory else ""
         rate = f", {significant(one.gb_per_s)} GB/s" if one.gb_per_s else ""
         size = f"{significant(one.invocations)} a step, {format_size(one.bytes)}"
-        yield f"{one.kind}{memory}: {size}, {significant(one.ms)} ms{rate}, {_share(one.ms, profile)}"
+        yield f"{one.kind.removeprefix('Memcpy ')}: {size}, {significant(one.ms)} ms{rate}, {_share(one.ms, profile)}"
         if advice := advice_on(one, profile):
             yield f"  -> {advice}"
 
@@ -104,7 +117,7 @@ def advice_on(copy: Copy, profile: Profile) -> str:
         return "from pinned memory they are several times as fast: pin_memory=True in the data loader, and .to(device, non_blocking=True)"
     if copy.invocations >= MANY and copy.bytes < SMALL_BYTES * copy.invocations:
         return "many small copies: join them into one, and read values back (.item(), print) only every few steps"
-    if share > LARGE_SHARE and copy.kind in ("HtoD", "DtoH"):
+    if share > LARGE_SHARE and ("HtoD" in copy.kind or "DtoH" in copy.kind):
         return (
             "a large share: copy the next batch while this one is computed (a stream of its own), or send bytes and convert them on the GPU"
         )

@@ -57,8 +57,9 @@ def test_sums(name: str, kernel_ms: float, layers_ms: float, optimizer_ms: float
 @pytest.mark.parametrize(("name", "pinned", "gb_per_s"), [("alexnet-h2d-pageable", False, 7.1), ("alexnet-h2d-pinned", True, 55.2)])
 def test_copies(name: str, pinned: bool, gb_per_s: float) -> None:
     back, there = profile(name).copies
-    assert (back.kind, back.bytes, back.pinned) == ("DtoH", 4, True)
-    assert (there.kind, there.pinned, there.invocations, there.total_invocations) == ("HtoD", pinned, 1, 2)
+    kind = f"Memcpy HtoD ({'Pinned' if pinned else 'Pageable'} -> Device)"
+    assert (back.kind, back.bytes, back.pinned) == ("Memcpy DtoH (Device -> Pinned)", 4, True)
+    assert (there.kind, there.pinned, there.invocations, there.total_invocations) == (kind, pinned, 1, 2)
     assert there.total_bytes == 2 * there.bytes == round(73.5 * 2**20)
     assert there.gb_per_s == pytest.approx(gb_per_s, rel=0.01)
     assert there.bytes / there.ms / 1e6 == pytest.approx(there.gb_per_s, rel=1e-4)
@@ -118,3 +119,6 @@ def test_algorithms_are_those_that_the_kernels_name() -> None:
     assert layers["layer1.0.conv2"].backward_data_ms == pytest.approx(0.0430, rel=0.01)
     assert layers["layer1.0.conv2"].backward_weights_ms == pytest.approx(0.0502, rel=0.01)
     assert layers["fc"].backward_data_ms is None
+    assert layers["fc"].algorithm == "gemm"
+    assert layers["relu"].algorithm is None
+    assert {one.algorithm for one in profile("alexnet-fp32-nchw").layers if one.name in ("features.3", "features.6")} == {"fft"}

@@ -100,7 +100,10 @@ def test_the_table_and_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found["schema"] == "slipway.profile/1"
     assert found["layers"][0]["forward_ms"] == pytest.approx(0.06)
     assert {"optimizer", "loss", "functional"} <= set(found["other"])
-    assert found["copies"][0] | {"kind": "HtoD", "bytes": 1000, "pinned": False, "gb_per_s": 0.2} == found["copies"][0]
+    assert (
+        found["copies"][0] | {"kind": "Memcpy HtoD (Pageable -> Device)", "bytes": 1000, "pinned": False, "gb_per_s": 0.2}
+        == found["copies"][0]
+    )
     assert run(["profile", "--trace", str(tmp_path / "trace.json.gz"), "--step-ms", "0"]) == 2
 
 

@@ -7,7 +7,7 @@ kernels are right, the gaps between them are not. So shares are those of a step 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -24,7 +24,14 @@ DATA: Final = re.compile("dgrad|backward_input|backward_data", re.IGNORECASE)
 WEIGHTS: Final = re.compile("wgrad|backward_weight|grad_weight", re.IGNORECASE)
 NAMED_SHARE: Final = 0.8
 """The names must say of so much of a backward whether it is of data or of weights; the rest are sums of biases and changes of layout."""
-ALWAYS: Final = ("optimizer", "loss", "functional")
+NOTICED_SHARE: Final = 0.02
+ALGORITHMS: Final = (
+    ("winograd", re.compile("winograd|jit_wino|wino:", re.IGNORECASE)),
+    ("fft", re.compile("fft|flip_filter|gemm_cf32|cgemm", re.IGNORECASE)),
+    ("implicit gemm", re.compile("implicit|fprop|dgrad|wgrad|convolve|brg_?conv", re.IGNORECASE)),
+    ("direct", re.compile(r"depthwise|direct(?!_copy)|conv.*2d_.*kernel|\bjit(_\w+)?:", re.IGNORECASE)),
+    ("gemm", re.compile("gemm|gemv|cutlass|nvjet|slow_conv2d", re.IGNORECASE)),
+)
 
 
 class Layer(Struct, frozen=True, kw_only=True):
@@ -60,9 +67,7 @@ class Copy(Struct, frozen=True, kw_only=True):
     """Copies of one kind, in a mean step."""
 
     kind: str
-    """HtoD, DtoH, DtoD, PtoP, as the profiler names it."""
-    memory: str
-    """From where to where, such as `Pageable -> Device`."""
+    """As the profiler names it, such as `Memcpy HtoD (Pageable -> Device)`."""
     pinned: bool | None
     """Whether the memory of the host is pinned; null where it is not told, or none of the host's."""
     invocations: float
@@ -139,42 +144,34 @@ class Profile(Struct, frozen=True, kw_only=True):
 def profile_of(trace: Trace, unprofiled_step_ms: float | None = None) -> Profile:
     """Return what a trace says of a mean step of it."""
     found = attribute(trace)
-    per_step = _PerStep(max(1, len(trace.steps)))
-    layers, other, functional = _rows(found, per_step)
-    on_gpu = has_activities(trace)
-    step, busy, elsewhere = per_step.ms(total(found.windows)), per_step.ms(total(found.busy)), per_step.ms(found.elsewhere)
+    mean = _Mean(max(1, len(trace.steps)))
+    layers, other, functional = _rows(found, mean)
+    step, busy, elsewhere = mean.ms(total(found.windows)), mean.ms(total(found.busy)), mean.ms(found.elsewhere)
     worked = sum(one.forward_ms + one.backward_ms + one.recomputed_ms for one in layers) + sum(other.values())
-    overlap = max(0.0, per_step.ms(sum(one.own for one in found.work)) - busy)
-    causes = {cause: per_step.ms(spent) for cause, spent in idle_causes(found).items()}
+    overlap = max(0.0, mean.spent(found.work) - busy)
     idle = max(0.0, step - busy - elsewhere)
-    not_computing = idle if unprofiled_step_ms is None else max(0.0, unprofiled_step_ms - worked + overlap)
-    whole = step if unprofiled_step_ms is None else unprofiled_step_ms
-    summed = worked - overlap + not_computing + (elsewhere if unprofiled_step_ms is None else 0.0)
-    gaps = causes["host_wait"] + causes["kernel_wait"] + causes["other"]
+    if unprofiled_step_ms is None:
+        whole, not_computing, summed = step, idle, worked - overlap + elsewhere + idle
+    else:
+        whole, not_computing = unprofiled_step_ms, max(0.0, unprofiled_step_ms - worked + overlap)
+        summed = worked - overlap + not_computing
     return Profile(
-        device=", ".join(trace.devices) or "gpu" if on_gpu else "cpu",
+        device=", ".join(trace.devices) or "gpu" if has_activities(trace) else "cpu",
         steps=len(trace.steps),
-        step_ms=round(step, 6),
+        step_ms=step,
         unprofiled_step_ms=unprofiled_step_ms,
-        kernel_ms=round(per_step.ms(sum(one.own for one in found.work if one.kind not in ("copy", "range"))), 6),
+        kernel_ms=mean.spent([one for one in found.work if one.kind not in ("copy", "range")]),
         layers=layers,
         other=other,
         functional=functional,
-        copies=_copies(found.work, per_step),
-        idle=Idle(
-            ms=round(idle, 6),
-            host_wait_ms=round(causes["host_wait"], 6) if on_gpu else None,
-            kernel_wait_ms=round(causes["kernel_wait"], 6) if on_gpu else None,
-            other_ms=round(causes["other"], 6) if on_gpu else None,
-            edges_ms=round(causes["edges"], 6) if on_gpu else None,
-            host_wait_share=round(causes["host_wait"] / gaps, 6) if on_gpu and gaps > 0 else None,
-        ),
+        copies=_copies(found.work, mean),
+        idle=_idle(idle, idle_causes(found), mean, known=has_activities(trace)),
         overlap_ms=round(overlap, 6),
-        elsewhere_ms=round(elsewhere, 6),
+        elsewhere_ms=elsewhere,
         sum_ms=round(summed, 6),
         not_computing_ms=round(not_computing, 6),
         missing_ms=round(whole - summed, 6),
-        kernels=_kernels(found.work, per_step),
+        kernels=_kernels(found.work, mean),
         breakdown=holistic(trace),
         notes=tuple(_notes(trace, found, other, whole)),
     )
@@ -186,82 +183,69 @@ def profile_json(profile: Profile) -> dict[str, Any]:
     return found
 
 
-class _PerStep:
+class _Mean:
+    """A mean step."""
+
     def __init__(self, num_steps: int) -> None:
         self.num_steps = num_steps
 
     def ms(self, microseconds: float) -> float:
-        return microseconds / 1000 / self.num_steps
+        return round(microseconds / 1000 / self.num_steps, 6)
+
+    def spent(self, work: Iterable[Work], phase: str | None = None) -> float:
+        """Return the milliseconds of work, or of the work of one phase."""
+        return self.ms(sum(one.own for one in work if phase in (None, one.owner.phase)))
 
 
-def _rows(found: Attributed, per_step: _PerStep) -> tuple[tuple[Layer, ...], dict[str, float], tuple[Functional, ...]]:
+def _idle(idle_ms: float, causes: Mapping[str, float], mean: _Mean, *, known: bool) -> Idle:
+    gaps = sum(causes.values()) - causes["edges"]
+    found = {f"{cause}_ms": mean.ms(spent) if known else None for cause, spent in causes.items()}
+    return Idle(ms=round(idle_ms, 6), host_wait_share=round(causes["host_wait"] / gaps, 6) if known and gaps > 0 else None, **found)
+
+
+def _rows(found: Attributed, mean: _Mean) -> tuple[tuple[Layer, ...], dict[str, float], tuple[Functional, ...]]:
     by_layer: dict[str, list[Work]] = {name: [] for name in found.calls}
     by_operator: dict[str, list[Work]] = {}
-    other = dict.fromkeys(ALWAYS, 0.0)
+    by_row: dict[str, list[Work]] = {row: [] for row in ("optimizer", "loss", "functional")}
     for one in found.work:
         if one.owner.kind == "layer":
             by_layer.setdefault(one.owner.name, []).append(one)
             continue
-        row = one.owner.name if one.owner.kind == "other" else "functional"
-        other[row] = other.get(row, 0.0) + per_step.ms(one.own)
+        by_row.setdefault(one.owner.name if one.owner.kind == "other" else "functional", []).append(one)
         if one.owner.kind == "functional":
             by_operator.setdefault(one.owner.name, []).append(one)
     functional = [
-        Functional(
-            name=name,
-            forward_ms=_spent(work, per_step, "forward"),
-            backward_ms=_spent(work, per_step, "backward"),
-        )
+        Functional(name=name, forward_ms=mean.spent(work, "forward"), backward_ms=mean.spent(work, "backward"))
         for name, work in by_operator.items()
     ]
     return (
-        tuple(_layer(name, work, found.calls.get(name, 0), per_step) for name, work in by_layer.items()),
-        {row: round(spent, 6) for row, spent in other.items()},
+        tuple(_layer(name, work, found.calls.get(name, 0), mean) for name, work in by_layer.items()),
+        {row: mean.spent(work) for row, work in by_row.items()},
         tuple(sorted(functional, key=lambda one: one.forward_ms + one.backward_ms, reverse=True)),
     )
 
 
-def _layer(name: str, work: Sequence[Work], calls: int, per_step: _PerStep) -> Layer:
-    backward = [one for one in work if one.owner.phase == "backward"]
-    data = _spent([one for one in backward if DATA.search(one.name)], per_step, "backward")
-    weights = _spent([one for one in backward if WEIGHTS.search(one.name)], per_step, "backward")
-    spent = _spent(backward, per_step, "backward")
-    is_told = data + weights > 0 and data + weights >= NAMED_SHARE * spent
-    forward = [one for one in work if one.owner.phase == "forward"]
+def _layer(name: str, work: Sequence[Work], calls: int, mean: _Mean) -> Layer:
+    forward, backward = ([one for one in work if one.owner.phase == phase] for phase in ("forward", "backward"))
+    data, weights = (mean.spent(one for one in backward if pattern.search(one.name)) for pattern in (DATA, WEIGHTS))
+    is_told = data + weights > 0 and data + weights >= NAMED_SHARE * mean.spent(backward)
     return Layer(
         name=name,
-        forward_ms=_spent(work, per_step, "forward"),
-        backward_ms=spent,
+        forward_ms=mean.spent(forward),
+        backward_ms=mean.spent(backward),
         backward_data_ms=data if is_told else None,
         backward_weights_ms=weights if is_told else None,
-        recomputed_ms=_spent(work, per_step, "recomputed"),
-        calls=calls / per_step.num_steps,
-        kernels=sum(one.kind != "range" for one in work) / per_step.num_steps,
-        forward_kernel=_longest(forward),
-        backward_kernel=_longest(backward),
-        algorithm=algorithm_of(_longest([one for one in forward if algorithm_of(one.name)]) or ""),
+        recomputed_ms=mean.spent(work, "recomputed"),
+        calls=calls / mean.num_steps,
+        kernels=sum(one.kind != "range" for one in work) / mean.num_steps,
+        forward_kernel=_longest(forward, mean),
+        backward_kernel=_longest(backward, mean),
+        algorithm=algorithm_of(_longest([one for one in forward if algorithm_of(one.name)], mean) or ""),
     )
 
 
-def _spent(work: Sequence[Work], per_step: _PerStep, phase: str) -> float:
-    return round(per_step.ms(sum(one.own for one in work if one.owner.phase == phase)), 6)
-
-
-def _longest(work: Sequence[Work]) -> str | None:
-    spent: dict[str, float] = {}
-    for one in work:
-        if one.kind != "range":
-            spent[one.name] = spent.get(one.name, 0.0) + one.own
-    return max(spent, key=lambda name: spent[name], default=None)
-
-
-ALGORITHMS: Final = (
-    ("winograd", re.compile("winograd|jit_wino|wino:", re.IGNORECASE)),
-    ("fft", re.compile("fft|flip_filter|gemm_cf32|cgemm", re.IGNORECASE)),
-    ("implicit gemm", re.compile("implicit|fprop|dgrad|wgrad|convolve|brg_?conv", re.IGNORECASE)),
-    ("direct", re.compile(r"depthwise|direct(?!_copy)|conv.*2d_.*kernel|\bjit(_\w+)?:", re.IGNORECASE)),
-    ("gemm", re.compile("gemm|gemv|cutlass|nvjet|slow_conv2d", re.IGNORECASE)),
-)
+def _longest(work: Sequence[Work], mean: _Mean) -> str | None:
+    return next((one.name for one in _kernels(work, mean)), None)
 
 
 def algorithm_of(kernel: str) -> str | None:
@@ -270,27 +254,18 @@ def algorithm_of(kernel: str) -> str | None:
     return next((word for word, pattern in ALGORITHMS if pattern.search(kernel)), None)
 
 
-COPY: Final = re.compile(r"Memcpy (\w+)(?: \((.*)\))?")
-
-
-def _copies(work: Sequence[Work], per_step: _PerStep) -> tuple[Copy, ...]:
-    by_name: dict[str, list[Work]] = {}
-    for one in work:
-        if one.kind == "copy":
-            by_name.setdefault(one.name, []).append(one)
+def _copies(work: Sequence[Work], mean: _Mean) -> tuple[Copy, ...]:
     found = []
-    for name, copies in sorted(by_name.items()):
-        match = COPY.fullmatch(name)
-        memory = (match[2] or "") if match else ""
+    for name in sorted({one.name for one in work if one.kind == "copy"}):
+        copies = [one for one in work if one.kind == "copy" and one.name == name]
         total_bytes, spent = sum(one.num_bytes or 0 for one in copies), sum(one.own for one in copies)
         found.append(
             Copy(
-                kind=match[1] if match else name,
-                memory=memory,
-                pinned=False if "Pageable" in memory else True if "Pinned" in memory else None,
-                invocations=len(copies) / per_step.num_steps,
-                bytes=total_bytes / per_step.num_steps,
-                ms=round(per_step.ms(spent), 6),
+                kind=name,
+                pinned=False if "Pageable" in name else True if "Pinned" in name else None,
+                invocations=len(copies) / mean.num_steps,
+                bytes=total_bytes / mean.num_steps,
+                ms=mean.ms(spent),
                 gb_per_s=round(total_bytes / spent / 1000, 6) if spent > 0 else None,
                 total_invocations=len(copies),
                 total_bytes=total_bytes,
@@ -299,35 +274,32 @@ def _copies(work: Sequence[Work], per_step: _PerStep) -> tuple[Copy, ...]:
     return tuple(found)
 
 
-def _kernels(work: Sequence[Work], per_step: _PerStep) -> tuple[Kernel, ...]:
-    spent: dict[str, tuple[int, float, str]] = {}
+def _kernels(work: Sequence[Work], mean: _Mean) -> tuple[Kernel, ...]:
+    """Return the kernels, or operators of a processor, that took longest."""
+    by_name: dict[str, list[Work]] = {}
     for one in work:
-        if one.kind == "range":
-            continue
-        calls, before, _ = spent.get(one.name, (0, 0.0, ""))
-        spent[one.name] = (calls + 1, before + one.own, one.kind)
-    longest = sorted(spent.items(), key=lambda item: item[1][1], reverse=True)[:MOST_KERNELS]
+        if one.kind != "range":
+            by_name.setdefault(one.name, []).append(one)
+    longest = sorted(by_name.items(), key=lambda item: -sum(one.own for one in item[1]))[:MOST_KERNELS]
     return tuple(
         Kernel(
             name=name,
-            type="operator" if kind == "operator" else type_of(name),
-            calls=calls / per_step.num_steps,
-            ms=round(per_step.ms(total_us), 6),
+            type="operator" if alike[0].kind == "operator" else type_of(name),
+            calls=len(alike) / mean.num_steps,
+            ms=mean.spent(alike),
         )
-        for name, (calls, total_us, kind) in longest
+        for name, alike in longest
     )
 
 
-def _notes(trace: Trace, found: Attributed, other: dict[str, float], whole: float) -> list[str]:
-    notes = []
+def _notes(trace: Trace, found: Attributed, other: dict[str, float], whole: float) -> Iterator[str]:
     if not trace.steps:
-        notes.append("no range is called step:<n> or ProfilerStep#<n>: all times are those of the whole trace")
+        yield "no range is called step:<n> or ProfilerStep#<n>: all times are those of the whole trace"
     if not found.calls:
-        notes.append("no range is called layer:<name>: there are no layers to tell apart")
+        yield "no range is called layer:<name>: there are no layers to tell apart"
     if not found.work:
-        notes.append("there are no kernels and no operators in the steps")
-    if (lost := other.get("unattributed", 0.0)) > 0.02 * whole:
-        notes.append(f"{lost:.3g} ms of a step belong to nothing that is in the trace, such as a forward before it begins")
+        yield "there are no kernels and no operators in the steps"
+    if (lost := other.get("unattributed", 0.0)) > NOTICED_SHARE * whole:
+        yield f"{lost:.3g} ms of a step belong to nothing that is in the trace, such as a forward before it begins"
     if trace.num_left_out:
-        notes.append(f"{counted(trace.num_left_out, 'event')} without a valid time or of another form left out")
-    return notes
+        yield f"{counted(trace.num_left_out, 'event')} without a valid time or of another form left out"
