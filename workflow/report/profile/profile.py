@@ -67,7 +67,7 @@ class Copy(Struct, frozen=True, kw_only=True):
     """Copies of one kind, in a mean step."""
 
     kind: str
-    """As the profiler names it, such as `Memcpy HtoD (Pageable -> Device)`."""
+    """The profiler's name of it, such as `Memcpy HtoD (Pageable -> Device)`."""
     pinned: bool | None
     """Whether the memory of the host is pinned; null where it is not told, or none of the host's."""
     invocations: float
