@@ -23,7 +23,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, ratio
 from workflow.report.derive import Comparison
 from workflow.report.keys import counted_shape, key_columns, line_label, linked, sentence, size_columns
-from workflow.report.table import NONE, Column, Table, numbers, percent, significant, value_of, words
+from workflow.report.table import NONE, Column, Table, estimate_text, numbers, percent, significant, value_of, words
 
 PARTS: Final[dict[str, str]] = {
     "input": "if_no_input_s",
@@ -84,14 +84,17 @@ def bound_of(runs: Sequence[Mapping[str, Any]], anchors: Mapping[str, Estimate] 
     if best == "stragglers" and (cause := _cause(runs)) in gains and gains[cause].share >= LEAST:
         best = cause
     if best is None or gains[best].share < LEAST:
-        share = math.fsum(compute) / len(compute)
-        made = geometric_mean(log_sample(compute)) if min(compute) > 0 else None
-        notes = _doubts(gains, best, LEAST)
-        low, high = (None, None) if made is None else (made.low, _most_one(made.high))
-        return Bound(verdict="compute", share=share, low=low, high=high, gains=gains, notes=notes)
+        made = geometric_mean(log_sample([max(share, 1 / MOST_GAIN) for share in compute]))
+        return Bound(
+            verdict="compute", share=made.value, low=made.low, high=_most_one(made.high), gains=gains, notes=_doubts(gains, best, LEAST)
+        )
     factor = gains[best].factor
     low, high = (None if end is None else share_of(end) for end in (factor.low, factor.high))
-    notes = (*_disk(runs, best, gains[best].share), *_who(runs, best), *_doubts(gains, best, gains[best].share))
+    notes = (
+        *_disk(runs, best, gains[best].share),
+        *(_who(runs) if best == "stragglers" or best == _cause(runs) else ()),
+        *_doubts(gains, best, gains[best].share),
+    )
     return Bound(verdict=best, share=gains[best].share, low=low, high=high, gains=gains, notes=notes)
 
 
@@ -159,11 +162,11 @@ def _cause(runs: Sequence[Mapping[str, Any]]) -> Any:
     return part if 2 * count > len(runs) else None
 
 
-def _who(runs: Sequence[Mapping[str, Any]], verdict: str) -> tuple[str, ...]:
+def _who(runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Name the rank and the host that the others wait for, and by which part of its work."""
     found = Counter((run["straggler_rank"], _host(run), run["slow_part"]) for run in runs if run["straggler_rank"] is not None)
     if not found:
-        return ("ranks are slow in turn",) if verdict == "stragglers" else ()
+        return ("ranks are slow in turn",)
     (((rank, host, part), count),) = found.most_common(1)
     by = f", by its {part}" if part else ""
     return (f"the others wait for rank {rank}{f' on {host}' if host else ''} in {count} of {len(runs)} runs{by}",)
@@ -200,7 +203,7 @@ def _doubts(gains: Mapping[str, Gain], best: str | None, share: float) -> tuple[
         other = one.estimated
         if other is not None and None not in (one.factor.low, one.factor.high, other.low, other.high):
             apart = (one.factor.low or 0) > (other.high or 0) or (one.factor.high or 0) < (other.low or 0)
-            found += [f"{part}: the anchor measures {factor_text(one.factor)}, the parts alone say {factor_text(other)}"] * apart
+            found += [f"{part}: the anchor measures {estimate_text(one.factor)}, the parts alone say {estimate_text(other)}"] * apart
     return tuple(found)
 
 
@@ -282,10 +285,10 @@ def bounds(analysis: Analysis) -> Table:
         Column(key="share_low", title="From", values=[one.low for one in made], show=percent, stated=True),
         Column(key="share_high", title="To", values=[one.high for one in made], show=percent, stated=True),
         *[
-            numbers(f"no_{part}_factor", title, factor_text, [_factor(one, part) for one in made], raw=value_of)
+            numbers(f"no_{part}_factor", title, estimate_text, [_factor(one, part) for one in made], raw=value_of)
             for part, title in TITLES.items()
         ],
-        numbers("rate_without_per_s", "Rate without it", factor_text, without, raw=value_of),
+        numbers("rate_without_per_s", "Rate without it", estimate_text, without, raw=value_of),
         words("basis", "Basis", basis),
         words("note", "Note", ["; ".join(one.notes) for one in made], wrap=True),
     ]
@@ -301,13 +304,6 @@ def bounds(analysis: Analysis) -> Table:
         columns=linked(analysis, columns, cells),
         empty="No record tells what its steps are made of.",
     )
-
-
-def factor_text(factor: Estimate | None) -> str:
-    """Format a factor, such as `1.12 [1.08, 1.16]`."""
-    if factor is None:
-        return NONE
-    return f"{significant(factor.value)}{_ends(factor.low, factor.high, significant)}"
 
 
 def _share_text(one: Bound) -> str:
@@ -373,7 +369,7 @@ def _advice(analysis: Analysis, known: Sequence[Comparison], bounds: Sequence[Bo
         text = f"{last.verdict} bounds it {where}, with {share} of the step. {REMEDIES[last.verdict]} would bring "
         text += _gain_text(last.gains[last.verdict])
     changes = [
-        f"{counted_shape(analysis, one.cell)}: {bound.verdict}"
+        f"{bound.verdict} from {counted_shape(analysis, one.cell)} on"
         for one, bound, before in zip(known, bounds, [None, *bounds], strict=False)
         if before is None or bound.verdict != before.verdict
     ]
@@ -386,7 +382,6 @@ def _noted(notes: Iterable[str]) -> str:
 
 
 def _gain_text(gain: Gain) -> str:
-    """Format a gain, such as `at most +12 % [8, 16]`, or `+12 % [8, 16], as measured without it`."""
+    """Format a gain, such as `at most +12 % [8, 16] (computed)`, or by an anchor `(measured)`."""
     ends = _ends(gain.factor.low, gain.factor.high, lambda end: f"{100 * (end - 1):.0f}")
-    text = f"+{100 * (gain.factor.value - 1):.0f} %{ends}"
-    return f"{text}, as measured without it" if gain.is_anchor else f"at most {text}"
+    return f"at most +{100 * (gain.factor.value - 1):.0f} %{ends} ({'measured' if gain.is_anchor else 'computed'})"

@@ -121,7 +121,7 @@ def test_an_anchor_takes_the_place_of_the_estimate_and_a_contradiction_is_said()
     anchor = Estimate(value=1.5, low=1.45, high=1.55, n=3)
     found = bound_of(runs, {"communication": anchor})
     assert (found.verdict, found.share) == ("communication", pytest.approx(1 / 3))
-    assert found.notes == ("communication: the anchor measures 1.50 [1.45, 1.55], the parts alone say 1.25 [1.25, 1.25]",)
+    assert found.notes == ("communication: the anchor measures 1.500 ±0.050, the parts alone say 1.249 ±0.003",)
     assert bound_of(runs, {"communication": Estimate(value=1.25, low=1.1, high=1.4, n=3)}).notes == ()
 
 
@@ -190,8 +190,8 @@ def test_one_sentence_for_each_line_and_the_page_hides_what_is_empty(tmp_path: P
     analysis = study(tmp_path, {1: 0.02, 2: 0.18, 4: 0.4})
     (sentence,) = advice(analysis)
     assert sentence.startswith("lenet \N{MIDDLE DOT} no hook \N{MIDDLE DOT} batch 32: communication bounds it at 4 processes, with ")
-    assert "A faster network would bring +66 % [" in sentence
-    assert "The bound changes: 1 process: compute, 2 processes: communication." in sentence
+    assert "A faster network would bring at most +66 % [65, 67] (measured)." in sentence
+    assert "The bound changes: compute from 1 process on, communication from 2 processes on." in sentence
     assert "What bounds it" in page(analysis, {})
     (tmp_path / "old").mkdir()
     old = study(tmp_path / "old", {1: 0.02, 2: 0.18}, **{"performance.what_if": None, "performance.parts": None})
