@@ -39,6 +39,8 @@ ANCHORS: Final[dict[str, tuple[str, str]]] = {"communication": ("comm_hook", "no
 LEAST: Final = 0.15
 """A part with a smaller share bounds nothing (benchmarks/bounds.py)."""
 MOST_GAIN: Final = 1000.0
+APART: Final = 0.1
+"""Of logarithms: 10 %."""
 OF_DISK: Final = 0.5
 """A disk is the cause if some task waited for one in so much of the time that the input was waited for, or more."""
 
@@ -200,11 +202,16 @@ def _doubts(gains: Mapping[str, Gain], best: str | None, share: float) -> tuple[
     near = max((part for part in high if part != best or share == LEAST), key=high.__getitem__, default=None)
     found = [f"{near} may be as large: its share is up to {percent(high[near], 0)}"] if near and high[near] >= max(low, LEAST) else []
     for part, one in gains.items():
-        other = one.estimated
-        if other is not None and None not in (one.factor.low, one.factor.high, other.low, other.high):
-            apart = (one.factor.low or 0) > (other.high or 0) or (one.factor.high or 0) < (other.low or 0)
-            found += [f"{part}: the anchor measures {estimate_text(one.factor)}, the parts alone say {estimate_text(other)}"] * apart
+        if one.estimated is not None and _disagree(one.factor, one.estimated):
+            found.append(f"{part}: the anchor measures {estimate_text(one.factor)}, the parts alone say {estimate_text(one.estimated)}")
     return tuple(found)
+
+
+def _disagree(one: Estimate, other: Estimate) -> bool:
+    """Return True if the intervals do not meet, or where there are none if the values are APART."""
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return abs(math.log(one.value / other.value)) > APART
+    return one.low > other.high or one.high < other.low
 
 
 # The cells of an analysis, their anchors, and the table.

@@ -123,6 +123,9 @@ def test_an_anchor_takes_the_place_of_the_estimate_and_a_contradiction_is_said()
     assert (found.verdict, found.share) == ("communication", pytest.approx(1 / 3))
     assert found.notes == ("communication: the anchor measures 1.500 ±0.050, the parts alone say 1.249 ±0.003",)
     assert bound_of(runs, {"communication": Estimate(value=1.25, low=1.1, high=1.4, n=3)}).notes == ()
+    single = bound_of(runs[:1], {"communication": Estimate(value=1.5, n=1)})
+    assert single.notes == ("communication: the anchor measures 1.500 n=1, no CI, the parts alone say 1.250 n=1, no CI",)
+    assert bound_of(runs[:1], {"communication": Estimate(value=1.3, n=1)}).notes == ()
 
 
 def test_a_part_that_may_be_as_large_is_named() -> None:
