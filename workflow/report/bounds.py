@@ -40,7 +40,7 @@ LEAST: Final = 0.15
 """A part with a smaller share bounds nothing (benchmarks/bounds.py)."""
 MOST_GAIN: Final = 1000.0
 APART: Final = 0.1
-"""Of logarithms: 10 %."""
+"""The difference of two logarithms from which their values disagree: 10 %."""
 OF_DISK: Final = 0.5
 """A disk is the cause if some task waited for one in so much of the time that the input was waited for, or more."""
 
