@@ -15,6 +15,7 @@ COMMANDS = (
     "build --images 20 --times 1 --jobs 1",
     "busy --seconds 1 --pairs 1",
     "compare --trials 20",
+    "convolutions --model lenet --batch 2 --seconds 0.01",
     "dry_run --runs 100 --repeats 1",
     "energy --trials 3",
     "helper_overhead --pairs 1 --steps 100 --only helper",
