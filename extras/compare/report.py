@@ -54,7 +54,8 @@ def compared(a: Side, b: Side, matched: Matched, margin: float | None = None) ->
     pairs = [tuple(_sample(cell, blocks=blocks) for cell in pair) for pair in matched.pairs]
     found = differences([(one, other) for one, other in pairs], [_why_not(*pair) for pair in matched.pairs])
     gates = [] if margin is None else [not_slower(one.ratio, margin, len(found)) for one in found]
-    lost = [not_slower(None, margin) for cell in matched.only_a if cell.rate] if margin is not None else []
+    asked = [gate for gate, (one, _) in zip(gates, matched.pairs, strict=False) if one.rate]  # what A never measured is no bar for B
+    asked += [] if margin is None else [not_slower(None, margin) for cell in matched.only_a if cell.rate]
     return Compared(
         a=a,
         b=b,
@@ -62,7 +63,7 @@ def compared(a: Side, b: Side, matched: Matched, margin: float | None = None) ->
         found=tuple(found),
         fields=differing_fields(a, b, matched),
         gates=tuple(gates),
-        gate=None if margin is None else all_cells([*gates, *lost], margin),
+        gate=None if margin is None else all_cells(asked, margin),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,10 +44,13 @@ class Side:
         """Return the results directories that the cells are from."""
         return tuple(source.path for source in self.analysis.sources)
 
-    def runs(self, cell: CellResult) -> list[dict[str, Any]]:
+    @cached_property
+    def _measured(self) -> dict[tuple[Any, ...], pl.DataFrame]:
+        return self.analysis.frame.filter(MEASURED).partition_by("source", "cell_id", as_dict=True)
+
+    def runs(self, cell: CellResult) -> pl.DataFrame:
         """Return the rows of the measured runs of a cell."""
-        own = (pl.col("source") == cell.source) & (pl.col("cell_id") == cell.cell_id)
-        return self.analysis.frame.filter(own & MEASURED).to_dicts()
+        return self._measured.get((cell.source, cell.cell_id), self.analysis.frame.clear())
 
     def facts(self, cell: CellResult, *, of_rows: bool) -> list[Facts]:
         """Return all fields of each measured run of a cell; `of_rows`: those that a records.parquet has.
@@ -54,9 +58,9 @@ class Side:
         Raises RecordError where a record was exchanged since its row was made.
         """
         if of_rows:
-            return [facts_of_row(row) for row in self.runs(cell)]
+            return [facts_of_row(row) for row in self.runs(cell).iter_rows(named=True)]
         place = next(source.place for source in self.analysis.sources if source.label == cell.source)
-        return [facts_of(_record(place / "runs", row["run_id"])) for row in self.runs(cell)]
+        return [facts_of(_record(place / "runs", run_id)) for run_id in self.runs(cell)["run_id"]]
 
 
 def _record(runs: Path, run_id: str) -> dict[str, Any]:
@@ -133,7 +137,7 @@ def match(a: Side, b: Side) -> Matched:
     pairs = tuple((cell, second[keys]) for keys, cell in first.items() if keys in second)
     if not pairs:
         raise ConfigError(f"no cell of {a.name} has the keys of one of {b.name}{_closest(first, second)}")
-    seals = [{row["seal"] for pair in pairs for row in side.runs(pair[place]) if row["seal"]} for place, side in enumerate((a, b))]
+    seals = [{seal for pair in pairs for seal in side.runs(pair[place])["seal"].drop_nulls()} for place, side in enumerate((a, b))]
     if common := seals[0] & seals[1]:
         raise ConfigError(f"{a.name} and {b.name} have {len(common)} of the same runs, by their seals: nothing to compare")
     return Matched(

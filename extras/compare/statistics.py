@@ -25,6 +25,7 @@ ALPHA: Final = 0.05
 POWER: Final = 0.8
 LEAST_EFFECT: Final = 0.01
 MOST_RUNS: Final = 1000
+LEAST_ERROR: Final = 1e-5
 Verdict = Literal["slower", "faster", "no difference claimed", "not known"]
 Answer = Literal["held", "not held", "cannot be told"]
 
@@ -176,7 +177,7 @@ def power_to_hold(error: float, freedom: float, margin: float) -> float:
     """Return how likely the test holds where there is no difference, from the standard error of the logarithm of the ratio."""
     from scipy.special import nctdtr
 
-    if error == 0:
+    if error < LEAST_ERROR * margin:  # scipy's function has no value there
         return 1.0
     return float(1 - nctdtr(freedom, -math.log1p(-margin) / error, _one_sided(freedom, LEVEL)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,15 @@ def test_failed_cells_and_other_units_are_not_known(tmp_path: Path, capsys: pyte
     assert [row["verdict"] for row in result["cells"]] == ["not known"] * 2
     assert [row["note"] for row in result["cells"]] == ["B: oom"] * 2
     assert result["differs"] == []
+    for first, second, code in ((one, two, 30), (two, one, 30), (two, study(tmp_path / "again"), 30)):
+        compare(first, second, "--not-slower-than", "2%", code=code)
+
+
+def test_a_cell_that_a_never_measured_is_no_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    for name in ("before", "after"):
+        study(tmp_path / name, cells=cells)
+    for path in (tmp_path / "before" / "runs").glob(f"{cells[1]['cell_id']}-*"):
+        shutil.rmtree(path)
+    result = found(capsys, str(tmp_path / "before"), str(tmp_path / "after"), "--not-slower-than", "2%")
+    assert (result["not_slower_than"]["answer"], result["cells"][1]["note"]) == ("held", "A: missing")

@@ -144,6 +144,12 @@ def test_power_is_that_of_simulated_tests() -> None:
     assert found.mean() == pytest.approx(0.8, abs=0.01)
 
 
+def test_runs_that_are_all_the_same_have_a_power() -> None:
+    for spread in (0.0, 1e-13, 1e-9):
+        found = gate([100.0, 100.0 * (1 + spread), 100.0], [100.0] * 3)
+        assert (found.answer, found.power, found.runs) == ("held", 1.0, 3)
+
+
 def test_cells_together() -> None:
     held = NotSlower(answer="held", margin=0.02, bound=0.99, power=0.9, found=0.03, runs=4)
     unsure = NotSlower(answer="cannot be told", margin=0.02, bound=0.97, power=0.5, found=0.06, runs=12)
