@@ -128,7 +128,8 @@ def advice_on(copy: Copy, profile: Profile) -> str:
 
 def _idle(profile: Profile) -> Iterator[str]:
     idle = profile.idle
-    yield f"{significant(idle.ms)} ms of the {significant(profile.step_ms)} ms of a profiled step"
+    hint = "" if profile.unprofiled_step_ms or profile.device == "cpu" else ", which may take twice as long as a real one: see --step-ms"
+    yield f"{significant(idle.ms)} ms of the {significant(profile.step_ms)} ms of a profiled step{hint}"
     if idle.host_wait_ms is None or idle.kernel_wait_ms is None or idle.other_ms is None or idle.edges_ms is None:
         return
     share = f" ({percent(idle.host_wait_share)} of the gaps)" if idle.host_wait_share is not None else ""

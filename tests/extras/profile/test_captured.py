@@ -85,6 +85,8 @@ def test_copies(name: str, pinned: bool, gb_per_s: float) -> None:
             10.861,
             [(7, 6.332, 0.529, 0.221), (13, 16.374, 0, 0), (29, 15.164, 0.049, 0)],
         ),
+        ("hta-amd-mi250", 8.911, 8.780, 0.096, 0.035, [(0, 8.780, 0, 0)]),
+        ("hta-event-sync", 0.263, 0.207, 0.049, 0.007, [(7, 0.212, 0, 0)]),
     ],
 )
 def test_breakdown_is_the_one_of_holistic_trace_analysis(
