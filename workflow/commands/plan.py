@@ -40,7 +40,7 @@ from containers.program_folder import look_at
 from containers.spec import EnginePlan, Owner
 from workflow.commands.chosen_study import load_chosen_study, results_as_they_are
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
-from workflow.commands.tables import analysis_of, output_table
+from workflow.commands.tables import SamplesOption, analysis_of, output_table, refuse_samples
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag.execution import jobs_at
@@ -400,7 +400,6 @@ def _series_notes(series: Sequence[Series]) -> list[str]:
 MAX_ROWS: Final = 60
 INDENT: Final = "  "
 LONGEST_SIZE: Final = 7  # digits
-MOST_SAMPLES: Final = 1e18
 LEAST_SHOWN_S: Final = 1.0  # reading from storage that takes less is not worth a word
 
 
@@ -410,7 +409,7 @@ def main(
     predict: Annotated[
         str | None, typer.Option("--predict", metavar="N[,N...]", help="From its results: what so many GPUs (processes) would bring.")
     ] = None,
-    samples: Annotated[float, typer.Option("--samples", help="With --predict: the samples or tokens that hours are of.")] = 1e6,
+    samples: SamplesOption = 1e6,
     site: SiteOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -445,8 +444,7 @@ def sizes_of(text: str) -> tuple[int, ...]:
 
 def _print_prediction(path: Path, site: str | None, sizes: Sequence[int], samples: float, as_json: bool) -> None:
     """Print table `prediction` for these numbers of processes, of the results that are there."""
-    if not 1 <= samples <= MOST_SAMPLES:
-        raise ConfigError(f"--samples {samples:g}: valid: 1 to {MOST_SAMPLES:g}")
+    refuse_samples(samples)
     analysis = analysis_of(results_as_they_are(path, site, []))
     from workflow.report.prediction_table import prediction
 

@@ -14,13 +14,15 @@ from workflow.commands.chosen_study import report_outputs, results_as_they_are, 
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
-from workflow.report.files import PAGE_FILE, TABLE_NAMES, without_garbage_collection
+from workflow.report.files import EVIDENCE, PAGE_FILE, TABLE_NAMES, without_garbage_collection
 
 if TYPE_CHECKING:
     from workflow.report.analysis import Analysis
     from workflow.report.table import Table
 
 FACTS: Final = "framework-facts"
+MOST_SAMPLES: Final = 1e18
+SamplesOption = Annotated[float, typer.Option("--samples", help="Samples or tokens of the run whose predicted hours are shown.")]
 OF_MODELS: Final = ("model-facts", "convolutions")
 """Tables that need no study: without one they have all networks, or those that are named."""
 
@@ -39,11 +41,13 @@ def main(  # noqa: PLR0913 - its options
     out: Annotated[Path | None, typer.Option("--out", help="Where records, tables and page lie; default: the first directory.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Write nothing; print the speed-up table.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same for programs: write nothing, print it as JSON.")] = False,
+    samples: SamplesOption = 1e6,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 19 if a run failed, was prevented, is missing or unreadable.")] = False,
 ) -> None:
     """Make the tables from whatever records there are. With --show print the speed-up, with the name of a table that one, and leave all
     files alone. `slipway tables framework-facts` tells of all frameworks, and needs no study; model-facts and convolutions tell of all
-    networks, of those that are named behind it, or of a study's."""
+    networks, of those that are named behind it, or of a study's. `slipway tables scaling-evidence` writes one page for an application,
+    as HTML and PDF."""
     name, rest = _split_table_name(places or [])
     if name == FACTS:
         _show_facts(rest, out, as_json)
@@ -51,7 +55,12 @@ def main(  # noqa: PLR0913 - its options
     if name in OF_MODELS and study == DEFAULT_STUDY and (networks := _networks(rest)) is not None:
         _show_networks(name, networks, out, as_json)
         return
-    if name is not None:
+    if name == EVIDENCE:
+        refuse_samples(samples)
+        results = results_as_they_are(study, site, rest)
+        analysis = analysis_of(results)
+        _output_evidence(analysis, out or results[0], samples, as_json)
+    elif name is not None:
         analysis = analysis_of(results_as_they_are(study, site, rest))
         _show_table(analysis, name, out, as_json)
     elif show or as_json:
@@ -71,10 +80,11 @@ def _split_table_name(places: Sequence[Path]) -> tuple[str | None, Sequence[Path
     if not places or places[0].exists():
         return None, places
     word = str(places[0])
-    if word in TABLE_NAMES:
+    names = (*TABLE_NAMES, EVIDENCE)
+    if word in names:
         return word, places[1:]
     if word == places[0].name and not places[0].suffix:
-        raise ConfigError(f"{word!r} is no table, and no file or directory here; {choices(word, TABLE_NAMES)}")
+        raise ConfigError(f"{word!r} is no table, and no file or directory here; {choices(word, names)}")
     return None, places
 
 
@@ -115,6 +125,29 @@ def _show_networks(name: str, networks: Sequence[str], out: Path | None, as_json
     from workflow.report.model_tables import CONVOLUTIONS, convolutions, model_facts
 
     output_table((convolutions if name == CONVOLUTIONS else model_facts)(networks), out, as_json)
+
+
+def refuse_samples(samples: float) -> None:
+    """Raise ConfigError for what is no number of samples."""
+    if not 1 <= samples <= MOST_SAMPLES:
+        raise ConfigError(f"--samples {samples:g}: valid: 1 to {MOST_SAMPLES:g}")
+
+
+def _output_evidence(analysis: Analysis, out: Path, samples: float, as_json: bool) -> None:
+    """Write the page for an application as HTML and PDF, or print it as JSON."""
+    from base.publish import publish
+    from workflow.report.formats import to_values
+    from workflow.report.scaling_evidence import evidence, to_html, to_pdf
+
+    found = evidence(analysis, samples)
+    if as_json:
+        output.json_value({**to_values(found.table), "sections": dict(found.sections)})
+        return
+    folder = out / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, content in {"html": to_html(found).encode(), "pdf": to_pdf(found)}.items():
+        publish(folder / f"{EVIDENCE}.{suffix}", content)
+        output.line(f"{EVIDENCE}: {folder / EVIDENCE}.{suffix}")
 
 
 def _show_table(analysis: Analysis, name: str, out: Path | None, as_json: bool) -> None:

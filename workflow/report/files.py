@@ -10,6 +10,8 @@ from typing import Final
 
 RECORDS_FILE: Final = "records.parquet"
 PAGE_FILE: Final = "report.html"
+EVIDENCE: Final = "scaling-evidence"
+"""The page of `slipway tables scaling-evidence`, which is made when it is asked for."""
 TABLE_NAMES: Final = (
     "speedup",
     "times",

@@ -250,7 +250,7 @@ def findings(analysis: Analysis) -> list[str]:
         words.append(f"It carries the marks {', '.join(mark for mark in MARKS if mark in best.marks)}: see the footnotes of the table.")
     of_cell = (pl.col("source") == best.cell.source) & (pl.col("cell_id") == best.cell.cell_id)
     words.append(sentence(not_compared(analysis.frame.filter(of_cell))))
-    return [" ".join(filter(None, words)), *_slowed(analysis), _behind(analysis)]
+    return [" ".join(filter(None, words)), *_slowed(analysis), behind(analysis)]
 
 
 def _slowed(analysis: Analysis) -> list[str]:
@@ -288,7 +288,7 @@ def _doubt(speedup: Estimate) -> list[str]:
     return ["The interval includes 1, so this is no proof of a speed-up."]
 
 
-def _behind(analysis: Analysis) -> str:
+def behind(analysis: Analysis) -> str:
     """Describe how many runs, jobs and sets of nodes a number comes from: what all runs had in common is in no interval."""
     cells = [cell for cell in analysis.cells if cell.num_measured]
     runs, jobs, nodes = (

@@ -126,7 +126,7 @@ MOST_APART: Final = 0.45
 PART: Final = ["line:N", "part:N"]
 """What one stroke joins: cells that are measured against the same baseline, on the same line."""
 NOTHING: Final = "no run was measured"
-AHEAD: Final = "; band: predicted, 90 %"
+AHEAD: Final = "dotted, with a band: predicted, 90 % interval"
 
 
 def throughput(analysis: Analysis) -> dict[str, Any]:
@@ -135,8 +135,10 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
     if not points:
         return nothing("Throughput", NOTHING)
     ideal, ahead = _ideal(points), _ahead(analysis, points, lambda row: row.rate)
-    dashes = ("; dashed: ideal, from the baseline on" if ideal else "") + (AHEAD if ahead else "")
-    title = titled("Throughput", _subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"))
+    dashes = "; dashed: ideal, from the baseline on" if ideal else ""
+    title = titled(
+        "Throughput", [_subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"), *([AHEAD] if ahead else [])]
+    )
     dashed = _layer("ideal").mark_line(strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
     shown: dict[str, list[float]] = {}
     for point in [*points, *ideal, *ahead]:
@@ -161,9 +163,9 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
     limit = _layer("limit").mark_rule(strokeDash=[4, 4], color=IDEAL, strokeWidth=1.2).encode(y=y_axis)
     labels = sorted({point["panel"] for point in points})
     limits = [{"kind": "limit", "panel": panel, "value": GOOD_EFFICIENCY} for panel in labels]
-    text = f"speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %{AHEAD if ahead else ''}"
+    text = _subtitle(analysis, "speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %")
     layers = alt.layer(limit, *_measured(analysis, points, y_axis, ahead))
-    return _panels(layers, [*points, *limits, *ahead], titled("Efficiency", _subtitle(analysis, text)))
+    return _panels(layers, [*points, *limits, *ahead], titled("Efficiency", [text, *([AHEAD] if ahead else [])]))
 
 
 def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], *, by_unit: bool = False) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
 from workflow.commands import main
-from workflow.report.files import TABLE_NAMES
+from workflow.report.files import EVIDENCE, TABLE_NAMES
 from workflow.study.publishing import publish_resolved, read_resolved
 
 pytestmark = pytest.mark.processes
@@ -199,7 +199,7 @@ def test_facts_of_frameworks_need_no_study(house: House) -> None:
     assert main.run(["tables", "framework-facts", "results"]) == 10
     assert "tells of all frameworks, and of no study; found results" in house.capsys.readouterr().err
     assert main.run(["tables", "framework-fact"]) == 10
-    assert "'framework-fact' is no table, and no file or directory here; valid: budget" in house.capsys.readouterr().err
+    assert "'framework-fact' is no table, and no file or directory here; valid: bounds" in house.capsys.readouterr().err
 
 
 def test_facts_of_networks_need_no_study_and_may_be_of_some(house: House) -> None:
@@ -218,6 +218,29 @@ def test_facts_of_networks_need_no_study_and_may_be_of_some(house: House) -> Non
 def test_an_unknown_name_of_a_table_lists_the_tables(house: House, word: str) -> None:
     """Whether it resembles a name or not; a path is still a path."""
     assert main.run(["tables", word]) == 10
-    assert f"{word!r} is no table, and no file or directory here; valid: {', '.join(sorted(TABLE_NAMES))}" in house.capsys.readouterr().err
+    assert (
+        f"{word!r} is no table, and no file or directory here; valid: {', '.join(sorted((*TABLE_NAMES, EVIDENCE)))}"
+        in house.capsys.readouterr().err
+    )
     assert main.run(["tables", f"results/{word}"]) == 19
     assert f"results/{word} is not a directory" in house.capsys.readouterr().err
+
+
+def test_the_page_for_an_application_is_html_and_pdf(house: House, tree: Tree) -> None:
+    study = house.study(axes={"dataset": ["digits"], "nodes": [1, 2]})
+    publish_resolved(study)
+    for run in study.runs:
+        house.record(run.run_id, "ok", step_s=0.2 + 0.1 * (1 - 1 / run.cell.nodes))
+    before = tree(house.root)
+    assert "How far it scales" in house.json("tables", "scaling-evidence")["sections"]
+    assert house("tables", "scaling-evidence", "--samples", "0").code == 10
+    assert tree(house.root) == before
+    said = house("tables", "scaling-evidence", "--samples", "3.6e6")
+    assert said.code == 0, said.err
+    page, sheet = (study.results_dir / "tables" / f"scaling-evidence.{suffix}" for suffix in ("html", "pdf"))
+    assert said.out == f"scaling-evidence: {page}\nscaling-evidence: {sheet}\n"
+    assert "3,600,000 samples take" in page.read_text("utf-8")
+    assert sheet.read_bytes().startswith(b"%PDF-")
+    other = house.root / "elsewhere"
+    assert house("tables", "scaling-evidence", "--out", str(other)).code == 0
+    assert sorted(path.name for path in (other / "tables").iterdir()) == ["scaling-evidence.html", "scaling-evidence.pdf"]

@@ -136,7 +136,7 @@ def test_plots_go_on_to_twice_the_nodes(tmp_path: Path) -> None:
         assert begin["low"] == begin["value"] == begin["high"]
         found = [f"{end[key]:.6g}" for key in ("low", "value", "high")]
         assert found == [f"{float(predicted[name + end]):.6g}" for end in ("_low", "", "_high")]
-        assert "band: predicted, 90 %" in str(spec["title"])
+        assert "band: predicted, 90 % interval" in str(spec["title"])
     for nothing in (study(tmp_path / "one", (1,)), study(tmp_path / "strong", (1, 2), global_batch_size=64)):
         assert not ahead(throughput(nothing))
         assert "predicted" not in str(throughput(nothing))

@@ -1,0 +1,128 @@
+"""The one page for an application: the knee by its closed form, the sentences, and two forms that hold the same."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.report.builder import collected, make_cell, make_record
+from tests.workflow.report.test_page import Parsed
+from workflow.report.analysis import Analysis
+from workflow.report.scaling_evidence import HEIGHT, Knee, crossing, evidence, knee, to_html, to_pdf, to_sheet
+
+
+def study(path: Path, growth: float, *, nodes: Sequence[int] = (1, 2, 4), spread: float = 0.0, **axes: Sequence[Any]) -> Analysis:
+    """Steps of 0.2 s times 1 + growth (1 - 1/n), of runs that differ by so much."""
+    names = axes.get("model", ["lenet"])
+    cells = [
+        make_cell(model=model, nodes=n, gpus_per_node=4, device="cuda", batch_size=size)
+        for model in names
+        for size in axes.get("batch_size", [32])
+        for n in nodes
+    ]
+    records = [
+        make_record(cell, repeat, step_s=0.2 * (1 + growth * (1 - 1 / cell["nodes"])) * (1 + spread * (repeat - 2) * (cell["nodes"] > 1)))
+        for cell in cells
+        for repeat in (1, 2, 3)
+    ]
+    return collected(path / "results" / "s", records, cells)
+
+
+@pytest.mark.parametrize(
+    ("points", "found"),
+    [
+        ([], None),
+        ([(1, 1.0), (2, 0.9)], None),
+        ([(1, 1.0), (2, 0.75)], None),
+        ([(1, 1.0), (4, 0.5)], 2.0),
+        ([(1, 1.0), (2, 0.8), (8, 0.6)], 2 * 4**0.25),
+        ([(4, 0.7), (8, 0.9)], 4.0),
+        ([(1, 1.0), (2, 0.7), (4, 0.9), (8, 0.1)], 2 ** (0.25 / 0.3)),
+        ([(4, 0.8), (4, 0.7)], 4.0),
+    ],
+)
+def test_a_curve_crosses_where_the_line_between_two_points_does(points: list[tuple[int, float]], found: float | None) -> None:
+    assert crossing(points) == (None if found is None else pytest.approx(found))
+
+
+def test_a_knee_has_the_interval_of_the_efficiency(tmp_path: Path) -> None:
+    (line,) = study(tmp_path, 1.0, spread=0.02).lines.values()
+    found = knee(line)
+    assert found.processes is not None
+    assert found.processes == pytest.approx(4 * 2**0.75, rel=1e-3), "100 % on 4 GPUs, 2/3 on 8"
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.processes < found.high
+    (exact,) = study(tmp_path / "exact", 0.1).lines.values()
+    assert knee(exact) == Knee(None, None, None)
+
+
+def test_the_sentences(tmp_path: Path) -> None:
+    found = dict(evidence(study(tmp_path, 1.0), 3.6e6).sections)
+    (scales,) = found["How far it scales"]
+    assert scales == (
+        "lenet · batch 32: the efficiency falls below 75 % at about 6.73 GPUs. The largest measured size that is not below is 1 node × 4 "
+        "GPUs (100.0 %)."
+    )
+    used, costs = found["What it costs"]
+    run_s = {n: 215 * 0.2 * (2 - 1 / n) + 3 + 2.0 + 0.2 + 0.6 + 0.1 for n in (1, 2, 4)}
+    assert used == f"The runs of this study took {math.fsum(3 * 4 * n * run_s[n] for n in run_s) / 3600:.2f} GPU hours."
+    assert costs.startswith("lenet · batch 32: 3,600,000 samples take 1.56 h on 4 GPUs, 6.25 GPU hours; on 32, predicted, ")
+    assert "held 90.2 % of the true values" in found["What more nodes would bring"][0]
+    assert any(text.startswith("Software: framework_version 2.13.0") for text in found["How it was measured"])
+    good = dict(evidence(study(tmp_path / "good", 0.1)).sections)
+    assert "does not fall below 75 % up to 16 GPUs (93.0 %" in good["How far it scales"][0]
+    alone = dict(evidence(study(tmp_path / "one", 0.1, nodes=(1,))).sections)
+    assert alone["What more nodes would bring"] == (
+        "lenet · batch 32: nothing is predicted: no point beyond the first node: what the network costs is not seen inside of a node.",
+    )
+
+
+def test_both_forms_hold_the_same_on_one_sheet(tmp_path: Path) -> None:
+    found = evidence(study(tmp_path, 0.5))
+    html, sheet = to_html(found), to_sheet(found)
+    assert "<script" not in html
+    assert Parsed(html).tags.count("h2") == len(found.sections)
+    drawn = " ".join("".join(element.itertext()) for element in ET.fromstring(sheet).iter("{http://www.w3.org/2000/svg}text"))
+    for _, said in found.sections:
+        for text in said:
+            assert text in re.sub(r"\s+", " ", drawn)
+    pdf = to_pdf(found)
+    assert pdf.startswith(b"%PDF-")
+    assert len(re.findall(rb"/Type\s*/Page\b(?!s)", pdf)) == 1
+
+
+def test_a_study_of_many_lines_fits_as_well(tmp_path: Path) -> None:
+    names = ["lenet", "alexnet", "resnet18", "resnet50"]
+    found = evidence(study(tmp_path, 0.5, nodes=(1, 2, 4, 8, 16, 32), model=names, batch_size=[32, 64]))
+    assert "The first 3 of 8 lines of the study are shown." in dict(found.sections)["How far it scales"]
+    assert "The first 16 of 18 rows: table `scaling` has all." in found.table.caption
+    root = ET.fromstring(to_sheet(found))
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    assert top == 0
+    assert width / height == pytest.approx(595 / 842, rel=1e-3)
+    group = root.findall("{http://www.w3.org/2000/svg}g")[-1]
+    (shift,) = re.findall(r"translate\(0 ([\d.]+)\)", group.attrib["transform"])
+    lowest = max(float(element.attrib["y"]) for element in group) + float(shift)
+    assert HEIGHT / 2 < lowest < height, "nothing is below the sheet"
+    assert left <= 0
+
+
+def test_markup_in_names_is_text(tmp_path: Path) -> None:
+    cell = make_cell(framework="<b>&\"'")
+    found = evidence(collected(tmp_path / "results" / "s", [make_record(cell)], [cell], repeats=1, study="<i>s</i>"))
+    assert "<i>" not in to_html(found) + to_sheet(found)
+    ET.fromstring(to_sheet(found))
+
+
+def test_a_study_without_a_measurement_has_a_page(tmp_path: Path) -> None:
+    cell = make_cell()
+    found = evidence(collected(tmp_path / "results" / "s", [], [cell], repeats=1))
+    assert "No run was measured." in to_html(found)
+    assert to_pdf(found).startswith(b"%PDF-")
