@@ -1,32 +1,52 @@
-"""Say where the time of a step goes, from a trace of torch.profiler, for `slipway profile`."""
+"""Say where the time of a step goes, from a trace of torch.profiler or from the profile runs of a study, for `slipway profile`."""
 
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from workflow.commands.options import JsonOption
+from workflow.commands.options import JsonOption, RetryOption, SiteOption, snakemake_config
 from workflow.report.files import without_garbage_collection
 
 
 @without_garbage_collection()
-def main(
-    trace: Annotated[Path, typer.Option("--trace", metavar="FILE", help="A trace of torch.profiler, .json or .json.gz.")],
+def main(  # noqa: PLR0913 - its options
+    study: Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="The study file, each cell of which gets a profile run.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="A trace of torch.profiler, .json or .json.gz, instead of a study.")
+    ] = None,
     step_ms: Annotated[
-        float | None, typer.Option("--step-ms", help="Milliseconds of a step without profiler: shares are given of it.")
+        float | None, typer.Option("--step-ms", help="Milliseconds of a step without profiler: shares of the trace are given of it.")
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NETWORK", help="Show its convolutions by algorithm beside what the trace measured.")
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="The samples of a step in the trace, for --model.")] = 128,
+    site: SiteOption = None,
+    retry: RetryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where the time of a step goes: layers forward and backward, the rest, copies, and why nothing is computed meanwhile."""
-    if step_ms is not None and not (0 < step_ms < math.inf):
-        raise typer.BadParameter("--step-ms takes milliseconds above 0")
+    """Say where the time of a step goes: layers forward and backward, the rest, copies, and why nothing is computed meanwhile.
+
+    Of a study, what has no result yet is run as by `slipway run`, with one profile run per cell, and the table `layers` is printed.
+    """
+    if (study is None) == (trace is None):
+        raise typer.BadParameter("give a study file, or --trace FILE")
+    if step_ms is not None and (trace is None or not (0 < step_ms < math.inf)):
+        raise typer.BadParameter("--step-ms takes milliseconds above 0, for --trace")
+    if model is not None and trace is None:
+        raise typer.BadParameter("--model shows what a trace measured: give --trace FILE")
+    if trace is not None:
+        _of_trace(trace, step_ms, model, batch_size, as_json)
+    elif study is not None:
+        _of_study(study, site, retry, as_json)
+
+
+def _of_trace(trace: Path, step_ms: float | None, model: str | None, batch_size: int, as_json: bool) -> None:
     from workflow.report.profile.profile import profile_json, profile_of
     from workflow.report.profile.trace import read_trace
 
@@ -49,3 +69,25 @@ def main(
         from extras.profile.tables import print_profile
 
         print_profile(found)
+
+
+def _of_study(path: Path, site: str | None, retry: str | None, as_json: bool) -> None:
+    from workflow.commands.chosen_study import report_outputs
+    from workflow.commands.run import run_study
+    from workflow.commands.watching import output
+    from workflow.study.study import load_study
+
+    report_outputs()
+    run_study([str(path)], {**snakemake_config(site, retry, False), "profile": "yes"}, table=False)
+    from workflow.report.analysis import analyse
+    from workflow.report.collect import collect
+    from workflow.report.layers_table import layers
+    from workflow.report.profile.runs import RunProfile, document, profiles_in
+    from workflow.report.terminal import print_table
+
+    study = load_study(path, site, os.environ, profile=True)
+    if as_json:
+        found = profiles_in(study.results_dir, study.cells)
+        output.json_value({cell.cell_id: document(one) if isinstance(one, RunProfile) else {"problem": one} for cell, one in found})
+    else:
+        print_table(layers(analyse(collect([study.results_dir]))))

@@ -10,9 +10,8 @@ from base.errors import ConfigError
 from containers.models import Model
 from containers.models.convolutions import convolutions_of, cost
 from containers.models.facts import usual
-from extras.profile.tables import short_kernel
 from workflow.report.model_tables import convolutions
-from workflow.report.profile.profile import Layer, Profile
+from workflow.report.profile.profile import Layer, Profile, short_kernel
 from workflow.report.table import Table, numbers, significant, words
 
 MILLI: Final = 1e-3

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from base.humanize import and_more, counted, format_size
 from workflow.commands.watching import output
-from workflow.report.profile.profile import Copy, Layer, Profile
+from workflow.report.profile.profile import Copy, Layer, Profile, short_kernel
 from workflow.report.table import MOST_ROWS, percent, significant
 
-MOST_NAME: Final = 48
 MOST_KERNELS: Final = 10
 LARGE_SHARE: Final = 0.1
 NOTICED_SHARE: Final = 0.01
 MANY: Final = 20
 SMALL_BYTES: Final = 64 << 10
-CUTLASS: Final = re.compile(r"(?:\w+::)*Kernel2?<((?:\w+::)*\w+)")
-"""The kernel of this library has its name as its first type."""
 ROWS: Final = {
     "functional": "functional (between layers)",
     "communication": "communication",
@@ -136,16 +132,3 @@ def _idle(profile: Profile) -> Iterator[str]:
     yield f"host wait {significant(idle.host_wait_ms)} ms{share}: the processor started the next kernel too late"
     yield f"kernel wait {significant(idle.kernel_wait_ms)} ms: what a GPU needs between two kernels; other {significant(idle.other_ms)} ms"
     yield f"before the first and after the last kernel {significant(idle.edges_ms)} ms"
-
-
-def short_kernel(name: str) -> str:
-    """Return the name of a kernel without its types, namespaces and arguments."""
-    if name.startswith("Mem") or "aten::" in name:
-        return name
-    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "")
-    if named := CUTLASS.match(plain):
-        plain = named[1]
-    while (shorter := re.sub(r"<[^<>]*>", "", plain)) != plain:
-        plain = shorter
-    plain = plain.partition("(")[0].partition("<")[0].rpartition("::")[2]
-    return plain if len(plain) <= MOST_NAME else plain[: MOST_NAME - 3] + "..."

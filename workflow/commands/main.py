@@ -74,7 +74,7 @@ COMMANDS: Final = (
     DeferredCommand("verify", "extras.verify.command:main", "Check records, pushed files and numbers again."),
     DeferredCommand("lint-table", "extras.lint_table.command:main", "Find numbers of tables that contradict each other."),
     DeferredCommand("export", "extras.export.command:main", "The runs of a study for another tool, such as TensorBoard."),
-    DeferredCommand("profile", "extras.profile.command:main", "Where the time of a training step goes, from a profiler's trace."),
+    DeferredCommand("profile", "extras.profile.command:main", "Where the time of a step goes: of a study, or from a trace."),
     DeferredCommand("notify", "workflow.commands.notify:main", "Who is told of a study's end; --test tells them now."),
     DeferredCommand("check-frameworks", "workflow.commands.check_frameworks:main", "Whether frameworks train the same networks."),
     DeferredCommand("report", "workflow.commands.tables:report", "Tables, plots and one page that opens without network."),

@@ -377,7 +377,7 @@ def _refuse_missing_gpus(study: Study, cells: Sequence[Cell], environ: Mapping[s
 # The graph of a study for Snakemake.
 
 
-CONFIG_KEYS: Final = ("site", "retry", "adopt")
+CONFIG_KEYS: Final = ("site", "retry", "adopt", "profile")
 
 
 def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
@@ -406,13 +406,13 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
         raise ConfigError(f"one study at a time: --configfile named {len(configfiles)} files: {', '.join(map(str, configfiles))}")
     path = Path(configfiles[0]) if configfiles else Path(basedir, "config", "study.yaml")
     site = config.get("site")
-    study = load_study(path, None if site is None else str(site), environ)
+    study = load_study(path, None if site is None else str(site), environ, profile=_is_yes(config, "profile"))
     if tell is not None:
         tell(study)
     refuse_site(study, environ)
     if mode is not None:
         refuse_wrong_way(study.site, mode.way, environ)
-    graph = Graph(study, retry == "failed", mode, adopt=_adopts(config))
+    graph = Graph(study, retry == "failed", mode, adopt=_is_yes(config, "adopt"))
     try:
         graph.see_storage(before_runs=mode is not None)
     except OSError as error:
@@ -423,9 +423,10 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
     return graph
 
 
-def _adopts(config: Mapping[str, object]) -> bool:
-    """Return True if results of another study file are to become this one's. Raises ConfigError."""
-    found = str(config.get("adopt", "no")).lower()
+def _is_yes(config: Mapping[str, object], key: str) -> bool:
+    """Return True if the key is set: `adopt`, results of another study file are to become this one's; `profile`, each cell gets one more
+    run. Raises ConfigError."""
+    found = str(config.get(key, "no")).lower()
     if found not in ("yes", "true", "no", "false"):
-        raise ConfigError(f"--config adopt={found}: found {found!r}, valid: yes")
+        raise ConfigError(f"--config {key}={found}: found {found!r}, valid: yes")
     return found in ("yes", "true")

@@ -515,6 +515,7 @@ PLOT_TITLES: Final = {
     "efficiency": "Efficiency over processes",
     "budget": "Seconds of the steps of a run, per cell",
     "step_parts": "Parts of a step, per cell",
+    "layers": "What a traced step is made of, per cell",
     "step_time": "Distribution of step times, per cell",
     "loss": "Training loss",
 }
@@ -544,6 +545,7 @@ PLACED: Final = (
     "speedup",
     "bounds",
     "parts",
+    "layers",
     "prediction",
     "failures",
     "times",
@@ -617,6 +619,11 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         *(
             [Section(id="parts", title="What happens in a step", tables=drawn(parted), plots=plots("step_parts"))]
             if parted.num_rows
+            else []
+        ),
+        *(
+            [Section(id="layers", title="Where a step goes", tables=drawn(layered), plots=plots("layers"))]
+            if (layered := TABLES["layers"](analysis)).num_rows
             else []
         ),
         *_prediction(analysis, tables),

@@ -22,7 +22,9 @@ from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.derive import Comparison
 from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, line_label
+from workflow.report.layers_table import STACKED, profiles, stacked
 from workflow.report.prediction_table import Range, Row, line_models, rows_of
+from workflow.report.profile.runs import RunProfile
 from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
 from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.model import NotBelieved
@@ -356,6 +358,7 @@ BAR: Final = 21
 LINE: Final = 14
 PART_COLOURS: Final = dict(zip(STEP_PARTS.values(), [*(SERIES[place] for place in (4, 3, 0, 5, 1, 7, 2)), STEPS["assign"]], strict=True))
 """Computing in cold colours, what is waited for in warm ones."""
+LAYER_COLOURS: Final = dict(zip(STACKED, [*(SERIES[place] for place in (0, 5, 2, 4, 1, 3)), STEPS["assign"]], strict=True))
 
 
 def budget(analysis: Analysis) -> dict[str, Any]:
@@ -388,6 +391,22 @@ def step_parts(analysis: Analysis) -> dict[str, Any]:
         return nothing("What happens in a step", "no program told parts of its steps")
     title = titled("What happens in a step", _of_many("mean over processes, steps and runs; other: what no part tells of", len(cells)))
     return _stacked(values, [label for label, _ in cells[:MOST_BARS]], PART_COLOURS, "milliseconds", title)
+
+
+def layers(analysis: Analysis) -> dict[str, Any]:
+    """Draw what a traced step is made of, stacked, one bar per cell that has a profile."""
+    told = {(cell.source, cell.cell_id): found for cell, found in profiles(analysis) if isinstance(found, RunProfile)}
+    cells = [(label, one.cell, found) for label, one in _labelled(analysis) if (found := told.get((one.cell.source, one.cell.cell_id)))]
+    values = [
+        {"cell": label, "step": title, "order": order, "seconds": spent}
+        for label, cell, found in cells[:MOST_BARS]
+        for order, (title, spent) in enumerate(stacked(cell, found.profile).items())
+        if spent > 0
+    ]
+    if not values:
+        return nothing("Where a step goes", "no cell has a profile")
+    title = titled("Where a step goes", _of_many("of the profile runs; what is done at the same time counts once", len(cells)))
+    return _stacked(values, [label for label, _, _ in cells[:MOST_BARS]], LAYER_COLOURS, "milliseconds", title)
 
 
 def _stacked(
@@ -487,6 +506,7 @@ PLOTS: Final[dict[str, Callable[[Analysis], dict[str, Any]]]] = {
     "efficiency": efficiency,
     "budget": budget,
     "step_parts": step_parts,
+    "layers": layers,
     "step_time": step_time,
     "loss": loss,
 }

@@ -31,6 +31,7 @@ from workflow.report.keys import (
     shares,
     size_columns,
 )
+from workflow.report.layers_table import layers
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
 from workflow.report.precision_table import PRECISION, precision
 from workflow.report.prediction_table import prediction
@@ -554,6 +555,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "bounds": bounds,
     "cost": cost,
     "parts": parts,
+    "layers": layers,
     "prediction": prediction,
     PRECISION: precision,
     "dlbench": dlbench,

@@ -303,3 +303,21 @@ def _notes(trace: Trace, found: Attributed, other: dict[str, float], whole: floa
         yield f"{lost:.3g} ms of a step belong to nothing that is in the trace, such as a forward before it begins"
     if trace.num_left_out:
         yield f"{counted(trace.num_left_out, 'event')} without a valid time or of another form left out"
+
+
+MOST_NAME: Final = 48
+CUTLASS: Final = re.compile(r"(?:\w+::)*Kernel2?<((?:\w+::)*\w+)")
+"""The kernel of this library has its name as its first type."""
+
+
+def short_kernel(name: str) -> str:
+    """Return the name of a kernel without its types, namespaces and arguments."""
+    if name.startswith("Mem") or "aten::" in name:
+        return name
+    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    if named := CUTLASS.match(plain):
+        plain = named[1]
+    while (shorter := re.sub(r"<[^<>]*>", "", plain)) != plain:
+        plain = shorter
+    plain = plain.partition("(")[0].partition("<")[0].rpartition("::")[2]
+    return plain if len(plain) <= MOST_NAME else plain[: MOST_NAME - 3] + "..."

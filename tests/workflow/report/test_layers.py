@@ -1,0 +1,148 @@
+"""The table of layers: from the traces of profile runs, beside the measured runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from blake3 import blake3
+
+from extras.verify.runs import StudyRuns, verify_run
+from tests.checkout import ROOT
+from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
+from workflow.report.formats import to_csv
+from workflow.report.layers_table import STACKED, profiles, stacked
+from workflow.report.outputs import tables_of, write_collected
+from workflow.report.page import page
+from workflow.report.plots import PLOTS
+from workflow.report.profile.runs import Exchange, RunProfile, why_wrong
+from workflow.report.tables import TABLES
+from workflow.study.cell import Cell, profile_of
+
+TRACE = ROOT / "tests" / "captured" / "gpu" / "alexnet-fp32-nchw.json.gz"
+CELL = make_cell(model="alexnet", device="cuda", batch_size=128)
+PROFILE: dict[str, Any] = profile_of(Cell.from_json(CELL)).to_json()
+RUN = f"{PROFILE['cell_id']}-r1"
+STEP_S = 0.01192
+EXCHANGE = {"schema": "slipway.exchange/1", "steps": 9, "ranks": 2, "step_s": 0.1, "other_s": -0.001, "bucket_bytes": [4096]}
+
+
+def results(tmp_path: Path, exchange: object = None, trace: bytes | None = TRACE.read_bytes(), **ends: Any) -> Path:
+    """The results of a study with two measured runs of 11.92 ms a step, and a profile run with this trace."""
+    directory = write_study(tmp_path / "results" / "digits-scaling", [CELL], repeats=2)
+    attempt = directory / "runs" / RUN / "attempts" / "1"
+    files = []
+    for name, content in (("trace.json.gz", trace), ("exchange.json", None if exchange is None else json.dumps(exchange).encode())):
+        if content is not None:
+            attempt.mkdir(parents=True, exist_ok=True)
+            (attempt / name).write_bytes(content)
+            files.append({"path": name, "bytes": len(content), "blake3": blake3(content).hexdigest()})
+    profile = failed(PROFILE, **ends) if ends else make_record(PROFILE, step_s=0.0148, files=files)
+    write_records(directory, [make_record(CELL, 1, step_s=STEP_S), make_record(CELL, 2, step_s=STEP_S), profile])
+    return directory
+
+
+def rows(directory: Path) -> dict[str, dict[str, str]]:
+    table = TABLES["layers"](write_collected([directory], directory))
+    return {row["layer"]: row for row in csv.DictReader(io.StringIO(to_csv(table)))}
+
+
+def test_layers_and_the_rest_add_up_to_the_measured_step(tmp_path: Path) -> None:
+    found = rows(results(tmp_path))
+    assert float(found["step"]["forward_ms"]) == pytest.approx(1000 * STEP_S)
+    assert float(found["features.0"]["forward_ms"]) == pytest.approx(0.914, rel=0.01)
+    assert float(found["features.0"]["backward_ms"]) == pytest.approx(0.915, rel=0.01)
+    parts = [float(row[key] or 0) for name, row in found.items() for key in ("forward_ms", "backward_ms") if name != "step"]
+    assert sum(parts) == pytest.approx(1000 * STEP_S)
+    assert sum(float(row["share"]) for name, row in found.items() if name != "step") == pytest.approx(1)
+    assert 0 < float(found["not computing"]["share"]) < 0.05  # 0.98 of this step are kernels
+    assert list(found)[-2:] == ["not computing", "step"]
+
+
+def test_the_bar_has_each_part_once_and_is_as_long_as_the_step(tmp_path: Path) -> None:
+    directory = results(tmp_path)
+    analysis = write_collected([directory], directory)
+    ((cell, found),) = profiles(analysis)
+    assert isinstance(found, RunProfile)
+    bar = stacked(cell, found.profile)
+    assert tuple(bar) == STACKED
+    assert sum(bar.values()) == pytest.approx(1000 * STEP_S)
+    assert min(bar.values()) >= 0
+    (values,) = PLOTS["layers"](analysis)["datasets"].values()
+    assert {value["step"]: value["seconds"] for value in values} == pytest.approx({name: part for name, part in bar.items() if part})
+    assert "Where a step goes" in page(analysis, {"layers": "<svg ></svg>"})
+
+
+def test_profile_json_is_made_once_and_verified(tmp_path: Path) -> None:
+    directory = results(tmp_path, EXCHANGE)
+    first = write_collected([directory], directory)
+    path = directory / "runs" / RUN / "profile.json"
+    told = json.loads(path.read_text())
+    assert (told["schema"], told["run_id"], told["device"]) == ("slipway.profile/1", RUN, "NVIDIA H100 80GB HBM3")
+    assert told["exchange"]["bucket_bytes"] == [4096]
+    made = path.stat().st_mtime_ns
+    assert dict(tables_of(write_collected([directory], directory))) == dict(tables_of(first)), "of the file as of the trace"
+    assert path.stat().st_mtime_ns == made
+    assert why_wrong(path.parent) is None
+    path.write_text(json.dumps({**told, "kernel_ms": 1.0}))
+    assert [finding for finding in verify_run(path.parent, lambda _: None, StudyRuns()).findings if "profile.json" in finding] == [
+        f"{path}: it is not what the trace of its run gives by this version: remove it, and `slipway tables` makes it anew"
+    ]
+
+
+def test_another_trace_than_that_of_the_record_is_not_read(tmp_path: Path) -> None:
+    directory = results(tmp_path)
+    shutil.copy(TRACE.with_name("resnet50-bf16-nhwc.json.gz"), directory / "runs" / RUN / "attempts" / "1" / "trace.json.gz")
+    (row,) = rows(directory).values()
+    assert (row["layer"], row["forward_ms"]) == ("no profile", "")
+    assert row["kernel"].endswith("is not what its record names: `slipway verify` tells more")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"status": "oom"}, "oom: "),
+        ({"trace": None}, "its program left no trace"),
+        ({"trace": b"no gzip"}, "trace.json.gz"),
+    ],
+)
+def test_a_profile_that_tells_nothing_is_a_row_with_the_reason(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
+    (row,) = rows(results(tmp_path, **options)).values()
+    assert row["layer"] == "no profile"
+    assert reason in row["kernel"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {**EXCHANGE, "step_s": -1.0},
+        {**EXCHANGE, "step_s": 1e300},
+        {**EXCHANGE, "schema": "slipway.exchange/2"},
+        {**EXCHANGE, "bucket_bytes": [0] * 10_001},
+        {**EXCHANGE, "comm_hook": "x" * 201},
+        [EXCHANGE],
+        "text",
+    ],
+)
+def test_what_a_program_wrote_of_the_exchange_is_believed_within_bounds(tmp_path: Path, wrong: object) -> None:
+    directory = results(tmp_path, wrong)
+    assert len(rows(directory)) > 10, "the trace tells all the same"
+    told = json.loads((directory / "runs" / RUN / "profile.json").read_text())
+    assert told["exchange"] is None
+    assert told["problem"].startswith("exchange.json: ")
+    assert msgspec.convert(EXCHANGE, Exchange).ranks == 2
+
+
+def test_without_a_profile_there_is_no_row_no_picture_and_no_chapter(tmp_path: Path) -> None:
+    directory = write_study(tmp_path / "results" / "digits-scaling", [CELL], repeats=1)
+    write_records(directory, [make_record(CELL)])
+    analysis = write_collected([directory], directory)
+    assert TABLES["layers"](analysis).num_rows == 0
+    assert "no cell has a profile" in str(PLOTS["layers"](analysis))
+    assert 'id="layers"' not in page(analysis, {"layers": "<svg ></svg>"})
