@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import permutations
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations, product
 from typing import Final
 
 from extras.lint_table.columns import Column, Kind, Understood, rounded
@@ -29,6 +30,8 @@ class Meaning:
     per_gpu: bool = False
     scale: float = 1.0
     from_one: bool = True
+    work: Mapping[int, float] = field(default_factory=dict)
+    """Row -> its work over that of its base row, where a time is of work that grows with the GPUs."""
     series: tuple[Series, ...] = ()
     holds: frozenset[int] = frozenset()
     fails: frozenset[int] = frozenset()
@@ -36,7 +39,8 @@ class Meaning:
     def __str__(self) -> str:
         if self.other:
             return f"{self.measure.title!r} against {self.other.title!r}"
-        return f"{self.measure.title!r} against that of the base row" + (", per GPU" if self.per_gpu else "")
+        ways = [", of work that grows with the GPUs"] * bool(self.work) + [", per GPU"] * self.per_gpu
+        return f"{self.measure.title!r} against that of the base row{''.join(ways)}"
 
     @property
     def variant(self) -> str | None:
@@ -54,7 +58,7 @@ class Meaning:
         ratio = reference.over(own) if self.measure.kind in DURATIONS else own.over(reference)
         if not ratio or not series or self.other:
             return ratio and ratio.scaled(self.scale)
-        factor = self.scale
+        factor = self.scale * self.work.get(row, 1.0)
         if self.per_gpu != (self.measure.kind == Kind.GPU_THROUGHPUT):
             factor *= 1 / series.ratio(row) if self.per_gpu else series.ratio(row)
         printed = self.column.number(series.base, self.variant)
@@ -75,15 +79,28 @@ def _candidates(found: Understood, column: Column) -> Iterator[Meaning]:
     percent = column.unit == "%" or any(cell and cell[0].value > 5 for cell in column.cells if column.kind == Kind.EFFICIENCY)
     for measure in fitting if len(set(column.variants)) < 2 else ():
         series = tuple(find_series(found, column, measure.variant))
-        if series:
-            for per_gpu in (True,) if column.kind == Kind.EFFICIENCY else (False, True):
-                scale = 100.0 if percent and per_gpu else 1.0
-                bases = [column.number(one.base, measure.variant) for one in series]
-                for from_one in (True,) if all(one and one.value == scale for one in bases) else (True, False):
-                    yield _judged(Meaning(column=column, measure=measure, per_gpu=per_gpu, scale=scale, from_one=from_one, series=series))
+        for per_gpu in (True,) if column.kind == Kind.EFFICIENCY else (False, True):
+            scale = 100.0 if percent and per_gpu else 1.0
+            bases = [column.number(one.base, measure.variant) for one in series]
+            from_ones = (True,) if all(one and one.value == scale for one in bases) else (True, False)
+            for work, from_one in product(_works(found, measure, series), from_ones) if series else ():
+                meaning = Meaning(column=column, measure=measure, per_gpu=per_gpu, scale=scale, from_one=from_one, work=work, series=series)
+                yield _judged(meaning)
     for one, other in permutations(measures, 2):
-        if column.kind == Kind.SPEEDUP and one.kind == other.kind and one.variant != other.variant:
+        if column.kind == Kind.SPEEDUP and not LABEL.search(column.title) and one.kind == other.kind and one.variant != other.variant:
             yield _judged(Meaning(column=column, measure=one, other=other, scale=100.0 if column.unit == "%" else 1.0))
+
+
+def _works(found: Understood, measure: Column, series: Sequence[Series]) -> list[dict[int, float]]:
+    """Return what a time may be of: the same work in all rows (no ratios), work in proportion to the global batch, or to the GPUs."""
+    same: dict[int, float] = {}
+    if measure.kind not in (Kind.STEP_TIME, Kind.TOTAL_TIME):
+        return [same]
+    batches = {row: found.global_batch(row, measure.variant) for one in series for row in one.rows}
+    grows = {row: one.ratio(row) for one in series for row in one.others}
+    if all(batches.values()):
+        grows = {row: (batches[row] or 1) / (batches[one.base] or 1) for one in series for row in one.others}
+    return [grows, same] if measure.kind == Kind.STEP_TIME else [same, grows]
 
 
 def _distance(column: Column, measure: Column) -> tuple[int, int, int]:
@@ -111,15 +128,29 @@ def _judged(meaning: Meaning) -> Meaning:
 
 def _best(candidates: Sequence[Meaning]) -> Meaning | None:
     """Return the first of the meanings that most rows agree with, if at least as many agree as not; else one by its base rows: they print
-    1, and the head says scaling."""
+    1 or their number of GPUs, or nothing where the head says weak or strong scaling."""
     if not candidates:
         return None
     best = max(candidates, key=lambda one: (len(one.holds), -len(one.fails)))
     if best.holds and len(best.holds) >= len(best.fails):
         return best
     first = candidates[0]
-    bases = [first.column.number(series.base, first.variant) for series in first.series]
-    plain = bool(first.series) and not first.other and len(set(first.column.variants)) < 2
+    if not first.series or len(set(first.column.variants)) > 1:
+        return None
+    alike = [one for one in candidates if one.measure is first.measure and one.per_gpu == first.per_gpu and not one.other]
+    nearest = min(alike, key=_distance_of_values)
+    bases = [(first.column.number(series.base, first.variant), series.counts[0]) for series in first.series]
     is_scaling = bool(LABEL.search(first.column.title))
-    starts = plain and all(one.value in (1, first.scale) if one else is_scaling for one in bases)
-    return first if starts and first.fails else None
+    starts = all(one.value in (1, first.scale, count) if one else is_scaling for one, count in bases)
+    return nearest if starts and nearest.fails else None
+
+
+def _distance_of_values(meaning: Meaning) -> float:
+    """Return how far the printed values are from those that the meaning gives, as the sum of the logarithms of their ratios."""
+    far = 0.0
+    for series in meaning.series:
+        for row in series.others:
+            printed, expected = meaning.column.number(row, meaning.variant), meaning.expected(row, series)
+            if printed and expected and printed.value > 0 and expected.middle > 0:
+                far += abs(math.log(printed.value / expected.middle))
+    return far

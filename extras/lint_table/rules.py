@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Final
@@ -24,7 +25,7 @@ _COUNTS: Final = (
     *(Kind.GPUS, Kind.NODES, Kind.GPUS_PER_NODE, Kind.REPLICAS),
     *(Kind.MICRO_BATCH, Kind.RANK_BATCH, Kind.GLOBAL_BATCH, Kind.ACCUMULATION),
 )
-_BATCH_WORDS: Final = re.compile(r"batch|\bbsz?\b|bsz|\bbs ?=|\bb\d{2,}\b", re.IGNORECASE)
+_BATCH_WORDS: Final = re.compile(r"batch|\b[mg]?bsz?\b|bsz|\bbs ?=|\bb\d{2,}\b", re.IGNORECASE)
 _BATCH_NUMBER: Final = re.compile(r"batch\D{0,30}\d", re.IGNORECASE)
 
 
@@ -282,17 +283,19 @@ def _mend(numbers: Sequence[int], factors: Sequence[Column], whole: float) -> st
 
 def _curves(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding]:
     """Yield series whose efficiency is above 103 % of the base row's, or rises by more than 3 points with more GPUs."""
-    measures = found.of(Kind.THROUGHPUT, Kind.GPU_THROUGHPUT)
-    used = [meaning.measure for meaning in understood if not meaning.other and meaning.measure not in measures]
-    claimed = {meaning.measure.index: meaning.column for meaning in understood if not meaning.other}
-    for measure in dict.fromkeys((*measures, *used)):
-        for series in find_series(found, claimed.get(measure.index), measure.variant):
+    rates = [Meaning(column=measure, measure=measure, per_gpu=True) for measure in found.of(Kind.THROUGHPUT, Kind.GPU_THROUGHPUT)]
+    claimed = {one.measure.index: one for one in understood if not one.other}
+    times = [replace(one, per_gpu=True, scale=1.0, from_one=True) for one in claimed.values() if one.measure.kind in DURATIONS]
+    for meaning in (*rates, *times):
+        measure = meaning.measure
+        speedup = claimed[measure.index].column if measure.index in claimed else None
+        for series in find_series(found, speedup, measure.variant):
             if design_of(found, measure.variant, series.rows) != "neither":
-                yield from _curve(found, measure, series)
+                yield from _curve(found, meaning, series)
 
 
-def _curve(found: Understood, measure: Column, series: Series) -> Iterator[Finding]:
-    meaning = Meaning(column=measure, measure=measure, per_gpu=True)
+def _curve(found: Understood, meaning: Meaning, series: Series) -> Iterator[Finding]:
+    measure = meaning.measure
     points = [(row, count, one) for row, count in zip(series.rows, series.counts, strict=True) if (one := meaning.expected(row, series))]
     above = [(row, count, one) for row, count, one in points if one.low > MOST_EFFICIENCY and count > found.processes(series.base)]  # type: ignore[operator]
     if above:

@@ -72,6 +72,7 @@ COMMANDS: Final = (
     DeferredCommand("tables", "workflow.commands.tables:main", "Make the tables from the records, or print one."),
     DeferredCommand("compare", "extras.compare.command:main", "Which cells of two studies differ, and in what."),
     DeferredCommand("verify", "extras.verify.command:main", "Check records, pushed files and numbers again."),
+    DeferredCommand("import", "extras.imported.command:main", "Results of other tools, such as MLPerf's, in a table."),
     DeferredCommand("lint-table", "extras.lint_table.command:main", "Find numbers of tables that contradict each other."),
     DeferredCommand("export", "extras.export.command:main", "The runs of a study for another tool, such as TensorBoard."),
     DeferredCommand("profile", "extras.profile.command:main", "Where the time of a step goes: of a study, or from a trace."),

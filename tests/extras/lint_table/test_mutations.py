@@ -101,3 +101,24 @@ def test_a_row_relative_to_another_batch_is_found(tmp_path: Path) -> None:
     (one,) = findings(Made("t", header, (*rows[:3], ("4", "64", "440.0", "4.40"))), tmp_path)
     assert (one.rule, one.right, one.line) == (Rule.BASE_ROW, "3.67", 8)
     assert "relative to line 5 (batch 32 per GPU)" in one.reason
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        (("GPUs", "batch per GPU", "step time (ms)", "speedup"), (("1", "32", "100.0", "1.00"), ("4", "32", "110.0", "3.64"))),
+        (("N", "batch", "time (s)", "efficiency"), (("1", "8", "100.0", "1.00"), ("4", "8", "110.0", "0.91"), ("8", "8", "125.0", "0.80"))),
+        (("N", "batch", "T(N) [s]", "S(N)", "E(N)"), (("1", "8", "100.0", "1", "1"), ("2", "8", "55.0", "1.82", "0.91"))),
+        (("GPUs", "batch", "time per epoch (s)", "speedup"), (("8", "8", "100.0", "8.00"), ("16", "8", "55.0", "14.55"))),
+        (
+            ("GPUs", "MBS", "GBS", "tokens/s/GPU", "scaling efficiency"),
+            (("8", "2", "16", "1000.0", "100%"), ("16", "2", "32", "950.0", "95.0%")),
+        ),
+    ],
+)
+def test_times_may_be_of_work_that_grows_and_bases_of_several_gpus(
+    header: tuple[str, ...], rows: tuple[tuple[str, ...], ...], tmp_path: Path
+) -> None:
+    assert findings(Made("t", header, rows), tmp_path) == []
+    wrong = (*rows[-1][:-1], rows[-1][-1].replace(rows[-1][-1].rstrip(" %"), times(rows[-1][-1].rstrip(" %"), 1.1)))
+    assert [one.line for one in findings(Made("t", header, (*rows[:-1], wrong)), tmp_path)] == [4 + len(rows)]

@@ -1,0 +1,221 @@
+"""Read what other tools measured: nccl-tests' JSON, ReFrame's reports, MLPerf's logs, and tables of separated values such as CARAML's.
+
+A result is what its file tells and no more: no window, no steps, no marks. What a file does not tell is None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import ConfigError
+from base.jsonfile import parse_json
+from base.sanitize import number, text, whole
+from extras.lint_table.columns import Column, Kind, Understood, understand
+from extras.lint_table.numbers import SECONDS
+from extras.lint_table.reading import read_tables, read_text
+
+MLLOG: Final = ":::MLLOG "
+ADVICE: Final = "give a whole file, as the tool has written it"
+MAX_KEYS: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One number that another tool measured. `keys`: what else tells it apart, in order; `rises`: whether more is better, None where nobody
+    can tell; `value` is above 0."""
+
+    source: str
+    tool: str
+    metric: str
+    unit: str
+    value: float
+    rises: bool | None
+    keys: tuple[tuple[str, str], ...] = ()
+    hardware: str | None = None
+    nodes: int | None = None
+    processes: int | None = None
+    batch_size: int | None = None
+    global_batch_size: int | None = None
+
+
+def read_results(path: Path) -> list[Result]:
+    """Return the results of a file. Raises ConfigError where it is none of the kinds that are known, or has no number."""
+    content = read_text(path)
+    start = content.lstrip()[:1]
+    if MLLOG in content:
+        found = list(_mlperf(path, content))
+    elif start in ("{", "["):
+        value = parse_json(content.encode(), path, ConfigError, ADVICE)
+        found = list(_nccl(path, value) if isinstance(value, dict) and "nccl_version" in value else _reframe(path, value))
+    else:
+        found = [result for table in read_tables(path) for result in _separated(understand(table))]
+    if not found:
+        kinds = "nccl-tests' JSON (-J), ReFrame's report, MLPerf's log (:::MLLOG), or a table with processes and a throughput or time"
+        raise ConfigError(f"{path}: no result is found there: not {kinds}")
+    return found
+
+
+def _positive(value: object) -> float | None:
+    found = number(value)
+    return found if found and found > 0 and math.isfinite(found) else None
+
+
+def _dict(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _nccl(path: Path, value: Mapping[str, Any]) -> Iterator[Result]:
+    """Yield the bus bandwidth and the time of each size; out of place and in place are told apart.
+
+    The list of devices has one for each process of MPI, whatever its threads and GPUs are (nccl-tests, src/util.cu).
+    """
+    devices = [_dict(one) for one in _list(_dict(value.get("config")).get("devices") or value.get("devices"))]
+    models = sorted({text(one["device_info"], 100) for one in devices if "device_info" in one})
+    config = _dict(value.get("config"))
+    ranks = len(devices) * (whole(config.get("nthreads"), 1) or 1) * (whole(config.get("ngpus"), 1) or 1)
+    program = Path(str((_list(value.get("args")) or ["nccl-tests"])[0])).name
+    for at, one in enumerate(map(_dict, _list(value.get("results")))):
+        for way in ("out_of_place", "in_place"):
+            told = _dict(one.get(way))
+            keys = (
+                ("program", text(program, 50)),
+                *((key, text(one[key], 50)) for key in ("size", "type", "redop") if key in one),
+                ("way", way),
+            )
+            for name, metric, unit, rises in (("bus_bw", "bus bandwidth", "GB/s", True), ("time", "time", "us", False)):
+                if (found := _positive(told.get(name))) is not None:
+                    yield Result(
+                        source=f"{path}: results[{at}]",
+                        tool="nccl-tests",
+                        metric=metric,
+                        unit=unit,
+                        value=found,
+                        rises=rises,
+                        keys=keys,
+                        hardware=" / ".join(models) or None,
+                        nodes=len({str(device.get("hostname")) for device in devices}) or None,
+                        processes=ranks or None,
+                    )
+
+
+def _reframe(path: Path, value: object) -> Iterator[Result]:
+    """Yield the performance variables of the test cases that passed; reports of version 2 (perfvars) to 4 (perfvalues)."""
+    for run in map(_dict, _list(_dict(value).get("runs"))):
+        for case in map(_dict, _list(run.get("testcases"))):
+            if case.get("result") not in ("success", "pass"):
+                continue
+            told = {**_dict(case.get("check_vars")), **case}
+            processes, per_node = whole(told.get("num_tasks"), 1), whole(told.get("num_tasks_per_node"), 1)
+            hosts = len(_list(told.get("nodelist") or told.get("job_nodelist"))) or None
+            nodes = hosts or (processes // per_node if processes and per_node else None)
+            keys = [(key, text(one, 50)) for key, one in _leaves(told.get("check_params")) if one != processes or isinstance(one, bool)]
+            name = text(told.get("display_name") or told.get("name") or "", 200).partition(" %")[0]
+            for variable, found, unit in _variables(case):
+                yield Result(
+                    source=f"{path}: {text(told.get('unique_name') or name, 100)}",
+                    tool="ReFrame",
+                    metric=variable,
+                    unit=unit,
+                    value=found,
+                    rises=False if unit in SECONDS else True if unit.endswith("/s") else None,
+                    keys=(("test", name), ("system", text(told.get("system") or "", 100)), *keys[:MAX_KEYS]),
+                    nodes=nodes,
+                    processes=processes,
+                )
+
+
+def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the values of nested objects by their names with points; they are at most as deep as `parse_json` lets them be."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _leaves(one, f"{name}.{text(key, 50)}".lstrip("."))
+    elif name:
+        yield name, value
+
+
+def _variables(case: Mapping[str, Any]) -> Iterator[tuple[str, float, str]]:
+    named = [(key.rpartition(":")[2], _list(one)) for key, one in _dict(case.get("perfvalues")).items()]
+    listed = [(one.get("name"), [one.get("value"), 0, 0, 0, one.get("unit")]) for one in map(_dict, _list(case.get("perfvars")))]
+    for name, values in [*named, *listed]:
+        found = _positive(values[0]) if values else None
+        if found is not None:
+            yield text(name or "", 100), found, text(values[4] or "" if len(values) > 4 else "", 20)
+
+
+def _mlperf(path: Path, content: str) -> Iterator[Result]:
+    """Yield time from run_start to run_stop, and the throughput that was told last, of a log of one run that reached its target."""
+    first: dict[str, Any] = {}
+    last: dict[str, Mapping[str, Any]] = {}
+    for at, line in enumerate(content.splitlines(), 1):
+        if MLLOG in line:
+            entry = _dict(parse_json(line.partition(MLLOG)[2].encode(), f"{path}:{at}", ConfigError, ADVICE))
+            key = str(entry.get("key"))
+            first.setdefault(key, entry.get("time_ms") if key == "run_start" else entry.get("value"))
+            last[key] = entry
+    ranks, nodes, each = (whole(first.get(name), 1) for name in ("number_of_ranks", "number_of_nodes", "accelerators_per_node"))
+    platform = text(first.get("submission_platform") or "", 100)
+    count, _, model = platform.partition("x")
+    if nodes is None and count.isascii() and count.isdigit() and len(count) < 6:
+        nodes = int(count) or None
+    keys = [(key, text(first[key], 100)) for key in ("submission_benchmark", "submission_division", "submission_org") if key in first]
+    began, ended = _positive(first.get("run_start")), _positive(_dict(last.get("run_stop")).get("time_ms"))
+    status = _dict(_dict(last.get("run_stop")).get("metadata")).get("status")
+    stats = _dict(_dict(last.get("tracked_stats")).get("value"))
+    for metric, unit, value, rises in (
+        ("time to train", "s", (ended - began) / 1000 if began and ended and ended > began and status == "success" else None, False),
+        ("throughput", "samples/s", _positive(stats.get("throughput")), True),
+    ):
+        if value is not None:
+            yield Result(
+                source=str(path),
+                tool="MLPerf",
+                metric=metric,
+                unit=unit,
+                value=value,
+                rises=rises,
+                keys=tuple(keys),
+                hardware=(model if count.isdigit() else platform) or None,
+                nodes=nodes,
+                processes=ranks or (nodes * each if nodes and each else None),
+                global_batch_size=whole(first.get("global_batch_size"), 1),
+            )
+
+
+_MEASURES: Final = {Kind.THROUGHPUT: True, Kind.BYTE_RATE: True, Kind.STEP_TIME: False, Kind.EPOCH_TIME: False, Kind.TOTAL_TIME: False}
+
+
+def _separated(found: Understood) -> Iterator[Result]:
+    """Yield the throughputs and times of a table, each row a result, as far as `slipway lint-table` understands its columns."""
+    measures = [column for column in found.of(*_MEASURES) if column.unit or column.kind == Kind.THROUGHPUT]
+    for row in range(len(found.table.rows)):
+        hardware = " / ".join(filter(None, (found.text(row, column) for column in found.of(Kind.HARDWARE))))
+        keys = [(column.title, found.text(row, column)) for column in found.of(Kind.PARAMETER)]
+        for column in measures:
+            printed = column.number(row, column.variant)
+            if printed and printed.value > 0:
+                yield Result(
+                    source=f"{found.table.path}:{found.line(row)}",
+                    tool="table",
+                    metric=column.title,
+                    unit=_unit(column),
+                    value=printed.value,
+                    rises=_MEASURES[column.kind],
+                    keys=tuple(keys[:MAX_KEYS]),
+                    hardware=hardware or None,
+                    nodes=found.whole(row, Kind.NODES),
+                    processes=found.processes(row) if found.of(Kind.GPUS, Kind.GPUS_PER_NODE) else None,
+                    batch_size=found.whole(row, Kind.MICRO_BATCH, column.variant),
+                    global_batch_size=found.whole(row, Kind.GLOBAL_BATCH, column.variant),
+                )
+
+
+def _unit(column: Column) -> str:
+    return column.unit or "per s"
