@@ -51,7 +51,7 @@ _SAMPLES: Final = (
 )
 _TIME: Final = r"(?:time|s|ms|us|µs|ns|d|days|secs?|seconds?|mins?|minutes?|h|hrs?|hours?)"
 _S: Final = r"(?:s|secs?|seconds?|ms)\b"
-_WHOLE: Final = r"(?:number of |num |total |no |count of |total number of )?"
+_WHOLE: Final = r"(?:number of |num |total |no of |count of |total number of )?"
 _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
     (None, (r"\b(?:low|high|ci|std|stdev|stddev|dev|deviation|p\d\d|percentile|tolerance|interval)\b|\d\d ?%",)),
     (
@@ -89,7 +89,7 @@ _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
     (Kind.STEPS, (rf"^{_WHOLE}(?:training )?(?:steps|iterations|iters)$",)),
     (Kind.GPUS, (rf"^{_WHOLE}(?:\w+ )?{_COUNTED}(?: num| number| count)?$", r"\bworld size\b", "^(?:n|p|np)$")),
     (Kind.BYTES, (r"\b(?:bytes|transferred|volume|size|copied|data)\b",)),
-    (Kind.NODES, (r"\bnodes?\b(?! sets)|\bhosts?\b$|\bmachines\b|\bservers\b",)),
+    (Kind.NODES, (rf"^{_WHOLE}(?:compute )?(?:nodes?|hosts|machines|servers)(?: num| number| count| used)?$", r"\bnodes x gpus\b")),
     (
         Kind.HARDWARE,
         (r"\b(?:hardware|system|machine|device name|platform|cluster|interconnect|instance)\b", r"\bgpus? (?:model|type|name)\b"),
@@ -232,6 +232,8 @@ def _column(index: int, title: str, rows: Sequence[Row], comma: bool) -> Column 
         return _unknown(column, words, cells if numeric else (), in_cells)
     if kind == Kind.THROUGHPUT:
         cells = _coarsened(cells)
+    if kind in _COUNTS and 2 * sum(any(one.value % 1 for one in cell) for cell in cells) > len(filled):
+        return None
     if kind in NUMERIC and not numeric:
         named = kind == Kind.GPUS and any(re.search("[a-zA-Z]{2}", text) for text in filled)
         return replace(column, kind=Kind.HARDWARE if named else Kind.PARAMETER) if named or kind in _BATCHES else None
