@@ -136,7 +136,7 @@ def imported_table(rows: Sequence[Imported]) -> Table:
                 "source", "Source", [row.sources[0] + (f" and {len(row.sources) - 1} more" if len(row.sources) > 1 else "") for row in rows]
             ),
             words("tool", "Tool", [row.result.tool for row in rows]),
-            words("keys", "Keys", [_told(row.result.keys, several[row.result.tool]) for row in rows]),
+            words("keys", "Keys", [_key_words(row.result.keys, several[row.result.tool]) for row in rows]),
             words("hardware", "Hardware", known([row.result.hardware for row in rows])),
             *[
                 words(key, title, known([getattr(row, key, None) or getattr(row.result, key) for row in rows]), number=True)
@@ -158,7 +158,7 @@ def imported_table(rows: Sequence[Imported]) -> Table:
     )
 
 
-def _told(keys: Sequence[tuple[str, str]], several: Collection[str]) -> str:
+def _key_words(keys: Sequence[tuple[str, str]], several: Collection[str]) -> str:
     """Return the first key, and those that tell the results of a tool apart."""
     return ", ".join(f"{name}={one}" for at, (name, one) in enumerate(keys) if at == 0 or name in several)
 
