@@ -60,15 +60,17 @@ class Side:
         if of_rows:
             return [facts_of_row(row) for row in self.runs(cell).iter_rows(named=True)]
         place = next(source.place for source in self.analysis.sources if source.label == cell.source)
-        return [facts_of(_record(place / "runs", run_id)) for run_id in self.runs(cell)["run_id"]]
+        return [_facts(place / "runs", run_id) for run_id in self.runs(cell)["run_id"]]
 
 
-def _record(runs: Path, run_id: str) -> dict[str, Any]:
+def _facts(runs: Path, run_id: str) -> Facts:
     found = find_record(str(runs), run_id)
     try:
-        return read_value(found.content or b"")
+        return facts_of(read_value(found.content or b""))
     except NotBelieved as error:
         raise RecordError(f"{runs / str(found.path)}: {error}") from error
+    except RecursionError as error:
+        raise RecordError(f"{runs / str(found.path)}: what a program told in it is nested too deeply") from error
 
 
 def read_side(typed: str, site: str | None) -> Side:

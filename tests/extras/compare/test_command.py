@@ -127,6 +127,22 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path, capsys: pytest.CaptureF
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("levels", [100, 960, 5000])
+def test_a_record_that_is_nested_deeply_is_compared_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], levels: int) -> None:
+    """What a program tells of itself may be anything; a record of another hand, too."""
+    one, two = Path(study(tmp_path / "before", cells=scaling_cells(nodes=[1]))), study(tmp_path / "after", cells=scaling_cells(nodes=[1]))
+    for path in one.glob("runs/*/**/record.json"):
+        value = json.loads(path.read_text())
+        del value["seal"]
+        deep = json.dumps({**value, "provenance": {**value["provenance"], "own": "HERE"}})
+        path.write_text(deep.replace('"HERE"', '{"a": ' * levels + "1" + "}" * levels))
+    code = run(["compare", str(one), two])
+    printed = capsys.readouterr()
+    assert code in (0, 19)
+    assert "Traceback" not in printed.err
+    assert "not known" in printed.out or "nested too deeply" in printed.err or "provenance.own.a" in printed.out
+
+
 def test_failed_cells_and_other_units_are_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = study(tmp_path / "before"), study(tmp_path / "after", {"status": "oom", "status_reason": "no memory", "performance": None})
     result = found(capsys, one, two)
