@@ -72,7 +72,14 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 def share_of(gain: float) -> float:
     """Return the share of a step whose removal brings `gain`."""
-    return max(0.0, 1 - 1 / gain)
+    return 1 - 1 / max(1.0, gain)
+
+
+def gain_of(step_s: float, without_s: float) -> float:
+    """Return how many times as fast a step is without a part, from 1 to MOST_GAIN."""
+    if step_s <= 0:
+        return 1.0
+    return MOST_GAIN if without_s * MOST_GAIN <= step_s else max(1.0, step_s / without_s)
 
 
 def bound_of(runs: Sequence[Mapping[str, Any]], anchors: Mapping[str, Estimate] | None = None) -> Bound:
@@ -109,13 +116,8 @@ def log_sample(values: Sequence[float]) -> LogSample:
 
 
 def _gain(runs: Sequence[Mapping[str, Any]], part: str, anchor: Estimate | None) -> Gain | None:
-    without = [_without(run, part) for run in runs]
-    factors = [
-        min(MOST_GAIN, run["if_step_s"] / max(seconds, run["if_step_s"] / MOST_GAIN))
-        for run, seconds in zip(runs, without, strict=True)
-        if seconds is not None and run["if_step_s"] > 0
-    ]
-    made = geometric_mean(log_sample([max(1.0, factor) for factor in factors])) if len(factors) == len(runs) else None
+    factors = [gain_of(run["if_step_s"], seconds) for run in runs if (seconds := _without(run, part)) is not None]
+    made = geometric_mean(log_sample(factors)) if len(factors) == len(runs) else None
     if anchor is None:
         return None if made is None else Gain(factor=made)
     return Gain(factor=anchor, is_anchor=True, estimated=made)
@@ -139,7 +141,7 @@ def _compute(run: Mapping[str, Any]) -> float:
     told = [run[name] for name in COMPUTE]
     if all(seconds is not None for seconds in told) and run["part_step_s"]:
         return _most_one(math.fsum(told) / run["part_step_s"]) or 0.0
-    shares = [share_of(run["if_step_s"] / max(seconds, 1e-12)) for part in PARTS if (seconds := _without(run, part)) is not None]
+    shares = [share_of(gain_of(run["if_step_s"], seconds)) for part in PARTS if (seconds := _without(run, part)) is not None]
     return max(0.0, 1 - math.fsum(shares))
 
 

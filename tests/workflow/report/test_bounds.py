@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import statistics
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,23 @@ def test_a_part_that_is_the_whole_step_is_no_division_by_zero() -> None:
     found = bound_of([run(if_no_input_s=0.0)])
     assert (found.verdict, found.share) == ("input", pytest.approx(0.999))
     assert bound_of([run(**{name: 0.0 for name in RUN if name.startswith("if_")})]).verdict == "compute"
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_numbers_that_no_clock_gives_are_judged_all_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    values = (0.0, 5e-324, 1e-9, 0.1, 1.0, 1e15, None)
+    shares = (0.0, 0.3, 1.0, None)
+    names = [name for name in RUN if name.endswith("_s")]
+    runs = []
+    for _ in range(rng.choice((1, 2, 3))):
+        told = {name: rng.choice(values) for name in names}
+        told |= {"gpu_busy_ratio": rng.choice(shares), "io_wait_ratio": rng.choice(shares), "slow_part": rng.choice((None, "copy", "host"))}
+        runs.append(run(**told, straggler_rank=rng.choice((None, 0, 2**31)), hosts=rng.choice((None, "", "node00"))))
+    anchors = {"communication": Estimate(value=rng.choice((1e-300, 0.5, 2.0, 1e300)), n=1)} if rng.random() < 0.3 else None
+    found = bound_of(runs, anchors)
+    assert found.share is None or 0 <= found.share <= 1
+    assert all(one.factor.value > 0 for one in found.gains.values())
 
 
 def test_an_anchor_takes_the_place_of_the_estimate_and_a_contradiction_is_said() -> None:

@@ -9,99 +9,101 @@ that hid behind a longer backward may come to light, so that a what-if is the mo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from workflow.run.record.events import Step
 from workflow.run.record.model import SlowPart, WhatIf
-from workflow.run.record.step_parts import OWN_PARTS
 
-OwnPart = Callable[[Step], float | None]
-COMPUTING: Final = ("forward_s", "backward_s", "optimizer_s")
+SLOW_PARTS: Final[tuple[SlowPart, ...]] = ("input", "copy", "compute", "host")
+REMOVED: Final[dict[str, SlowPart]] = {"input": "input", "copy": "copy", "other": "host"}
+
+
+class Work(NamedTuple):
+    """What a rank did in a step while it did not wait for the others: `own` seconds, and their parts; None: not told.
+
+    `input` is the wait for the batch, or what the other parts leave of the step if that is less: beside a GPU the host waits while the
+    device still computes, and as far as it does that costs nothing. `host` is what is no part.
+    """
+
+    own: float
+    input: float | None
+    copy: float | None
+    compute: float | None
+    host: float | None
+
+
+def work_of(step: Step) -> Work:
+    """Return the work of a rank in a step."""
+    own = max(0.0, step.seconds - (step.exchange_s or 0.0))
+    known = (step.forward_s or 0.0) + (step.backward_s or 0.0) + (step.optimizer_s or 0.0)
+    compute = None if step.forward_s is None or step.backward_s is None or step.optimizer_s is None else known
+    rest = max(0.0, own - known - (step.copy_s or 0.0))
+    waited = None if step.input_s is None else min(step.input_s, rest)
+    return Work(own, waited, step.copy_s, compute, None if waited is None or compute is None else rest - waited)
 
 
 def what_if(ranks: Sequence[Mapping[int, Step]], measured: Sequence[int], mode: str, straggler: int | None) -> WhatIf | None:
     """Return the what-ifs of the steps `measured`. None where several ranks train together and one does not tell how long it waited for
     the others: then nobody knows whose work a step is made of. In inference each rank goes its own way, and a step is the mean of theirs.
     """
-    rows = [[rank[step] for rank in ranks] for step in measured]
+    steps = [[rank[number] for rank in ranks] for number in measured]
     together = mode != "infer" and len(ranks) > 1
-    told = all(step.exchange_s is not None for row in rows for step in row)
-    if not rows or (together and not told):
+    told = all(step.exchange_s is not None for row in steps for step in row)
+    if not steps or (together and not told):
         return None
-    of_ranks: Callable[[list[float]], float] = max if together else _mean
-    exposed_s = _mean([min(step.exchange_s or 0.0 for step in row) for row in rows])
-
-    def without(part: OwnPart) -> float | None:
-        parts = [[part(step) for step in row] for row in rows]
-        if any(one is None for row in parts for one in row):
-            return None
-        longest = [
-            of_ranks([max(0.0, own(step) - (one or 0.0)) for step, one in zip(row, found, strict=True)])
-            for row, found in zip(rows, parts, strict=True)
-        ]
-        return _mean(longest) + exposed_s
-
-    nothing = without(lambda _: 0.0)
-    found = {"no_input_s": without(_input), "no_copy_s": without(lambda step: step.copy_s), "no_other_s": without(_other)}
-    if nothing is None or (not told and all(value is None for value in found.values())):
+    rows = [[work_of(step) for step in row] for row in steps]
+    exposed_s = _mean([min(step.exchange_s or 0.0 for step in row) for row in steps])
+    found = {f"no_{name}_s": _without(rows, part, together=together) for name, part in REMOVED.items()}
+    if not told and all(value is None for value in found.values()):
         return None
+    step_s = _mean([_longest([work.own for work in row], together) for row in rows]) + exposed_s
     return WhatIf(
-        step_s=nothing,
-        **found,
-        no_exposed_s=nothing - exposed_s if told else None,
-        no_skew_s=nothing if told and not together else _even(rows, straggler) + exposed_s if told else None,
+        step_s=step_s,
+        **{name: None if work_s is None else work_s + exposed_s for name, work_s in found.items()},
+        no_exposed_s=step_s - exposed_s if told else None,
+        no_skew_s=(_even(rows, straggler) + exposed_s if together else step_s) if told else None,
         slow_part=None if straggler is None or len(ranks) < 2 else _slow_part(rows, straggler),
     )
 
 
-def _even(rows: Sequence[Sequence[Step]], straggler: int | None) -> float:
+def _longest(seconds: Sequence[float], together: bool) -> float:
+    return max(seconds) if together else _mean(seconds)
+
+
+def _without(rows: Sequence[Sequence[Work]], part: SlowPart, *, together: bool) -> float | None:
+    """Return the mean of the steps' longest own work without a part; None unless all ranks tell it of all steps."""
+    seconds = _seconds_of(rows, part)
+    if seconds is None:
+        return None
+    left = [[max(0.0, work.own - one) for work, one in zip(row, found, strict=True)] for row, found in zip(rows, seconds, strict=True)]
+    return _mean([_longest(row, together) for row in left])
+
+
+def _seconds_of(rows: Sequence[Sequence[Work]], part: SlowPart) -> list[list[float]] | None:
+    take = attrgetter(part)
+    found = [list(map(take, row)) for row in rows]
+    return None if any(None in row for row in found) else found
+
+
+def _even(rows: Sequence[Sequence[Work]], straggler: int | None) -> float:
     """Return the longest own work if nobody was slower than the others: that of all but the straggler, or the mean if that is less."""
-    work = [[own(step) for step in row] for row in rows]
-    mean = _mean([_mean(row) for row in work])
-    others = mean if straggler is None else _mean([max(seconds for rank, seconds in enumerate(row) if rank != straggler) for row in work])
-    return min(mean, others)
+    mean = _mean([work.own for row in rows for work in row])
+    if straggler is None:
+        return mean
+    return min(mean, _mean([max(work.own for rank, work in enumerate(row) if rank != straggler) for row in rows]))
 
 
-def own(step: Step) -> float:
-    """Return the seconds in which the rank did not wait for the others."""
-    return max(0.0, step.seconds - (step.exchange_s or 0.0))
-
-
-def _input(step: Step) -> float | None:
-    """Return the wait for the batch, or what the other parts leave of the step if that is less: beside a GPU the host waits while the
-    device still computes, and as far as it does that costs nothing."""
-    if step.input_s is None:
-        return None
-    return min(step.input_s, max(0.0, own(step) - _sum(step, ("copy_s", *COMPUTING))))
-
-
-def _other(step: Step) -> float | None:
-    """Return what is no part of the step; None where it may be a part that was not told."""
-    if step.input_s is None or any(getattr(step, name) is None for name in COMPUTING):
-        return None
-    return max(0.0, own(step) - _sum(step, OWN_PARTS))
-
-
-def _sum(step: Step, names: Sequence[str]) -> float:
-    return math.fsum(getattr(step, name) or 0.0 for name in names)
-
-
-def _slow_part(rows: Sequence[Sequence[Step]], slow: int) -> SlowPart | None:
+def _slow_part(rows: Sequence[Sequence[Work]], slow: int) -> SlowPart | None:
     """Return the part in which rank `slow` is slower than the mean of the others by most; None where the parts of its work are not told."""
-    parts: dict[SlowPart, OwnPart] = {
-        "input": _input,
-        "copy": lambda step: step.copy_s or 0.0,
-        "compute": lambda step: None if _other(step) is None else _sum(step, COMPUTING),
-        "host": _other,
-    }
     beyond: dict[SlowPart, float] = {}
-    for name, part in parts.items():
-        seconds = [[part(step) for step in row] for row in rows]
-        if any(one is None for row in seconds for one in row):
+    for part in SLOW_PARTS:
+        seconds = _seconds_of(rows, part)
+        if seconds is not None:
+            beyond[part] = _mean([row[slow] - (math.fsum(row) - row[slow]) / (len(row) - 1) for row in seconds])
+        elif part != "copy":
             return None
-        known = [[one or 0.0 for one in row] for row in seconds]
-        beyond[name] = _mean([row[slow] - _mean([one for rank, one in enumerate(row) if rank != slow]) for row in known])
     return max(beyond, key=beyond.__getitem__)
 
 
