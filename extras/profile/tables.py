@@ -100,7 +100,7 @@ def _kernels(profile: Profile) -> Iterator[str]:
 def _copies(profile: Profile) -> Iterator[str]:
     for one in profile.copies:
         rate = f", {significant(one.gb_per_s)} GB/s" if one.gb_per_s else ""
-        size = f"{significant(one.invocations)} a step, {format_size(one.bytes)}"
+        size = f"{significant(one.invocations)} a step, {'bytes not told' if one.bytes is None else format_size(one.bytes)}"
         yield f"{one.kind.removeprefix('Memcpy ')}: {size}, {significant(one.ms)} ms{rate}, {_share(one.ms, profile)}"
         if advice := advice_on(one, profile):
             yield f"  -> {advice}"
@@ -111,7 +111,7 @@ def advice_on(copy: Copy, profile: Profile) -> str:
     share = copy.ms / profile.whole_ms if profile.whole_ms else 0.0
     if copy.pinned is False and share > NOTICED_SHARE:
         return "from pinned memory they are several times as fast: pin_memory=True in the data loader, and .to(device, non_blocking=True)"
-    if copy.invocations >= MANY and copy.bytes < SMALL_BYTES * copy.invocations:
+    if copy.invocations >= MANY and copy.bytes is not None and copy.bytes < SMALL_BYTES * copy.invocations:
         return "many small copies: join them into one, and read values back (.item(), print) only every few steps"
     if share > LARGE_SHARE and ("HtoD" in copy.kind or "DtoH" in copy.kind):
         return (

@@ -60,8 +60,9 @@ def test_copies(name: str, pinned: bool, gb_per_s: float) -> None:
     kind = f"Memcpy HtoD ({'Pinned' if pinned else 'Pageable'} -> Device)"
     assert (back.kind, back.bytes, back.pinned) == ("Memcpy DtoH (Device -> Pinned)", 4, True)
     assert (there.kind, there.pinned, there.invocations, there.total_invocations) == (kind, pinned, 1, 2)
-    assert there.total_bytes == 2 * there.bytes == round(73.5 * 2**20)
+    assert (there.bytes, there.total_bytes) == (36.75 * 2**20, 73.5 * 2**20)
     assert there.gb_per_s == pytest.approx(gb_per_s, rel=0.01)
+    assert there.bytes is not None
     assert there.bytes / there.ms / 1e6 == pytest.approx(there.gb_per_s, rel=1e-4)
 
 
@@ -97,6 +98,11 @@ def test_breakdown_is_the_one_of_holistic_trace_analysis(
     assert msgspec.structs.astuple(found.temporal) == pytest.approx((span, idle, compute, non_compute), abs=1e-6)
     streams = [(one.stream, one.host_wait_ms, one.kernel_wait_ms, one.other_ms) for one in found.idle]
     assert streams == [pytest.approx(one, abs=1e-6) for one in waits]
+
+
+def test_bytes_that_a_trace_does_not_tell_are_null() -> None:
+    (copy,) = profile("hta-amd-mi250").copies
+    assert (copy.bytes, copy.total_bytes, copy.gb_per_s, copy.ms > 0) == (None, None, None, True)
 
 
 def test_the_processor_is_late_in_a_profiled_step_of_resnet() -> None:

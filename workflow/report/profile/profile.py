@@ -71,11 +71,12 @@ class Copy(Struct, frozen=True, kw_only=True):
     pinned: bool | None
     """Whether the memory of the host is pinned; null where it is not told, or none of the host's."""
     invocations: float
-    bytes: float
+    bytes: float | None
+    """Null where the trace does not tell them, as with ROCm."""
     ms: float
     gb_per_s: float | None
     total_invocations: int
-    total_bytes: int
+    total_bytes: int | None
 
 
 class Idle(Struct, frozen=True, kw_only=True):
@@ -258,15 +259,16 @@ def _copies(work: Sequence[Work], mean: _Mean) -> tuple[Copy, ...]:
     found = []
     for name in sorted({one.name for one in work if one.kind == "copy"}):
         copies = [one for one in work if one.kind == "copy" and one.name == name]
-        total_bytes, spent = sum(one.num_bytes or 0 for one in copies), sum(one.own for one in copies)
+        told = [one.num_bytes for one in copies if one.num_bytes is not None]
+        total_bytes, spent = sum(told) if len(told) == len(copies) else None, sum(one.own for one in copies)
         found.append(
             Copy(
                 kind=name,
                 pinned=False if "Pageable" in name else True if "Pinned" in name else None,
                 invocations=len(copies) / mean.num_steps,
-                bytes=total_bytes / mean.num_steps,
+                bytes=None if total_bytes is None else total_bytes / mean.num_steps,
                 ms=mean.ms(spent),
-                gb_per_s=round(total_bytes / spent / 1000, 6) if spent > 0 else None,
+                gb_per_s=round(total_bytes / spent / 1000, 6) if total_bytes is not None and spent > 0 else None,
                 total_invocations=len(copies),
                 total_bytes=total_bytes,
             )
