@@ -13,26 +13,30 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from base.publish import publish
 from base.sanitize import printable
 from workflow.report.prediction import (
     ERRORS_FILE,
+    FARTHEST,
+    LEAST_GROWTH,
     LEVEL,
+    NODES,
     Errors,
-    Trial,
-    by_factor,
-    covered,
-    errors_of,
-    errors_text,
-    points_of_series,
+    FactorErrors,
+    Point,
+    exchange_fit,
+    growth,
+    merged,
     published_errors,
-    relative_errors,
-    trials_of,
     why_no_model,
 )
 
@@ -41,6 +45,122 @@ SHIPPED: Final = {"dlperf.json": 8, "deeplearningexamples-8.json": 8, "deeplearn
 """File -> GPUs of a node."""
 MADE_BY: Final = "python -m benchmarks.prediction --write: of DLPerf, and of NVIDIA's DeepLearningExamples at 729963dd (benchmarks/series)"
 MOST_BYTES: Final = 64 << 20
+
+
+class Trial(NamedTuple):
+    """A prediction whose truth is known. `log_error`: logarithm of the predicted rate over the true one."""
+
+    document: str
+    series: int
+    factor: float
+    log_error: float
+    growth: float
+
+    @property
+    def scaled(self) -> float:
+        return abs(self.log_error) / (LEAST_GROWTH + self.growth)
+
+
+def points_of_series(values: Any, gpus_per_node: int) -> tuple[Point, ...] | str:
+    """Return the merged points of whole nodes of a published series, [[GPUs, rate], ...], or why it has none."""
+    points = []
+    for entry in values if isinstance(values, list) else ():
+        if (
+            not isinstance(entry, list)
+            or len(entry) != 2
+            or any(isinstance(one, bool) or not isinstance(one, int | float) for one in entry)
+        ):
+            return "not pairs of numbers"
+        gpus, rate = entry
+        if not (0 < gpus <= NODES * gpus_per_node and 0 < rate < math.inf and gpus == int(gpus)):
+            return "a number of GPUs, or a rate, that is none"
+        if gpus % gpus_per_node == 0:
+            points.append(Point(int(gpus) // gpus_per_node, float(rate)))
+    try:
+        return merged(points) if points else f"no whole node of {gpus_per_node} GPUs"
+    except ValueError as error:
+        return str(error)
+
+
+def trials_of(document: str, series: int, points: Sequence[Point]) -> list[Trial]:
+    """Predict each point of a series, but for the first two, from those before any that FARTHEST allows."""
+    trials = []
+    for count in range(2, len(points)):
+        known = points[:count]
+        if why_no_model(known):
+            continue
+        model, largest = exchange_fit(known), known[-1].nodes
+        for target in points[count:]:
+            if target.nodes <= FARTHEST * largest:
+                predicted = target.nodes / model.at(1 - 1 / target.nodes)
+                error = math.log(predicted / target.rate)
+                trials.append(Trial(document, series, target.nodes / largest, error, growth(model, largest, target.nodes)))
+    return trials
+
+
+def conformal_quantile(scores: Sequence[float], level: float) -> float:
+    """Return what the next score does not exceed with probability `level`: the (n + 1) level-th smallest, at the most the largest."""
+    return sorted(scores)[min(len(scores), math.ceil((len(scores) + 1) * level)) - 1]
+
+
+def covered(trials: Sequence[Trial], level: float) -> tuple[float, int] | None:
+    """Return the share of trials whose interval, made from the other documents, holds the truth, and their number; None without another."""
+    held, count = 0, 0
+    for document in {one.document for one in trials}:
+        others = [one.scaled for one in trials if one.document != document]
+        if others:
+            limit = conformal_quantile(others, level)
+            own = [one.scaled <= limit for one in trials if one.document == document]
+            held, count = held + sum(own), count + len(own)
+    return (held / count, count) if count else None
+
+
+def by_factor(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
+    """Group trials by the least of the factors 2 and FARTHEST that they do not exceed; a factor without any is left out."""
+    groups: dict[int, list[Trial]] = {2: [], FARTHEST: []}
+    for one in trials:
+        groups[2 if one.factor <= 2 else FARTHEST].append(one)
+    return {factor: group for factor, group in groups.items() if group}
+
+
+def relative_errors(trials: Sequence[Trial]) -> tuple[float, float]:
+    """Return the median and the 90th percentile of the relative errors of the rate."""
+    errors = sorted(abs(math.expm1(one.log_error)) for one in trials)
+
+    def percentile(level: float) -> float:
+        place = level * (len(errors) - 1)
+        below = math.floor(place)
+        return errors[below] + (place - below) * (errors[min(below + 1, len(errors) - 1)] - errors[below])
+
+    return percentile(0.5), percentile(0.9)
+
+
+def errors_of(trials: Sequence[Trial], made_by: str) -> Errors:
+    """Make the contents of prediction_errors.json. Raises ValueError where a factor has fewer than two documents."""
+    factors = []
+    for factor, group in by_factor(trials).items():
+        held = covered(group, LEVEL)
+        if held is None:
+            raise ValueError(f"x{factor}: one document says nothing about another")
+        median, p90 = relative_errors(group)
+        factors.append(
+            FactorErrors(
+                factor=factor,
+                predictions=len(group),
+                series=len({one.series for one in group}),
+                documents=len({one.document for one in group}),
+                scaled=round(conformal_quantile([one.scaled for one in group], LEVEL), 4),
+                median=round(median, 4),
+                p90=round(p90, 4),
+                covered=round(held[0], 3),
+            )
+        )
+    return Errors(made_by=made_by, level=LEVEL, factors=tuple(factors))
+
+
+def errors_text(errors: Errors) -> str:
+    """Return the text of prediction_errors.json."""
+    return json.dumps(msgspec.to_builtins(errors), indent=1) + "\n"
 
 
 def read_series(path: Path) -> list[Any]:
@@ -100,6 +220,17 @@ def report(trials: list[Trial], errors: Errors) -> list[str]:
     return lines
 
 
+def held_by_others(files: Mapping[Path, list[Trial]], path: Path) -> list[str]:
+    """Return by factor how many trials of a file an interval held that was made of the other files."""
+    others = by_factor([one for other, trials in files.items() if other != path for one in trials])
+    shares = {}
+    for factor, group in by_factor(files[path]).items():
+        if factor in others:
+            limit = conformal_quantile([one.scaled for one in others[factor]], LEVEL)
+            shares[factor] = sum(one.scaled <= limit for one in group) / len(group)
+    return [f"x{factor} {share:.1%}" for factor, share in shares.items()] or ["nothing is known"]
+
+
 def main() -> int:
     """Print the figures of each file; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -113,7 +244,7 @@ def main() -> int:
         publish(ERRORS_FILE, errors_text(errors_of(shipped_trials(), MADE_BY)).encode())
         published_errors.cache_clear()
     files = {path: options.gpus_per_node for path in options.series or ()} or {SERIES / name: size for name, size in SHIPPED.items()}
-    every: list[Trial] = []
+    every: dict[Path, list[Trial]] = {}
     for number, (path, gpus_per_node) in enumerate(files.items()):
         try:
             series = read_series(path)
@@ -121,7 +252,7 @@ def main() -> int:
             print(f"benchmarks.prediction: {printable(str(error))}", file=sys.stderr)
             return 2
         trials, refused = trials_of_file(series, gpus_per_node, first=number * 1_000_000)
-        every += trials
+        every[path] = trials
         counts = f"{len({one.series for one in trials})} predicted, {sum(refused.values())} refused"
         print(f"{printable(str(path))}: {len(series)} series, nodes of {gpus_per_node} GPUs: {counts}")
         for reason, count in refused.most_common():
@@ -130,8 +261,10 @@ def main() -> int:
             print(f"  {line}")
     if len(files) > 1:
         print("together:")
-        for line in report(every, published_errors()):
+        for line in report([one for trials in every.values() for one in trials], published_errors()):
             print(f"  {line}")
+        for path in every:
+            print(f"  {printable(str(path))}, by an interval of the other files: {', '.join(held_by_others(every, path))}")
     return 0
 
 

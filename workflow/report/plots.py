@@ -249,9 +249,9 @@ def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _ahead(analysis: Analysis, points: Sequence[dict[str, Any]], quantity: Callable[[Row], Range | None]) -> list[dict[str, Any]]:
     """Return for each line that is predicted its largest measured point, and that of twice the nodes with its interval."""
     found = []
+    by_place = {(point["line"], point["shape"]): point for point in points}
     for model in line_models(analysis):
-        own = [point for point in points if point["line"] == " ".join(map(str, model.line))]
-        last = next((point for point in own if point["shape"] == (model.largest, model.per_node)), None)
+        last = by_place.get((" ".join(map(str, model.line)), (model.largest, model.per_node)))
         row = next(rows_of([model]))
         values = quantity(row)
         if last is not None and values is not None and row.processes is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from workflow.report.analysis import Analysis
@@ -190,19 +191,21 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
 
 def prediction_words(analysis: Analysis) -> list[str]:
     """Describe for the first lines what twice the nodes would bring, and how often such an interval was right."""
-    texts = []
+    return list(islice(_words(analysis), MOST_SENTENCES))
+
+
+def _words(analysis: Analysis) -> Iterator[str]:
     for model in line_models(analysis):
         for row in rows_of([model]):
             one, efficiency = row.prediction, row.efficiency
             if one is not None and one.factor <= 2:
                 reach = _interval_words(significant, Range(one.rate, one.low, one.high))
                 share = f", {_interval_words(percent, efficiency)} efficiency" if efficiency else ""
-                texts.append(
+                yield (
                     f"{line_label(analysis, model.comparison, model.line)} on {row.processes} {analysis.processes} would reach {reach} "
                     f"{model.comparison.cell.unit}/s{share}. In the published series such an interval held {percent(one.covered)} of the "
                     "true values."
                 )
-    return texts[:MOST_SENTENCES]
 
 
 def _interval_words(show: Callable[[float | None], str], values: Range) -> str:

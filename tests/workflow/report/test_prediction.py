@@ -13,6 +13,16 @@ from typing import Any
 import pytest
 
 from benchmarks import prediction as benchmark
+from benchmarks.prediction import (
+    Trial,
+    conformal_quantile,
+    covered,
+    errors_of,
+    errors_text,
+    points_of_series,
+    relative_errors,
+    trials_of,
+)
 from workflow.report.prediction import (
     ERRORS_FILE,
     LEAST_GROWTH,
@@ -22,22 +32,14 @@ from workflow.report.prediction import (
     Fit,
     Point,
     Prediction,
-    Trial,
-    conformal_quantile,
-    covered,
-    errors_of,
-    errors_text,
     exchange_fit,
     fit,
     growth,
     merged,
     own_error,
-    points_of_series,
     predict,
     published_errors,
-    relative_errors,
     serial_fraction,
-    trials_of,
 )
 
 NONE = Errors(made_by="", level=LEVEL, factors=())
