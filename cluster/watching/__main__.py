@@ -8,6 +8,7 @@ pauses, so that a day has some thousand lines.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -25,22 +26,25 @@ PARTS: Final = 900
 """A pause is at most the elapsed time divided by this, so that the edges of a window are known that well."""
 
 
-def watch(out: int, readers: Sequence[tuple[Reader, float]], period_s: float = LOAD_WATCH_EVERY_S) -> None:
-    """Write lines to the descriptor `out` until TERM, then a last one with all. `readers`: each with its share of a core."""
+def watch(out: int, readers: Sequence[tuple[Reader, float, float]], period_s: float = LOAD_WATCH_EVERY_S) -> None:
+    """Write lines to the descriptor `out` until TERM, then a last one with all.
+
+    `readers`: each with its share of a core, and the longest pause in seconds that the length of the run may give it.
+    """
     began = time.monotonic()
     due = [began] * len(readers)
     ending = False
     while not ending:
         ending = signal.sigtimedwait({signal.SIGTERM}, max(0.0, min(due) - time.monotonic())) is not None
         line: dict[str, object] = {}
-        for index, (reader, share) in enumerate(readers):
+        for index, (reader, share, longest_s) in enumerate(readers):
             now = time.monotonic()
             if not ending and due[index] > now + period_s / 2:
                 continue  # not yet; those that are due soon come along, for fewer lines
             before = time.process_time()
             line = {"t": round(now, 6), **line, **reader(now)}
             cost_s = time.process_time() - before if due[index] > began else 0.0  # a first look costs more than those that follow
-            due[index] = now + max(period_s, (now - began) / PARTS, cost_s / share)
+            due[index] = now + max(period_s, min((now - began) / PARTS, longest_s), cost_s / share)
         if line:
             os.write(out, json_line(line))
 
@@ -57,7 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = sys.stdout.fileno()
     roots = [os.getppid(), *arguments.ours]
     if arguments.gpus:
-        watch(out, [(Gpus(arguments.gpus, Processors(arguments.cores, roots, arguments.mark), EnergyCounters()), 1.0)], GPU_WATCH_EVERY_S)
+        watch(
+            out,
+            [(Gpus(arguments.gpus, Processors(arguments.cores, roots, arguments.mark), EnergyCounters()), 1.0, math.inf)],
+            GPU_WATCH_EVERY_S,
+        )
     else:
         rapl = Rapl()
         os.write(out, json_line({"schema": SCHEMA, "cores": len(arguments.cores), "kernel_seen": kernel_seen(), "rapl": rapl.state}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -178,6 +179,7 @@ Reader = Callable[[float], Found]
 OWN_SHARE: Final = 0.0015
 ALL_SHARE: Final = 0.0007
 CHEAP_SHARE: Final = 0.0004
+RAPL_SHARE: Final = 0.0001
 """Shares of one core that readers may use: 0.4 % in all. On a machine with thousands of processes the pauses get longer instead."""
 MOST_NAMED: Final = 3
 LEAST_NAMED: Final = 0.05
@@ -311,6 +313,10 @@ POWERCAP: Final = Path("/sys/class/powercap")
 WHOLE: Final = "package"
 MEMORY: Final = "dram"
 MICRO: Final = 1e-6
+RAPL_PAUSE_S: Final = 60.0
+"""The longest pause between two looks at RAPL: the smallest range in use, 65 kJ on AMD, lasts 65 s at MOST_W."""
+MOST_W: Final = 1000.0
+"""More than a socket takes: a pause in which it could have used the whole range leaves open how often the counter began again."""
 
 
 class Rapl:
@@ -320,24 +326,25 @@ class Rapl:
     has the zone `package-N`, and on servers `dram` beside the cores in it. Since CVE-2020-8694 most machines let only root read them.
     """
 
-    def __init__(self, root: Path = POWERCAP) -> None:
+    def __init__(self, root: Path = POWERCAP, clock: float | None = None) -> None:
         zones = [zone for zone in sorted(root.glob("intel-rapl:*")) if _is_counted(zone)]
         self._counters = {zone / "energy_uj": machine_number(zone / "max_energy_range_uj") for zone in zones}
         self._before = {path: machine_number(path) for path in self._counters}
+        self._then = time.monotonic() if clock is None else clock
         self._sum = 0
         self.state = "none" if not zones else "not permitted" if None in self._before.values() else "read"
 
-    def __call__(self, now: float) -> Found:  # noqa: ARG002 - as all
+    def __call__(self, now: float) -> Found:
         if self.state != "read":
             return {}
         found = {path: machine_number(path) for path in self._counters}
         for path, after in found.items():
             before, most = self._before[path], self._counters[path]
-            if after is None or before is None or (after < before and not most):
+            if after is None or before is None or not most or (now - self._then) * MOST_W > most * MICRO:
                 self.state = "none"
                 return {}
-            self._sum += after - before if after >= before else after - before + (most or 0)
-        self._before = found
+            self._sum += (after - before) % most
+        self._before, self._then = found, now
         return {"package_j": round(self._sum * MICRO, 3)}
 
 
@@ -347,12 +354,13 @@ def _is_counted(zone: Path) -> bool:
     return name.startswith(WHOLE) if zone.name.count(":") == 1 else name == MEMORY
 
 
-def machine_readers(cores: Collection[int], roots: Collection[int], mark: str, rapl: Rapl) -> tuple[tuple[Reader, float], ...]:
-    """Return the readers of every node, and how much of one core each may cost."""
+def machine_readers(cores: Collection[int], roots: Collection[int], mark: str, rapl: Rapl) -> list[tuple[Reader, float, float]]:
+    """Return the readers of every node, how much of one core each may cost, and its longest pause where it has one."""
     processors = Processors(cores, roots, mark)
-    clocks = Clocks(cores)
-    cheap = (Switches(processors), read_memory, read_pressure, lambda now: {**clocks(now), **rapl(now)})
-    return (processors.read_own, OWN_SHARE), (processors.read_all, ALL_SHARE), *((reader, CHEAP_SHARE) for reader in cheap)
+    cheap = (Switches(processors), read_memory, read_pressure, Clocks(cores))
+    energy = [(rapl, RAPL_SHARE, RAPL_PAUSE_S)] if rapl.state == "read" else []
+    own = (processors.read_own, OWN_SHARE, math.inf), (processors.read_all, ALL_SHARE, math.inf)
+    return [*own, *((reader, CHEAP_SHARE, math.inf) for reader in cheap), *energy]
 
 
 # What nvidia-smi tells of the run's GPUs while they work: clocks and what holds them down, heat, power, errors, processes of others.

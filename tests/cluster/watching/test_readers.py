@@ -11,11 +11,13 @@ import pytest
 
 from cluster.processes import TICKS_PER_S, ProcessState
 from cluster.watching.readers import (
+    MOST_W,
     PAGE_BYTES,
     Clocks,
     Processors,
     Rapl,
     kernel_seen,
+    machine_readers,
     own_seconds,
     parse_counts,
     parse_cpu,
@@ -193,7 +195,7 @@ def test_sockets_and_their_memory_count_once(tmp_path: Path) -> None:
         "intel-rapl:1": ("package-1", 3_000_000, 262_143_328_850),
         "intel-rapl:2": ("psys", 9_000_000, 262_143_328_850),
     }
-    rapl = Rapl(powercap(tmp_path, zones))
+    rapl = Rapl(powercap(tmp_path, zones), 0.0)
     assert rapl.state == "read"
     assert rapl(0.0) == {"package_j": 0.0}
     powercap(tmp_path, {**zones, "intel-rapl:0": ("package-0", 11_000_000, 262_143_328_850), "intel-rapl:0:0": ("core", 9_500_000, 0)})
@@ -204,7 +206,7 @@ def test_sockets_and_their_memory_count_once(tmp_path: Path) -> None:
 
 def test_a_counter_that_begins_again_goes_on(tmp_path: Path) -> None:
     most = 262_143_328_850
-    rapl = Rapl(powercap(tmp_path, {"intel-rapl:0": ("package-0", most - 2_000_000, most)}))
+    rapl = Rapl(powercap(tmp_path, {"intel-rapl:0": ("package-0", most - 2_000_000, most)}), 0.0)
     powercap(tmp_path, {"intel-rapl:0": ("package-0", 3_000_000, most)})
     assert rapl(1.0) == {"package_j": 5.0}
     powercap(tmp_path, {"intel-rapl:0": ("package-0", 4_500_000, most)})
@@ -213,10 +215,27 @@ def test_a_counter_that_begins_again_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "-5", "nonsense"])
 def test_a_counter_that_cannot_be_read_ends_it(tmp_path: Path, text: str) -> None:
-    rapl = Rapl(powercap(tmp_path, {"intel-rapl:0": ("package-0", 5, 100)}))
+    rapl = Rapl(powercap(tmp_path, {"intel-rapl:0": ("package-0", 5, 65_532_610_987)}), 0.0)
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text(text)
     assert rapl(1.0) == {}
     assert rapl(2.0) == {}
+
+
+def test_a_pause_in_which_the_counter_may_have_begun_again_twice_ends_it(tmp_path: Path) -> None:
+    most = 65_532_610_987
+    rapl = Rapl(powercap(tmp_path, {"intel-rapl:0": ("package-0", 0, most)}), 0.0)
+    powercap(tmp_path, {"intel-rapl:0": ("package-0", 6_000_000_000, most)})
+    assert rapl(60.0) == {"package_j": 6000.0}
+    powercap(tmp_path, {"intel-rapl:0": ("package-0", 12_000_000_000, most)})
+    assert rapl(130.0) == {}, "70 s at 1000 W are more than the range"
+    assert rapl(131.0) == {}
+
+
+def test_long_runs_are_looked_at_often_enough_for_the_counters(tmp_path: Path) -> None:
+    place = powercap(tmp_path, {"intel-rapl:0": ("package-0", 0, 65_532_610_987)})
+    pauses = [longest for _, _, longest in machine_readers([0], [1], "", Rapl(place))]
+    assert min(pauses) * MOST_W <= 65_532
+    assert len(machine_readers([0], [1], "", Rapl(tmp_path / "none"))) == len(pauses) - 1
 
 
 def test_why_there_is_no_energy_of_processors(tmp_path: Path) -> None:
