@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import polars as pl
 from msgspec import Struct
 
 from base.jsonfile import canonical_json
@@ -253,7 +252,19 @@ class Judged(NamedTuple):
 
 
 OF_A_RUN: Final = (
-    *("if_step_s", *PARTS.values(), *COMPUTE, "part_step_s", "slow_part", "straggler_rank", "hosts", "gpus_per_node", "num_processes"),
+    *(
+        "source",
+        "cell_id",
+        "if_step_s",
+        *PARTS.values(),
+        *COMPUTE,
+        "part_step_s",
+        "slow_part",
+        "straggler_rank",
+        "hosts",
+        "gpus_per_node",
+        "num_processes",
+    ),
     *("mode", "io_wait_ratio", "faults_per_s", "gpu_busy_ratio"),
 )
 
@@ -265,8 +276,8 @@ def judged(analysis: Analysis) -> list[Judged]:
         return []
     anchors = anchors_of(analysis.cells)
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in frame.select("source", "cell_id", pl.col(*OF_A_RUN)).iter_rows(named=True):
-        rows.setdefault((row["source"], row["cell_id"]), []).append(row)
+    for values in zip(*(frame[name].to_list() for name in OF_A_RUN), strict=True):  # a sixth of the time of polars' own rows
+        rows.setdefault((values[0], values[1]), []).append(dict(zip(OF_A_RUN, values, strict=True)))
     cells = [(cell, rows.get((cell.source, cell.cell_id))) for cell in analysis.cells]
     return [Judged(cell, bound_of(found, anchors.get(id(cell)))) for cell, found in cells if found]
 
