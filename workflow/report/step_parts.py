@@ -26,7 +26,7 @@ STEP_PARTS: Final[dict[str, str]] = {
 MILLI: Final = 1e-3
 
 
-def mean_parts(analysis: Analysis) -> dict[tuple[str, str], Mapping[str, float | None]]:
+def mean_parts(analysis: Analysis) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Return by source and cell the means over its measured runs, of the parts in seconds, `step_s` among them.
 
     They are arithmetic means, so that the parts add up to the step. A part that some run does not tell is None, and in `other_s`. Cells
@@ -35,7 +35,7 @@ def mean_parts(analysis: Analysis) -> dict[tuple[str, str], Mapping[str, float |
     told = analysis.frame.filter(MEASURED & pl.col("part_step_s").is_not_null())
     names = [name for name in (*STEP_PARTS, "step_s") if name != "other_s"]
     each = [pl.when(pl.col(f"part_{name}").null_count() == 0).then(pl.col(f"part_{name}").mean()).alias(name) for name in names]
-    found = {}
+    found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in told.group_by("source", "cell_id", maintain_order=True).agg(*each).iter_rows(named=True):
         known = math.fsum(row[name] or 0.0 for name in names if name != "step_s")
         found[row["source"], row["cell_id"]] = {**row, "other_s": row["step_s"] - known}
