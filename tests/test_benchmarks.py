@@ -28,6 +28,7 @@ COMMANDS = (
     "report --records 20 --shape models",
     "stage --size 4MB --repeats 1",
     "step --steps 2 --repeats 1",
+    "step --parts --steps 150 --batch 2",
     "stragglers --trials 2",
 )
 """Those that need neither a mini-cluster nor an engine nor a GPU."""
