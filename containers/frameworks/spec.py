@@ -129,7 +129,7 @@ def in_words(able: Able | None) -> Mapping[str, str]:
 Mode = Literal["train", "infer"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Layout = Literal["nchw", "nhwc"]
-CommHook = Literal["none", "fp16", "bf16", "powersgd"]
+CommHook = Literal["none", "fp16", "bf16", "powersgd", "onebit", "noop"]
 Strategy = Literal["ddp", "fsdp2", "horovod"]
 Backend = Literal["auto", "tensorflow", "jax", "torch"]
 Augmentation = Literal["none", "flip", "crop", "crop-flip"]
@@ -202,6 +202,8 @@ class Supports(Closed):
     """Whether its program traces the layers of a step, in a profile run."""
     parameters: bool = False
     """Whether its program starts from a file of parameters, where a cell names one."""
+    bucket_size: bool = False
+    """Whether its program exchanges gradients in buckets of the size that a cell asks for."""
     input_gradient: bool = False
     """Whether its program computes the gradient of the images, where a cell asks for it."""
 

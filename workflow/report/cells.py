@@ -18,7 +18,7 @@ from workflow.run.record.columns import SETTINGS, SOFTWARE, TIMES_ONLY, UNMEASUR
 from workflow.run.record.rate import MIN_STEPS, NOT_COMPARED, OTHERS, UNEVEN, first_of
 from workflow.run.record.step_clock import STEPS
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
-from workflow.study.cell import ARGS, SIZES, WORDS, Cell, plain_text
+from workflow.study.cell import ARGS, NO_EXCHANGE, SIZES, WORDS, Cell, plain_text
 from workflow.study.series import IMPLIED_BY_FRAMEWORK, NOT_SERIES, PARAMETERS_FILE, file_digest, redundant_keys
 
 # Estimates with confidence intervals. The unit of replication is the run, not the step.
@@ -208,6 +208,8 @@ BUDGET_MISMATCH: Final = 0.01
 _APART: Final = f"the rate of at least one run differs by more than {UNEVEN * 100:.0f} % from what the median step alone would give"
 
 MARKS: Final[dict[str, str]] = {
+    "unreduced": "gradients were not exchanged (`comm_hook: noop`), so each rank trained a network of its own: this is for diagnosis, and "
+    "no result",
     "replicas": "the ranks of a run have not trained one network together: they ended with different parameters, which in data parallelism "
     "are the same on all, or a rank whose output nobody read ended later than rank 0; the run's warnings name them",
     "samples": "the program reports another number of samples than the batch in all times the steps: the rate is made of the smaller one, "
@@ -290,6 +292,7 @@ MEASURING: Final = (
         "assumed",
         "warned",
         "replicas",
+        "unreduced",
         "network",
         "resumed",
     ),
@@ -303,6 +306,7 @@ _FIVE = ("stage_s", "train_s", "result_s", "push_s", "release_s")
 
 # column of a run -> when its number carries the mark; null (not measured) marks nothing
 RUN_MARKS: Final[dict[str, pl.Expr]] = {
+    "unreduced": (pl.col("comm_hook") == NO_EXCHANGE) & (pl.col("mode") == "train"),
     "short": (pl.col("num_measured_steps") < SHORT_STEPS) | (pl.col("window_s") < MIN_WINDOW_S),
     "unchecked": pl.col("window_told_s").is_not_null()
     & ~(

@@ -31,7 +31,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workflow.report.cells import RISING, SUPERLINEAR, CellResult, Estimate, mixed, ratio
-from workflow.study.cell import Cell
+from workflow.study.cell import NO_EXCHANGE, Cell
 from workflow.study.series import baseline_mismatch, baselines, comparable, in_words, is_named, joined_series
 
 BATCH: Final = {"weak": "batch_size", "strong": "global_batch_size"}
@@ -187,6 +187,8 @@ def _closest(cell: CellResult, candidates: Sequence[CellResult], baseline: Mappi
 def _no_partner(cell: CellResult, has_baseline: bool, why: str, baseline: Mapping[str, Any]) -> str:
     if cell.reason:
         return cell.reason
+    if cell.cell.comm_hook == NO_EXCHANGE:
+        return "gradients were not exchanged (comm_hook: noop): a diagnosis, and no result"
     if not baseline:
         return "the study names no baseline"
     wanted = in_words(baseline)

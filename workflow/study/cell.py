@@ -126,6 +126,8 @@ class Cell:
     """false: the network is trained without its dropout layers."""
     reader: str = "slipway"
     """native: the framework reads what it trains on by itself, in an order of its own; memory: each rank keeps its first batch."""
+    bucket_cap_mb: FromOne | None = None
+    """MB of gradients that are exchanged at once. None: as many as the framework does by itself."""
     conv_algorithm: Word = "auto"
     """How the algorithms of convolutions are chosen: auto (as the framework does), heuristic, measured, deterministic."""
     input_gradient: bool = False
@@ -172,7 +174,7 @@ class Cell:
     def all_keys(self) -> dict[str, Any]:
         """Return the cell as values under the study's own names, to tell it from others.
 
-        Keys of programs or of a file of parameters are there only where the cell has one.
+        Keys of programs, of a file of parameters and of the size of buckets are there only where the cell has one.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if value is not None or name not in OPTIONAL}
@@ -199,10 +201,12 @@ def unit_of(keys: Mapping[str, Any]) -> str:
     return UNITS[(keys.get("dataset_spec") or {}).get("source") in OF_TOKENS]
 
 
+NO_EXCHANGE: Final = "noop"
+"""The `comm_hook` by which ranks keep their own gradients: such a cell is a diagnosis, and no result."""
 ARGS: Final = "args."
 """Beginning of the name of an argument, where it stands beside other keys."""
 OF_PROGRAMS: Final = ("program", "args")
-OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file", "profile")
+OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file", "profile", "bucket_cap_mb")
 LEFT_OUT: Final[Mapping[str, Any]] = {"conv_algorithm": "auto", "input_gradient": False}
 """Keys that are written only where a cell has another value, so that a study without them has the files that earlier versions wrote."""
 PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")

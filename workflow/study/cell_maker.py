@@ -350,6 +350,22 @@ def _check_parameters(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return None
 
 
+def _check_buckets(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    size = keys["bucket_cap_mb"]
+    if size is None or keys["program"] is not None:
+        return None
+    if keys["mode"] != "train":
+        return "bucket_cap_mb", f"found {size}, and with mode {keys['mode']} there are no gradients; valid: none, or exclude these cells"
+    if not load_framework(keys["framework"]).supports.bucket_size or keys["strategy"] != "ddp":
+        return (
+            "bucket_cap_mb",
+            f"found {size}, which {keys['framework']} with strategy {keys['strategy']} has not; valid: none, or pytorch, ddp",
+        )
+    if keys["comm_hook"] == "powersgd":
+        return "bucket_cap_mb", f"found {size}, and on CPUs powersgd exchanges all gradients at once; valid: none, or another comm_hook"
+    return None
+
+
 def _check_input_gradient(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     if not keys["input_gradient"]:
         return None
@@ -384,6 +400,7 @@ _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tu
     (_check_training, ("mode", "augmentation", "dataset", "program")),
     (_check_reader, ("reader", "program", "framework", "mode", "augmentation", "dataset")),
     (_check_parameters, ("parameters", "framework", "program")),
+    (_check_buckets, ("bucket_cap_mb", "program", "mode", "framework", "strategy", "comm_hook")),
     (_check_input_gradient, ("input_gradient", "program", "mode", "dataset", "framework")),
     (_check_site, ("gpus_per_node", "device")),
 )

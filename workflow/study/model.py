@@ -115,7 +115,10 @@ class CellKeys(Part):
     gpus_per_node: GpusPerNode = Field(default=1, description="GPUs of each node; on the CPU: processes per node")
     precision: Precision = Field(default="fp32", description="arithmetic of the forward and backward pass")
     layout: Layout = Field(default="nchw", description="memory order of activations")
-    comm_hook: CommHook = Field(default="none", description="compression of the gradients between processes")
+    comm_hook: CommHook = Field(default="none", description="compression of the gradients between processes; noop: they are not exchanged")
+    bucket_cap_mb: Annotated[int, Strict(), Field(ge=1, le=100_000)] = Field(
+        default=ABSENT, description="MB of gradients that are exchanged at once; PyTorch's own is 25, and 1 for the first"
+    )
     strategy: Strategy = Field(default="ddp", description="how PyTorch trains in several processes: whole copies, or parameters in parts")
     backend: Backend = Field(default="auto", description="what keras computes with; auto: tensorflow")
     augmentation: Augmentation = Field(

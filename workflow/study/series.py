@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any, Final, TypeVar
 
 from base.humanize import counted
-from workflow.study.cell import PROGRAM_PLACES, SIZES, WORDS, Cell, Run
+from workflow.study.cell import NO_EXCHANGE, PROGRAM_PLACES, SIZES, WORDS, Cell, Run
 from workflow.study.explain import Fault, fault_error, first_names
 from workflow.study.loader import Document
 from workflow.study.model import StudyFile
@@ -89,8 +89,8 @@ def value_at(cell: Cell, path: str) -> Any:
 
 
 def is_named(cell: Cell, baseline: Keys) -> bool:
-    """Return True if the cell has all values that the baseline names."""
-    return bool(baseline) and all(value_at(cell, path) == value for path, value in flat(baseline).items())
+    """Return True if the cell has all values that the baseline names, and exchanges gradients: without that it is a diagnosis."""
+    return bool(baseline) and cell.comm_hook != NO_EXCHANGE and all(value_at(cell, path) == value for path, value in flat(baseline).items())
 
 
 def comparable(cell: Cell, baseline: Keys) -> dict[str, object]:
@@ -99,6 +99,8 @@ def comparable(cell: Cell, baseline: Keys) -> dict[str, object]:
     if "program" in named:
         named |= {PROGRAM_STARTED, "framework", *(["model"] if cell.model == value_at(cell, "program") else [])}
     found = {key: value for key, value in flat(cell.all_keys()).items() if key not in NOT_SERIES and key not in named}
+    if cell.comm_hook == NO_EXCHANGE:
+        found["comm_hook"] = NO_EXCHANGE  # also where the baseline names the key: no speed-up is made of a diagnosis
     return {**found, "unit": cell.unit} if "program" in named else found  # samples/s of one are never compared with tokens/s of another
 
 
@@ -228,6 +230,11 @@ def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> d
     given: dict[str, object] = keys.baseline.model_dump(exclude_unset=True)
     if not flat(given):
         raise fault_error(document, [Fault(place=("baseline",), message="found no key; valid: keys with one value, such as nodes: 1")])
+    if flat(given).get("comm_hook") == NO_EXCHANGE:
+        message = (
+            "found noop, with which gradients are not exchanged: a diagnosis, which nothing is compared with; valid: another comm_hook"
+        )
+        raise fault_error(document, [Fault(place=("baseline", "comm_hook"), message=message)])
     if not any(is_named(cell, given) for cell in cells):
         raise fault_error(document, [_no_baseline(given, cells)])
     return given

@@ -187,6 +187,18 @@ def test_a_baseline_of_another_series_leaves_each_number_in_the_row_of_its_own_k
     assert len({point["label"] for point in drawn}) == len({point["line"] for point in drawn}) == 2, "each line has one name"
 
 
+def test_cells_without_an_exchange_are_marked_and_compared_with_nothing(tmp_path: Path) -> None:
+    """Also where the baseline names the key, so that cells of all hooks are compared with it, and where all of a series are diagnoses."""
+    rates = [(NONE_1, 100), (NONE_2, 190), *(({"comm_hook": "noop", "nodes": nodes}, 110 * nodes) for nodes in (1, 2))]
+    for number, baseline in enumerate(({"nodes": 1}, {"nodes": 1, "comm_hook": "none"})):
+        analysis = at_rates(tmp_path / str(number), rates, baseline)
+        plain, noop = analysis.primary[:2], analysis.primary[2:]
+        assert [one.speedup.value if one.speedup else None for one in plain] == [1, pytest.approx(1.9)]
+        assert [(one.speedup, one.partner) for one in noop] == [(None, None)] * 2
+        assert all("unreduced" in one.cell.marks and "no result" in (one.reason or "") for one in noop)
+        assert not any("unreduced" in one.cell.marks for one in plain)
+
+
 def test_a_rise_is_marked_on_lines_of_the_kind_that_fewer_cells_have_and_its_baseline_is_on_them(tmp_path: Path) -> None:
     weak = [({"nodes": nodes, "batch_size": 32}, rate) for nodes, rate in ((1, 100.0), (2, 190.0), (4, 370.0))]
     analysis = at_rates(tmp_path, [*weak, ({"nodes": 2, "batch_size": 16}, 240.0)], {"nodes": 1})

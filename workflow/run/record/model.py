@@ -578,9 +578,10 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """object | the cell, under the [study file's](study-file.md) names: `cell_id`, `framework`, `mode`, `model`, `dataset`,
     `dataset_spec`, `batch_size`, `global_batch_size`, `nodes`, `gpus_per_node`, `precision`, `layout`, `comm_hook`, `strategy`,
     `backend`, `augmentation`, `dropout`, `reader`, `device`, `threads`, `seed`, `optimizer`, `steps`, `epochs`, `parameters`,
-    `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file; `conv_algorithm` and `input_gradient` where they
-    have not their default; `profile` {of, logged} of a [profile run](where-the-time-goes.md#profile-runs) alone: the measured cell, and in
-    how many steps of the warm-up the exchange was logged"""
+    `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file; `bucket_cap_mb`, `conv_algorithm` and
+    `input_gradient` where they have not their default; `profile` {of, logged} of a
+    [profile run](where-the-time-goes.md#profile-runs) alone: the measured cell, and in how many steps of the warm-up the exchange was
+    logged"""
     repeat: Annotated[FromOne, Column()]
     """from 1 | which repeat of the cell"""
     attempt: Annotated[FromOne, Column()]

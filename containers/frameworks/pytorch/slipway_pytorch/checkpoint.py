@@ -83,8 +83,8 @@ def load_checkpoint(path: Path, state: State) -> None:
 
 def not_carried(cell: Cell) -> str | None:
     """Return what a resumed run lacks of the one before it, None: nothing."""
-    if cell["mode"] == "train" and cell["comm_hook"] == "powersgd":
-        return "the error feedback of powersgd is not in the checkpoint, since each rank has its own: it begins anew"
+    if cell["mode"] == "train" and cell["comm_hook"] in ("powersgd", "onebit"):
+        return f"the error feedback of {cell['comm_hook']} is not in the checkpoint, since each rank has its own: it begins anew"
     return None
 
 

@@ -137,8 +137,11 @@ ONE_BUCKET_MB = 1 << 20
 NEVER = 1 << 30
 
 
-def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device, *, same_strides: bool = False) -> DistributedDataParallel:
-    """Return the network with gradients averaged over the ranks, compressed on the way as `comm_hook` says; else PyTorch's defaults.
+def distribute(
+    net: torch.nn.Module, comm_hook: str, device: torch.device, *, same_strides: bool = False, bucket_cap_mb: int | None = None
+) -> DistributedDataParallel:
+    """Return the network with gradients averaged over the ranks, compressed on the way as `comm_hook` says, or with `noop` left as they
+    are; else PyTorch's defaults, for the size of buckets too where it is None.
 
     `same_strides`: gradients lie in memory exactly as their parameters do. Else they may differ in dimensions of size 1, such as those of
     a convolution of 1 x 1, which the fused optimizer refuses on a GPU.
@@ -150,7 +153,7 @@ def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device, *, sa
     ddp = DistributedDataParallel(
         net,
         device_ids=[device.index] if device.type == "cuda" else None,
-        bucket_cap_mb=ONE_BUCKET_MB if one_bucket else None,
+        bucket_cap_mb=ONE_BUCKET_MB if one_bucket else bucket_cap_mb,
         gradient_as_bucket_view=same_strides,
     )
     if comm_hook == "powersgd":
@@ -158,6 +161,14 @@ def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device, *, sa
 
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=POWERSGD_FIRST_STEP)
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif comm_hook == "onebit":
+        from .onebit import OneBit
+
+        ddp.register_comm_hook(OneBit(dist.get_world_size()), lambda state, bucket: state.exchange(bucket))
+    elif comm_hook == "noop":
+        from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
+
+        ddp.register_comm_hook(None, debugging_hooks.noop_hook)
     elif comm_hook != "none":
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -185,7 +196,7 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
     elif cell["strategy"] == "horovod":
         forward = make_forward(cell, dataset, net, device)
     else:
-        ddp = distribute(net, cell["comm_hook"], device, same_strides=scaled)
+        ddp = distribute(net, cell["comm_hook"], device, same_strides=scaled, bucket_cap_mb=cell.get("bucket_cap_mb"))
         forward = make_forward(cell, dataset, ddp, device)
         tell_exchange(ddp, laps)
     optimizer = make_optimizer(cell["optimizer"], net, scaled=scaled)
