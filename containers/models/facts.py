@@ -65,11 +65,13 @@ _SEQUENCES: Final = {"gpt2-small": (50257, 1024), "gpt2-tiny": (65, 64), "lstm":
 """Vocabulary and length."""
 
 
-def usual(name: str) -> Model:
-    """Build the network for the input that it is published for. Raises ConfigError for an unknown name."""
+def usual(name: str, image: tuple[int, int, int] | None = None) -> Model:
+    """Build the network for the input that it is published for, or for another `image` of (channels, height, width). Raises ConfigError:
+    unknown name, an image that is too small."""
     if reads_tokens(name):
         return build_for_tokens(name, *_SEQUENCES[name])
-    (channels, *size), classes = _INPUTS.get(name, _IMAGENET)
+    shape, classes = _INPUTS.get(name, _IMAGENET)
+    channels, *size = image or shape
     return build_network(name, COUNTED_ONLY.get(name) or image_network(name), channels, (size[0], size[1]), classes)
 
 

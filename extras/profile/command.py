@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from workflow.commands.options import JsonOption, RetryOption, SiteOption, snakemake_config
 from workflow.report.files import without_garbage_collection
+
+IMAGE: Final = re.compile(r"([0-9]{1,5})x([0-9]{1,5})x([0-9]{1,5})")
 
 
 @without_garbage_collection()
@@ -26,6 +29,9 @@ def main(  # noqa: PLR0913 - its options
         str | None, typer.Option("--model", metavar="NETWORK", help="Show its convolutions by algorithm beside what the trace measured.")
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="The samples of a step in the trace, for --model.")] = 128,
+    image: Annotated[
+        str | None, typer.Option("--image", metavar="CxHxW", help="Its images, such as 3x224x224; default: as --model is published.")
+    ] = None,
     site: SiteOption = None,
     retry: RetryOption = None,
     as_json: JsonOption = False,
@@ -40,22 +46,29 @@ def main(  # noqa: PLR0913 - its options
         raise typer.BadParameter("--step-ms takes milliseconds above 0, for --trace")
     if model is not None and trace is None:
         raise typer.BadParameter("--model shows what a trace measured: give --trace FILE")
+    shape = None if image is None else _shape(image)
     if trace is not None:
-        _of_trace(trace, step_ms, model, batch_size, as_json)
+        _of_trace(trace, step_ms, None if model is None else (model, batch_size, shape), as_json)
     elif study is not None:
         _of_study(study, site, retry, as_json)
 
 
-def _of_trace(trace: Path, step_ms: float | None, model: str | None, batch_size: int, as_json: bool) -> None:
+def _shape(image: str) -> tuple[int, int, int]:
+    if (match := IMAGE.fullmatch(image)) is None:
+        raise typer.BadParameter(f"--image takes channels x height x width, such as 3x224x224; found {image!r}")
+    return int(match[1]), int(match[2]), int(match[3])
+
+
+def _of_trace(trace: Path, step_ms: float | None, network: tuple[str, int, tuple[int, int, int] | None] | None, as_json: bool) -> None:
     from workflow.report.profile.profile import profile_json, profile_of
     from workflow.report.profile.trace import read_trace
 
     found = profile_of(read_trace(trace), step_ms)
     table = None
-    if model is not None:
+    if network is not None:
         from extras.profile.convolutions import measured_convolutions
 
-        table = measured_convolutions(found, model, batch_size)
+        table = measured_convolutions(found, *network)
     if as_json:
         from workflow.commands.watching import output
         from workflow.report.formats import to_values

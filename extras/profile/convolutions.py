@@ -10,7 +10,7 @@ from base.errors import ConfigError
 from containers.models import Model
 from containers.models.convolutions import convolutions_of, cost
 from containers.models.facts import usual
-from workflow.report.model_tables import convolutions
+from workflow.report.model_tables import convolutions_of_model
 from workflow.report.profile.profile import Layer, Profile, short_kernel
 from workflow.report.table import Table, numbers, significant, words
 
@@ -18,12 +18,12 @@ MILLI: Final = 1e-3
 GIGA: Final = 1e9
 
 
-def measured_convolutions(profile: Profile, name: str, batch_size: int) -> Table:
-    """Build the table `convolutions` of the network `name`, with the layers of the trace beside its rows. Raises ConfigError: unknown
-    network, one without convolutions, or another one than that of the trace."""
-    model = usual(name)
+def measured_convolutions(profile: Profile, name: str, batch_size: int, image: tuple[int, int, int] | None = None) -> Table:
+    """Build the table `convolutions` of the network `name`, with the layers of the trace beside its rows. `image`: channels, height and
+    width, None as it is published. Raises ConfigError: unknown network, one without convolutions, or another one than that of the trace."""
+    model = usual(name, image)
     layers = _layers_of(profile, model)
-    table = convolutions([name], batch_size)
+    table = convolutions_of_model(model, batch_size)
     rows = [(layers[one.name], cost(one, batch_size, "direct")) for one in convolutions_of(model.layers)]
     rates = [direct.multiplications / (MILLI * layer.forward_ms) if direct and layer.forward_ms > 0 else None for layer, direct in rows]
     beside = (
@@ -36,7 +36,8 @@ def measured_convolutions(profile: Profile, name: str, batch_size: int) -> Table
     )
     caption = (
         f"{table.caption} Beside it the layers of the trace ({profile.device}), a mean step: forward and backward, the algorithm that the "
-        f"names of its kernels tell, and the multiplications of the direct way over its forward time. Batch {batch_size} is what was given."
+        f"names of its kernels tell, and the multiplications of the direct way over its forward time. Batch {batch_size} and the size of "
+        "the images are what was given."
     )
     return replace(table, columns=(*table.columns, *beside), caption=caption)
 

@@ -193,9 +193,14 @@ def convolutions_of_study(analysis: Analysis) -> Table:
     return _convolutions(_uses(analysis))
 
 
-def convolutions(names: Iterable[str], batch_size: int = USUAL_BATCH) -> Table:
-    """Build the table of the convolutions of these networks, each with the input that it is published for."""
-    return _convolutions(_published_uses(names, batch_size))
+def convolutions(names: Iterable[str]) -> Table:
+    """Build the table of the convolutions of these networks, each with the input that it is published for and USUAL_BATCH."""
+    return _convolutions(_published_uses(names, USUAL_BATCH))
+
+
+def convolutions_of_model(model: Model, batch_size: int) -> Table:
+    """Build the table of the convolutions of one network."""
+    return _convolutions([_Use(model=model, batch_size=batch_size)])
 
 
 def _convolutions(uses: Sequence[_Use]) -> Table:

@@ -119,6 +119,42 @@ def test_the_gradient_of_the_images_is_computed_and_changes_nothing(lib: Path, t
     assert without["losses"][-1] < without["losses"][0]
 
 
+COUNTED = """
+import json, os
+import torch
+from slipway_pytorch.network import Network
+from torch.utils.flop_counter import FlopCounterMode
+
+found = {}
+for name, layers in json.load(open(os.environ["LAYERS"])).items():
+    net = Network(layers, 0).to("meta")
+    images = torch.empty([2, *layers[0]["shape_out"]], device="meta")
+    with FlopCounterMode(display=False) as forward:
+        outputs = net(images)
+    with FlopCounterMode(display=False) as backward:
+        outputs.sum().backward()
+    found[name] = forward.get_total_flops(), backward.get_total_flops()
+print(json.dumps(found))
+"""
+
+
+def test_the_flop_of_a_step_are_those_of_torch_but_for_groups(lib: Path, tmp_path: Path) -> None:
+    """torch 2.13 counts the backward pass of a convolution in g groups as 1 + g forward ones (pytorch/pytorch#183405)."""
+    models = {name: build(name, 3, (size, size), 10) for name, size in (("alexnet", 96), ("alexnet-caffe", 99), ("resnet18", 64))}
+    layers = tmp_path / "layers.json"
+    layers.write_text(json.dumps({name: model.layers for name, model in models.items()}))
+    process = python(lib, COUNTED, LAYERS=str(layers))
+    out, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    for name, (forward, backward) in json.loads(out).items():
+        model = models[name]
+        ours = 2 * 2 * (2 * model.macs - model.first_macs)
+        assert forward == 2 * 2 * model.macs
+        in_groups = 2 * 2 * sum(layer["macs"] for layer in model.layers if layer.get("groups", 1) == 2)
+        assert backward == ours + in_groups
+        assert (backward > ours) is (name == "alexnet-caffe")
+
+
 SCALED = """
 import copy, json
 import torch

@@ -113,5 +113,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "slipway.profile/1"
     assert [row["batch_size"] for row in found["convolutions"]] == [64] * 5
+    assert main.run([*words, "--image", "3x448x224", "--json"]) == 0
+    (first, *_) = json.loads(capsys.readouterr().out)["convolutions"]
+    assert first["shape"] == "3→64, 11×11 on 448×224, stride 4"
+    assert main.run([*words, "--image", "224"]) == 2
+    assert "such as 3x224x224; found '224'" in " ".join(capsys.readouterr().err.split())
+    assert main.run([*words, "--image", "3x2x2"]) == 10
+    assert "'alexnet' does not fit images of 2x2" in capsys.readouterr().err
     assert main.run([*words[:-1], "alexnt"]) == 10
     assert "'alexnt' is not known" in capsys.readouterr().err
