@@ -45,12 +45,11 @@ OF_DISK: Final = 0.5
 
 
 class Gain(Struct, frozen=True, kw_only=True):
-    """How much faster the cell would be; `share` of the step that the part has; whether an anchor was run, and without one what is lost."""
+    """How many times as fast the cell would be without a part, whether an anchor measured that, and what the parts alone say then."""
 
     factor: Estimate
     is_anchor: bool = False
     estimated: Estimate | None = None
-    """What the estimate says where an anchor says more."""
 
     @property
     def share(self) -> float:
@@ -58,7 +57,7 @@ class Gain(Struct, frozen=True, kw_only=True):
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """What bounds a cell. `share`: of the step, as `low`, `high` (None: no interval); `gains` of the parts that are known."""
+    """What bounds a cell: its share of the step, with the ends of its interval (None: there is none), and the gains that are known."""
 
     verdict: str
     """One of PARTS, `compute`, or `not known`."""
@@ -93,15 +92,13 @@ def bound_of(runs: Sequence[Mapping[str, Any]], anchors: Mapping[str, Estimate] 
         best = cause
     if best is None or gains[best].share < LEAST:
         made = geometric_mean(log_sample([max(share, 1 / MOST_GAIN) for share in compute]))
-        return Bound(
-            verdict="compute", share=made.value, low=made.low, high=_most_one(made.high), gains=gains, notes=_doubts(gains, best, LEAST)
-        )
+        return Bound(verdict="compute", share=made.value, low=made.low, high=_most_one(made.high), gains=gains, notes=_doubts(gains, None))
     factor = gains[best].factor
     low, high = (None if end is None else share_of(end) for end in (factor.low, factor.high))
     notes = (
         *_disk(runs, best, gains[best].share),
         *(_who(runs) if best == "stragglers" or best == _cause(runs) else ()),
-        *_doubts(gains, best, gains[best].share),
+        *_doubts(gains, best),
     )
     return Bound(verdict=best, share=gains[best].share, low=low, high=high, gains=gains, notes=notes)
 
@@ -195,13 +192,16 @@ def _disk(runs: Sequence[Mapping[str, Any]], verdict: str, share: float) -> tupl
     return (f"not its disk, which was waited for in {percent(waited, 0)} of the time: decoding, or the reader",)
 
 
-def _doubts(gains: Mapping[str, Gain], best: str | None, share: float) -> tuple[str, ...]:
-    """Name the part that may be as large as the bound, by the ends of the intervals, and an anchor that disagrees with its estimate."""
-    high = {part: share_of(one.factor.high or one.factor.value) for part, one in gains.items() if one.factor.high is not None}
-    chosen = gains[best].factor if best is not None else None
-    low = share if chosen is None or chosen.low is None or share == LEAST else share_of(chosen.low)
-    near = max((part for part in high if part != best or share == LEAST), key=high.__getitem__, default=None)
-    found = [f"{near} may be as large: its share is up to {percent(high[near], 0)}"] if near and high[near] >= max(low, LEAST) else []
+def _doubts(gains: Mapping[str, Gain], bound: str | None) -> tuple[str, ...]:
+    """Name the part that may be as large as the bound, or may bound what compute does (None), by the ends of the intervals; and an anchor
+    that disagrees with its estimate."""
+    high = {part: share_of(one.factor.high) for part, one in gains.items() if part != bound and one.factor.high is not None}
+    near = max(high, key=high.__getitem__, default=None)
+    chosen = None if bound is None else gains[bound].factor
+    least = LEAST if chosen is None else max(LEAST, share_of(chosen.low or chosen.value))
+    found = []
+    if near is not None and high[near] >= least:
+        found.append(f"{near} may {'bound it' if bound is None else 'be as large'}: its share is up to {percent(high[near], 0)}")
     for part, one in gains.items():
         if one.estimated is not None and _disagree(one.factor, one.estimated):
             found.append(f"{part}: the anchor measures {estimate_text(one.factor)}, the parts alone say {estimate_text(one.estimated)}")

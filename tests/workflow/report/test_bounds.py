@@ -151,6 +151,8 @@ def test_a_part_that_may_be_as_large_is_named() -> None:
     found = bound_of(runs)
     assert (found.verdict, found.notes[-1]) == ("input", "communication may be as large: its share is up to 22 %")
     assert bound_of([run(if_no_input_s=0.07, if_no_exposed_s=0.078)] * 3).notes[-1].startswith("whether the disk")
+    little = bound_of([run(if_no_exposed_s=seconds) for seconds in (0.09, 0.088, 0.085)])
+    assert (little.verdict, little.notes) == ("compute", ("communication may bound it: its share is up to 18 %",))
 
 
 INJECTED = {"input": "input", "disk": "input", "network": "communication", "rank": "stragglers", "compute": "compute"}
