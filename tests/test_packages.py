@@ -93,6 +93,7 @@ NO_LIMITS = {
     "MEMORY_S": "an answer in Slurm's words",
     "MOST_S": "the range of a field",
     "LONGEST_WAIT_S": "what epoll takes",
+    "RAPL_PAUSE_S": "how often a counter is read that begins again",
 }
 """Seconds that stand where they are judged by, and what they are instead of a time limit. The limits of the watchdog and of slipway_mpi.py
 stand in them: they run in containers, and import nothing of ours."""
