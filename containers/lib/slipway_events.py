@@ -50,6 +50,8 @@ TOGETHER = 0.1
 MOST_FIELDS = 16
 """A list of more parts is one of samples, not of fields that hold an array each."""
 VALIDATION = "run.steps %s: each of its batches counts as a step of the training. Go through a validation by a plain loop"
+PARTS = ("copy", "forward", "backward", "exchange", "optimizer")
+"""The parts of a step that a program may tell."""
 SIGN_OF_LIFE = 10.0
 """Seconds: an evaluation that goes on says so as often as this."""
 
@@ -154,6 +156,23 @@ class CudaClock:
             self.finished.append((time.monotonic(), number, seconds, input_s, counts, value))
 
 
+class PartOfStep:
+    """What `Run.part` returns. On a GPU of PyTorch its moments are events of the stream, which nobody waits for; where steps are handed to
+    another device, the program cannot tell how long they take there, and nothing is told."""
+
+    def __init__(self, run: "Run", name: str) -> None:
+        self.run = run
+        self.name = name
+        self.begun: Any = None
+
+    def __enter__(self) -> None:
+        self.begun = self.run.moment()
+
+    def __exit__(self, *_: Any) -> None:
+        if self.begun is not None:
+            self.run.parts.setdefault(self.run.step, []).append((self.name, self.begun, self.run.moment()))
+
+
 class Run:
     """One rank of a run; `active` is False where Slipway is not around."""
 
@@ -185,6 +204,8 @@ class Run:
         self.asked = 0.0
         self.input_s: Optional[float] = None
         self.under_way: Counts = {}
+        self.parts: Dict[int, List[Tuple[str, Any, Any]]] = {}
+        """Step -> name, begin and end of each of its parts, until the step is written."""
         self.written = 0.0
         self.stage = "init"
         self.evaluating_since: Optional[float] = None
@@ -270,6 +291,29 @@ class Run:
                 raise RuntimeError("an epoch went by without a step: go through the loader by run.steps(loader)")
             number += 1
         self.inside_epochs = False
+
+    def part(self, name: str) -> PartOfStep:
+        """Tell a part of the current step: `with run.part("forward"): ...`. A part that is told several times in a step counts with its
+        sum; parts must not overlap."""
+        if name not in PARTS:
+            raise ValueError("part %r is not known; valid: %s" % (name, ", ".join(PARTS)))
+        return PartOfStep(self, name)
+
+    def moment(self) -> Any:
+        """Return the moment by the clock that the steps are timed by, or None where they are not, or by the end of their loss alone."""
+        if self.clock is None or isinstance(self.clock, LateClock) or self.all_done():
+            return None
+        return self.clock.mark() if isinstance(self.clock, CudaClock) else time.monotonic()
+
+    def lasted(self, number: int) -> Dict[str, float]:
+        """Return the seconds of each part of a step that has ended. Its events on a GPU are free again."""
+        found: Dict[str, float] = {}
+        for name, begin, end in self.parts.pop(number, ()):
+            on_gpu = hasattr(begin, "elapsed_time")
+            found[name] = found.get(name, 0.0) + (begin.elapsed_time(end) / 1000.0 if on_gpu else end - begin)
+            if on_gpu:
+                self.clock.free_events += (begin, end)
+        return found
 
     def steps(self, loader: Iterable[Any], samples: Amount = None, tokens: Amount = None) -> Iterator[Any]:
         """Yield the batches of `loader`, each of them one step of the training.
@@ -442,6 +486,8 @@ class Run:
         lines: List[str] = []
         for ended, number, seconds, input_s, counts, loss in finished:
             told = "" if input_s is None else ', "input_s": %r' % min(input_s, seconds)
+            if self.parts:
+                told += "".join(', "%s_s": %r' % part for part in self.lasted(number).items())
             for name, count in counts.items():
                 told += "" if count is None else ', "%s": %d' % (name, count)
             if loss is not None:

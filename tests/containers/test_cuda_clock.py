@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.containers.specs import library
+from workflow.run.record.events import read_events
 
 STEP_MS = 4.0
 
@@ -112,3 +114,32 @@ def test_a_loss_of_the_program_s_own_memory_is_read_and_not_kept(device: Device)
     assert [value for *_, value in clock.finished] == [1.5, None, 2.5]
     assert clock.free_places == {}
     assert device.made["places"] == 0
+
+
+def test_parts_on_a_gpu_are_events_of_the_stream_that_are_used_again(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = library("slipway_events")
+    cell = {"steps": {"warmup": 0, "measured": 50}, "device": "cuda"}
+    run = helper.Run(cell, str(tmp_path), {})
+    monkeypatch.setattr(helper, "synchronize", lambda: None)
+    run.clock, run.plan = helper.CudaClock(device), (50, 0, 50)
+    run.clock.begin()
+    for number in range(50):
+        for name, lasts in (("forward", 1.0), ("backward", 2.5)):
+            with run.part(name):
+                device.handed += lasts
+        device.handed += 0.5
+        run.clock.end(number, None, {}, None)
+        run.step += 1
+        device.done = max(0.0, device.handed - 3.5 * STEP_MS)
+        run.write_steps()
+    device.done = device.handed
+    run.clock.pick_up()
+    run.write_steps()
+    run.file.close()
+    steps = read_events(tmp_path, 1)[0].steps.values()
+    assert {(step.seconds, step.forward_s, step.backward_s) for step in steps} == {(0.004, 0.001, 0.0025)}
+    assert len(steps) == 50
+    assert device.waits == 1, "at the begin alone"
+    assert device.made["events"] < 40, "250 are used"

@@ -288,6 +288,42 @@ def test_a_wait_that_nobody_tells_of_is_not_told(tmp_path: Path) -> None:
     assert {step.input_s for step in events(tmp_path).steps.values()} == {None}
 
 
+PARTED = """
+import time
+import slipway_events
+
+run = slipway_events.start()
+with run.part("copy"):
+    pass
+for batch in run.steps([[1, 2]], samples=len):
+    for piece in batch:
+        with run.part("forward"):
+            begun = time.monotonic()
+            while time.monotonic() < begun + 0.004:
+                pass
+    if run.step != 3:
+        with run.part("optimizer"):
+            pass
+with run.part("forward"):
+    pass
+print(len(run.parts))
+try:
+    run.part("loss")
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_program_tells_parts_of_its_steps(tmp_path: Path) -> None:
+    words = "0\npart 'loss' is not known; valid: copy, forward, backward, exchange, optimizer\n"
+    assert start(tmp_path, PARTED) == (0, words)
+    assert start(tmp_path, PARTED, CELL) == (0, words)
+    steps = events(tmp_path).steps.values()
+    assert all(0.008 <= (step.forward_s or 0) <= step.seconds for step in steps), "both pieces"
+    assert [step.optimizer_s is None for step in steps] == [False] * 3 + [True] + [False] * 3
+    assert {(step.copy_s, step.backward_s, step.exchange_s) for step in steps} == {(None, None, None)}
+
+
 def test_a_checkpoint_is_wanted_of_rank_0_alone(tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
     text = "import slipway_events\nprint(slipway_events.start().checkpoint_wanted)\n"
