@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from extras.lint_table.numbers import BYTES, SECONDS, Interval, Printed, canonical_unit, has_decimal_comma, is_ambiguous, parse_cell
@@ -180,8 +181,11 @@ class Understood:
         """Return how many batches of a GPU make a global one: where a model is split over GPUs only a column of its own tells that."""
         if self.first(Kind.REPLICAS):
             return self.whole(row, Kind.REPLICAS)
-        split = any(re.search(r"\b(?:tensor|pipeline|model)\b.*parallel", head_words(title)) for title in self.table.header)
-        return None if split else self.processes(row)
+        return None if self.splits_models else self.processes(row)
+
+    @cached_property
+    def splits_models(self) -> bool:
+        return any(re.search(r"\b(?:tensor|pipeline|model)\b.*parallel", head_words(title)) for title in self.table.header)
 
     def rank_batch(self, row: int, variant: str | None = None) -> int | None:
         """Return what one GPU contributes to an update: its batch times its accumulation steps."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from base.errors import ConfigError, RecordError
-from base.humanize import choices, counted
+from base.humanize import and_more, choices, counted
 from extras.lint_table.columns import Kind, Understood, understand
 from extras.lint_table.findings import Finding, Rule
 from extras.lint_table.ratios import Meaning, meanings
@@ -18,7 +18,8 @@ from extras.lint_table.rules import check_table, design_of
 from workflow.commands.options import JsonOption
 from workflow.commands.watching import output
 
-SCHEMA = "slipway.lint/1"
+SCHEMA: Final = "slipway.lint/1"
+MOST_SHOWN: Final = 1000
 
 
 def main(
@@ -41,8 +42,10 @@ def main(
     else:
         for table, found in checked if explain else ():
             _explain(table, found)
-        for one in findings:
+        for one in findings[:MOST_SHOWN]:
             output.line(str(one))
+        if more := and_more(len(findings), MOST_SHOWN):
+            output.line(more)
     judged = {(table.table.path, table.table.line) for table, _ in checked if table.columns}
     summary = (
         f"{counted(len(findings), 'finding')} in {counted(len({(one.path, one.table) for one in findings}), 'table')} of {len(tables)}"

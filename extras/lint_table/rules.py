@@ -11,7 +11,7 @@ from typing import Final
 
 from extras.lint_table.columns import Column, Kind, Understood, rounded
 from extras.lint_table.findings import Finding, Rule
-from extras.lint_table.numbers import BYTES, SECONDS, Interval
+from extras.lint_table.numbers import BYTES, SECONDS, Interval, parse_cell
 from extras.lint_table.ratios import DURATIONS, LABEL, Meaning
 from extras.lint_table.series import Series, find_series
 
@@ -19,6 +19,8 @@ MOST_EFFICIENCY: Final = 1.03
 MOST_RISE: Final = 0.03
 STEP_SLACK: Final = 0.05
 TOTAL_SLACK: Final = 0.1
+MOST_BASES: Final = 20
+"""Rows that a wrong number may be relative to instead: more are not looked through for each."""
 SAME_BATCH: Final = 0.01
 """Global batches that differ less are rounded to whole accumulation steps."""
 _COUNTS: Final = (
@@ -78,6 +80,7 @@ def _ratios(found: Understood, meaning: Meaning) -> Iterator[Finding]:
     column, variant = meaning.column, meaning.variant
     rule = Rule.RATIO if meaning.other else Rule.EFFICIENCY if column.kind == Kind.EFFICIENCY else Rule.SPEEDUP
     where = {row: series for series in meaning.series for row in series.rows}
+    bases = [row for row in _rows(found) if any(found.processes(row) == series.counts[0] for series in meaning.series[:1])][:MOST_BASES]
     for row in sorted(meaning.fails):
         printed, expected, series = column.number(row, variant), meaning.expected(row, where.get(row)), where.get(row)
         if not printed or not expected:
@@ -87,7 +90,7 @@ def _ratios(found: Understood, meaning: Meaning) -> Iterator[Finding]:
         if meaning.other:
             yield _finding(found, rule, row, column, right, f"{head}and {_quotient(found, meaning, row, row)} is {right}")
             continue
-        if series and (other := _other_base(found, meaning, row, series)) is not None:
+        if series and (other := _other_base(meaning, row, series, bases)) is not None:
             used, own = (f"line {found.line(one)} (batch {found.batch_words(one, variant)})" for one in (other, series.base))
             yield _finding(found, Rule.BASE_ROW, row, column, right, f"{head}which is relative to {used}, not to {own}: {right}")
         elif series:
@@ -112,15 +115,12 @@ def _quotient(found: Understood, meaning: Meaning, row: int, base: int) -> str:
     return f"{reference} / {own}" if meaning.measure.kind in DURATIONS else f"{own} / {reference}"
 
 
-def _other_base(found: Understood, meaning: Meaning, row: int, series: Series) -> int | None:
+def _other_base(meaning: Meaning, row: int, series: Series, bases: Sequence[int]) -> int | None:
     """Return the row of another batch that the printed value is relative to."""
     printed = meaning.column.number(row, meaning.variant)
-    count = found.processes(series.base)
-    for other in range(len(found.table.rows)):
-        if other in series.rows or found.processes(other) != count or not printed:
-            continue
+    for other in bases if printed else ():
         expected = meaning.expected(row, series, base=other)
-        if expected and printed.rounded_or_cut.meets(expected):
+        if other not in series.rows and expected and printed and printed.rounded_or_cut.meets(expected):
             return other
     return None
 
@@ -334,12 +334,17 @@ def _rates(found: Understood) -> Iterator[Finding]:
     if not size or not time or not rate or not all((size.unit, time.unit, rate.unit)):
         return
     per_s, unit = 1 / SECONDS[time.unit], rate.unit.removesuffix("/s")
+    counts = [at for at, title in enumerate(found.table.header) if re.search(r"\b(?:invocations|calls|copies|count)\b", title.lower())]
     for row in _rows(found):
         taken, copied, printed = rounded(time, row), rounded(size, row), rate.number(row)
         exact = copied.over(taken) if taken and copied else None
         if not printed or not exact:
             continue
-        expected = {one: [exact.scaled(per_s * a / b) for a in _readings(size.unit) for b in _readings(one)] for one in BYTES}
+        numbers = [number for at in counts for number in parse_cell(found.table.rows[row].cells[at])]
+        per = [1.0, *(factor for one in numbers if one.value > 0 for factor in (one.value, 1 / one.value))]  # bytes or time may be of one
+        expected = {
+            one: [exact.scaled(n * per_s * a / b) for n in per for a in _readings(size.unit) for b in _readings(one)] for one in BYTES
+        }
         fitting = [one for one, values in expected.items() if any(map(printed.rounded_or_cut.meets, values))]
         if unit in fitting:
             continue
