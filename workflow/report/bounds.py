@@ -269,6 +269,11 @@ OF_A_RUN: Final = (
 )
 
 
+NO_EXCHANGE: Final = Bound(
+    verdict="not known", notes=("an anchor: ranks that exchange nothing wait for nobody, so no step is that of all",)
+)
+
+
 def judged(analysis: Analysis) -> list[Judged]:
     """Return what bounds each cell with a measured run; nothing where no record tells of it."""
     frame = analysis.frame.filter(MEASURED)
@@ -279,7 +284,11 @@ def judged(analysis: Analysis) -> list[Judged]:
     for values in zip(*(frame[name].to_list() for name in OF_A_RUN), strict=True):  # a sixth of the time of polars' own rows
         rows.setdefault((values[0], values[1]), []).append(dict(zip(OF_A_RUN, values, strict=True)))
     cells = [(cell, rows.get((cell.source, cell.cell_id))) for cell in analysis.cells]
-    return [Judged(cell, bound_of(found, anchors.get(id(cell)))) for cell, found in cells if found]
+    return [
+        Judged(cell, NO_EXCHANGE if cell.cell.comm_hook == "noop" else bound_of(found, anchors.get(id(cell))))
+        for cell, found in cells
+        if found
+    ]
 
 
 TITLES: Final[dict[str, str]] = {
