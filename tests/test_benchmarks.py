@@ -21,6 +21,7 @@ COMMANDS = (
     "helper_overhead --pairs 1 --steps 100 --only helper",
     "lint_table --seeds 6 --changed 1",
     "marks --trials 20 --only curves",
+    "onebit --models lenet --hooks bf16 --steps 21",
     "overhead --repeats 1",
     "prediction --series benchmarks/series/deeplearningexamples-16.json --gpus-per-node 16",
     "rate --steps 50 --ranks 3",
