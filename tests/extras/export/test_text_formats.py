@@ -71,6 +71,7 @@ def test_the_parser_of_mlcommons_reads_the_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # those of its own libraries
 def test_extrap_models_the_lines(tmp_path: Path) -> None:
     pytest.importorskip("extrap", reason="Extra-P is not installed here: pip install extrap")
     reader = importlib.import_module("extrap.fileio.file_reader.jsonlines_file_reader")
