@@ -61,7 +61,11 @@ _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
     ),
     (
         None,
-        (r"\b(?:perplexity|inference time|latency|overhead)\b", r"\bhours?\b(?!.*\b(?:train|speed|total)\b)(?<!^hours)", "^(?:min|max)$"),
+        (r"\b(?:perplexity|latency|overhead|(?:inference|system|user) time)\b", "^(?:min|max)$"),
+    ),
+    (
+        None,
+        (r"\bhours?\b(?!.*\b(?:train|speed|total)\b)(?<!^hours)",),
     ),
     (Kind.REPLICAS, (r"\bdata parallel", "^dp$")),
     (Kind.PARAMETER, (r"\b(?:tensor|pipeline|model|context|expert)(?: model)? parallel",)),
@@ -74,7 +78,7 @@ _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
     (Kind.EPOCH_TIME, (r"\bepoch (?:time|duration)\b", rf"\b{_TIME} ?(?:per|/|of an?|for an?) ?epoch\b")),
     (Kind.EPOCH_STEPS, (r"\b(?:steps|iterations|iters|batches) ?(?:/|per) ?epoch\b",)),
     (Kind.GPUS_PER_NODE, (rf"\b{_COUNTED} ?(?:num )?(?:/|per) ?(?:node|server|machine|host)\b",)),
-    (Kind.ACCUMULATION, (r"\b(?:grad\w* )?accumulation\b(?!.*batch)", r"\baccum\w* steps\b", "^gas?$")),
+    (Kind.ACCUMULATION, (r"\b(?:grad\w* )?accumulation\b(?!.*batch)", r"\baccum\w* steps\b", r"\bgrad\w* accum\b", "^gas?$")),
     (Kind.RANK_BATCH, (r"\baccumulated batch\b",)),
     (Kind.GLOBAL_BATCH, (r"\b(?:global|total|effective|overall) (?:mini )?(?:batch|bs\b|bsz)", "^gbs$")),
     (Kind.MICRO_BATCH, (rf"\b(?:batch|bs|bsz)\b.*(?:/|\bper\b) ?{_COUNTED}", rf"\bbatch\w* ?(?:per|/) ?{_COUNTED}")),
@@ -102,6 +106,7 @@ _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
 """The first that is found in the words of a head says what the column is; None: nothing that is judged."""
 _PARAMETERS: Final = re.compile(
     "length|dim|image size|resolution|classes|layers|hidden|heads|vocab|depth|width|beam|epochs|seed|threads|degree|parallel|warmup|repeat"
+    "|^model$|seq len"
 )
 _VARIANT: Final = re.compile(
     r"fp32|tf32|fp64|fp16|bf16|bfloat16|fp8|int8|\bamp\b|mixed[ -]precision|\bmixed\b|mid precision|\bhalf\b|full precision"

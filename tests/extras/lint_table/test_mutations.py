@@ -128,3 +128,25 @@ def test_bytes_may_be_those_of_one_invocation(tmp_path: Path) -> None:
     header = ("kind", "invocations", "size (MB)", "duration (ms)", "rate (GB/s)")
     rows = (("HtoD", "10", "2.00", "4.00", "5.00"), ("DtoH", "10", "2.00", "0.40", "5.00"), ("DtoD", "10", "2.00", "4.00", "0.70"))
     assert [(one.line, one.rule) for one in findings(Made("t", header, rows), tmp_path)] == [(7, Rule.RATE)]
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        (
+            ("Model", "SeqLen (T)", "# GPUs", "MicroBatchSize", "GradAccum", "GlobalBatchSize", "Throughput (T/s)"),
+            (
+                ("7b", "1024", "8", "2", "6", "96", "37130"),
+                ("1b", "1024", "16", "4", "2", "128", "120500"),
+                ("1b", "512", "32", "4", "1", "128", "630500"),
+            ),
+        ),
+        (("Threads", "Wall Time", "System Time", "Speedup"), (("1", "16.00", "0.57", "1.00"), ("2", "8.20", "0.55", "1.95"))),
+        (("processes", "Avg Time(s)", "Speedup"), (("1", "16.00", "1.00"), ("2", "8.20", "1.95"))),
+    ],
+    ids=["names of other networks and lengths", "time in the system", "a program without batches"],
+)
+def test_heads_of_other_projects_cause_no_false_alarm(header: tuple[str, ...], rows: tuple[tuple[str, ...], ...], tmp_path: Path) -> None:
+    assert findings(Made("t", header, rows), tmp_path) == []
+    wrong = (*rows[:-1], (*rows[-1][:-1], times(rows[-1][-1], 1.1)))
+    assert [one.line for one in findings(Made("t", header, wrong), tmp_path)] == ([4 + len(rows)] if header[-1] == "Speedup" else [])
