@@ -5,7 +5,6 @@ A result is what its file tells and no more: no window, no steps, no marks. What
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,8 @@ from extras.lint_table.reading import read_tables, read_text
 MLLOG: Final = ":::MLLOG "
 ADVICE: Final = "give a whole file, as the tool has written it"
 MAX_KEYS: Final = 20
+MAX_VALUE: Final = 1e30
+"""Quotients of what is within it, and the ends of their intervals, are numbers too; nobody measures more, or less than 1 over it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def read_results(path: Path) -> list[Result]:
 
 def _positive(value: object) -> float | None:
     found = number(value)
-    return found if found and found > 0 and math.isfinite(found) else None
+    return found if found is not None and 1 / MAX_VALUE <= found <= MAX_VALUE else None
 
 
 def _dict(value: object) -> Mapping[str, Any]:
@@ -200,13 +201,13 @@ def _separated(found: Understood) -> Iterator[Result]:
         keys = [(column.title, found.text(row, column)) for column in found.of(Kind.PARAMETER)]
         for column in measures:
             printed = column.number(row, column.variant)
-            if printed and printed.value > 0:
+            if printed and (value := _positive(printed.value)) is not None:
                 yield Result(
                     source=f"{found.table.path}:{found.line(row)}",
                     tool="table",
                     metric=column.title,
                     unit=_unit(column),
-                    value=printed.value,
+                    value=value,
                     rises=_MEASURES[column.kind],
                     keys=tuple(keys[:MAX_KEYS]),
                     hardware=hardware or None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -126,7 +126,7 @@ def imported_table(rows: Sequence[Imported]) -> Table:
     tools: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for row in rows:
         tools[row.result.tool].update(row.result.keys)
-    several = {tool: {name for name, _ in keys if sum(other == name for other, _ in keys) > 1} for tool, keys in tools.items()}
+    several = {tool: {name for name, times in Counter(name for name, _ in keys).items() if times > 1} for tool, keys in tools.items()}
     return Table(
         name="imported",
         title="Results of other tools",

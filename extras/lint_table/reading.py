@@ -22,10 +22,14 @@ MAX_COLUMNS: Final = 1000
 MAX_NEAR: Final = 4000
 """Characters of the text before a table that count as its caption."""
 MAX_SPAN: Final = 100
-_SEPARATOR: Final = re.compile(r"\s*\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?\|?\s*")
-_HEADING: Final = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*")
+MAX_HEAD: Final = 200
+MAX_CELL: Final = 1000
+"""Characters of a head and of a cell that are looked at: the patterns that are searched in them take time by the square."""
+_SEPARATOR: Final = re.compile(r"\s*+\|?(\s*+:?-++:?\s*+\|)++(\s*+:?-++:?\s*+)?\|?\s*")
+_HEADING: Final = re.compile(r"\s{0,3}(#{1,6})\s+(.*)")
 _HTML_HEADING: Final = re.compile(r"<h([1-6])[^>]*>(.*?)</h\1>", re.IGNORECASE)
 _TABLE_TAG: Final = re.compile(r"<table[\s>]", re.IGNORECASE)
+_NO_TAG: Final = re.compile(r"""<(?![a-zA-Z/](?:[^<>"']++|"[^"]{0,2000}"|'[^']{0,2000}'){0,40}+>)""")
 _CAPTION: Final = re.compile(r"\W*(table|tab\.|caption|note)\b", re.IGNORECASE)
 
 
@@ -99,11 +103,11 @@ def _marked_up(path: str, lines: Sequence[str]) -> Iterator[TextTable]:
     while index < len(lines):
         line = lines[index]
         fenced ^= bool(re.match(r"\s*(```|~~~)", line))
-        heading = _HEADING.fullmatch(line) or _HTML_HEADING.search(line)
+        heading = _HEADING.fullmatch(line) or _HTML_HEADING.search(line[:MAX_NEAR])
         level = 0 if not heading else len(heading[1]) if heading[1].startswith("#") else int(heading[1])
         end = index + 1
         if heading and (not fenced or level > 1):  # within code it is a comment; where a fence was not closed only a deeper one is seen
-            sections = [one for one in sections if one.level < level] + [_Section(level, plain_text(heading[2]), [])]
+            sections = [one for one in sections if one.level < level] + [_Section(level, plain_text(heading[2].rstrip().rstrip("#")), [])]
         elif _TABLE_TAG.search(line):
             end = 1 + next((at for at in range(index, len(lines)) if "</table" in lines[at].lower()), len(lines) - 1)
             yield from _html_tables(path, lines, (index, end), sections)
@@ -193,7 +197,7 @@ class _HtmlTables(HTMLParser):
             return
         cells = self.tables[-1][-1][1]
         self._fill(cells)
-        for _ in range(columns):
+        for _ in range(min(columns, MAX_COLUMNS + 1 - len(cells))):
             if rows > 1:
                 self.left[len(cells)] = (rows, text)
             cells.append(text)
@@ -210,13 +214,24 @@ class _HtmlTables(HTMLParser):
             cells.append(self.left[len(cells)][1])
 
 
+def _tags_only(text: str) -> str:
+    """Return HTML without its comments, and without declarations and tags that do not end soon: HTMLParser looks for the end of each in all
+    that follows."""
+    first, *others = text.split("<!--")
+    kept = [first]
+    for other in others:
+        comment, _, behind = other.partition("-->")
+        kept += ["\n" * comment.count("\n"), behind]
+    return _NO_TAG.sub("&lt;", "".join(kept))
+
+
 def _span(text: str) -> int:
     return max(1, min(int(text), MAX_SPAN)) if text.isascii() and text.isdigit() and len(text) < 6 else 1
 
 
 def _html_tables(path: str, lines: Sequence[str], part: tuple[int, int], sections: Sequence[_Section]) -> Iterator[TextTable]:
     parser = _HtmlTables()
-    parser.feed("\n".join(lines[slice(*part)]))
+    parser.feed(_tags_only("\n".join(lines[slice(*part)])))
     parser.close()
     for table, caption in zip(parser.tables, parser.captions, strict=True):
         rows = [(part[0] + line, cells) for line, cells in table if cells]
@@ -276,10 +291,17 @@ def _table(
         headings=tuple(section.heading for section in sections if section.heading),
         near=_end_of([*sections[-1].text, *captions]),
         around="\n".join(_end_of(section.text) for section in sections),
-        header=tuple(header),
-        rows=tuple(Row(line=at, cells=tuple([*cells[:width], *[""] * (width - len(cells))])) for at, cells in others),
+        header=tuple(_shortened(head, MAX_HEAD) for head in header),
+        rows=tuple(
+            Row(line=at, cells=tuple([*(_shortened(cell, MAX_CELL) for cell in cells[:width]), *[""] * (width - len(cells))]))
+            for at, cells in others
+        ),
         delimiter=delimiter,
     )
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else " ".join(text[: 10 * most].split())[:most]
 
 
 def _end_of(texts: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from extras.lint_table.columns import Column, Kind, Understood
@@ -26,8 +27,11 @@ class Series:
 
     def ratio(self, row: int) -> float:
         """Return how many times the GPUs of the base a row has."""
-        at = dict(zip(self.rows, self.counts, strict=True))
-        return at[row] / at[self.base]
+        return self._count_of[row] / self._count_of[self.base]
+
+    @cached_property
+    def _count_of(self) -> dict[int, int]:
+        return dict(zip(self.rows, self.counts, strict=True))
 
 
 def find_series(found: Understood, speedup: Column | None = None, variant: str | None = None) -> list[Series]:

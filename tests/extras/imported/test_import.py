@@ -160,3 +160,12 @@ def test_what_is_no_result_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\0\1")
     with pytest.raises(ConfigError, match="not a text file"):
         read_results(path)
+
+
+def test_numbers_that_nobody_measures_are_no_results(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("GPUs,images/s\n1,5e-324\n2,1e100\n4,1e-30\n8,1e30\n")
+    assert [one.value for one in read_results(path)] == [1e-30, 1e30]
+    assert run(["import", str(path)]) == 0
+    path.write_text("GPUs,images/s\n" + "1,1e-30\n1,1e30\n1,1e30\n2,1e30\n2,1e-30\n2,1e-30\n")
+    assert run(["import", str(path)]) == 0

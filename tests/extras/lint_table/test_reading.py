@@ -11,7 +11,7 @@ from base.errors import ConfigError
 from extras.lint_table.columns import understand
 from extras.lint_table.numbers import Interval, parse_cell
 from extras.lint_table.ratios import meanings
-from extras.lint_table.reading import MAX_BYTES, MAX_COLUMNS, TextTable, read_tables
+from extras.lint_table.reading import MAX_BYTES, MAX_COLUMNS, MAX_HEAD, TextTable, _HtmlTables, read_tables
 from extras.lint_table.rules import check_table
 from workflow.commands.main import run
 
@@ -142,3 +142,46 @@ def test_tables_of_odd_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path.write_text(odd)
     assert run(["lint-table", str(path)]) in (0, 19)
     assert "\x1b" not in capsys.readouterr().out
+
+
+SMALL = "| GPUs | images/s |\n|---|---|\n| 1 | 100 |\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("blanks.md", f"{' ' * 200_000}x\n\n{SMALL}"),
+        ("heading.md", f"# a{' ' * 10_000}x\n\n{SMALL}"),
+        ("headings.md", f"{'<h1' * 200_000}\n\n{SMALL}"),
+        ("head.csv", f"GPUs,{'throughput ' * 11_000}\n1,2\n"),
+        ("rate.csv", f"GPUs,images/s {'a' * 100_000}\n1,2\n"),
+        ("parallel.csv", f"GPUs,speed-up,images/s,{'model ' * 20_000}\n1,1,2,3\n2,2,4,3\n"),
+        ("count.csv", f"GPUs,images/s\n8{' ' * 100_000}!,2\n"),
+        ("rows.csv", "GPUs,images/s,speed-up\n" + "".join(f"{one},{100 * one},{one}\n" for one in range(1, 10_000))),
+        *[(f"{at}.html", f"<table>{one * 100_000}") for at, one in enumerate(("<!--", "<![CDATA[", "<a ", "</a", "<td a='", "<table "))],
+    ],
+)
+def test_what_is_made_to_keep_a_reader_busy_is_read_or_refused_at_once(name: str, text: str, tmp_path: Path) -> None:
+    """Each took from half a minute to days."""
+    path = tmp_path / name
+    path.write_text(text)
+    assert run(["lint-table", str(path)]) in (0, 10, 19)
+
+
+def test_merged_cells_are_no_more_columns_than_are_read() -> None:
+    parser = _HtmlTables()
+    parser.feed(f"<table><tr>{'<td colspan=99 rowspan=99>x' * 1000}</table>")
+    assert len(parser.tables[0][0][1]) <= MAX_COLUMNS + 1
+
+
+def test_comments_and_quotes_in_tags_are_no_cells(tmp_path: Path) -> None:
+    (table,) = read(
+        tmp_path / "table.html", "<table><!-- <tr>\n<td>no -->\n<tr><td title='a > b'>GPUs</td><td>s</td></tr>\n<tr><td>1 < 2<td>3</table>"
+    )
+    assert table.header == ("GPUs", "s")
+    assert [(row.line, row.cells) for row in table.rows] == [(4, ("1 < 2", "3"))]
+
+
+def test_a_head_is_cut_where_nobody_reads_on(tmp_path: Path) -> None:
+    (table,) = read(tmp_path / "table.csv", f"GPUs,{'a  ' * 1000}\n1,2\n")
+    assert table.header == ("GPUs", ("a " * MAX_HEAD)[:MAX_HEAD])
