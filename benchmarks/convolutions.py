@@ -33,10 +33,10 @@ PROFILED_STEPS = 3
 def main() -> None:
     """Print a row per convolution, the sum, and what the convolutions of a step take."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("model", "alexnet"), ("device", "cpu"), ("dtype", "float32"), ("layout", "nchw")):
-        parser.add_argument(f"--{name}", default=default)
-    for name, default in (("batch", 16), ("threads", torch.get_num_threads())):
-        parser.add_argument(f"--{name}", type=int, default=default)
+    for name, word in (("model", "alexnet"), ("device", "cpu"), ("dtype", "float32"), ("layout", "nchw")):
+        parser.add_argument(f"--{name}", default=word)
+    for name, count in (("batch", 16), ("threads", torch.get_num_threads())):
+        parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--cudnn-benchmark", action="store_true")
     options = parser.parse_args()
@@ -135,12 +135,12 @@ def _in_a_step(model: Model, options: argparse.Namespace) -> float:
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(PROFILED_STEPS):
             step()
-    spent = sum(
+    spent_us: float = sum(
         one.device_time_total if cuda else one.cpu_time_total
         for one in profiler.key_averages()
         if one.key in ("aten::conv2d", "ConvolutionBackward0")
     )
-    return spent / 1e3 / PROFILED_STEPS
+    return spent_us / 1e3 / PROFILED_STEPS
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cluster.watching.readers import GPU_WATCH_EVERY_S, Rapl
+from cluster.limits import GPU_WATCH_EVERY_S
+from cluster.watching.readers import Rapl
 from workflow.run.record.machine_load import load_of, parse_watched
 from workflow.run.record.model import LoadOf
 
