@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from workflow.run.record.events import RankEvents, RunStop, Step
 from workflow.run.record.model import Drift, Evaluation, Performance, Replicas, RunRecord, StepSeconds, Training, UnevenCause
-from workflow.run.record.step_parts import parts_of
+from workflow.run.record.step_parts import parts_of, without_exchange
 from workflow.run.record.what_if import what_if
 from workflow.run.record.window_seen import ReportedWindow
 
@@ -499,6 +499,7 @@ def performance(
         parts: dict[UnevenCause, float] = {**_parts(window, slowest, work, alone_s), "gaps": scale * wall_s - alone_s}
         cause = max(parts.items(), key=lambda part: part[1] if ratio < 1 else -part[1])[0]
     slow = straggler(work)
+    told = [without_exchange(ranks[0])] if (processes or world_size) == 1 else ranks
     tokens, tokens_per_s = _tokens(window, walls_s, mode)
     rate, tokens_per_s = _possible(rate), _possible(tokens_per_s)
     together = [ranks[0][step].together for step in measured]
@@ -531,8 +532,8 @@ def performance(
         drift=drift(means),
         last_half_ratio=_possible(begun[0]),
         first_steps_ratio=_possible(begun[1]),
-        parts=parts_of(ranks, measured),
-        what_if=what_if(ranks, measured, mode, slow),
+        parts=parts_of(told, measured),
+        what_if=what_if(told, measured, mode, slow),
     )
 
 

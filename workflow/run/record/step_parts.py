@@ -36,6 +36,15 @@ def parts_of(ranks: Sequence[Mapping[int, Step]], measured: Sequence[int]) -> St
     return StepParts(**told, exposed_s=exposed, skew_s=skew, other_s=step_s - math.fsum(known), step_s=step_s)
 
 
+def without_exchange(steps: Mapping[int, Step]) -> dict[int, Step]:
+    """Return the steps of a rank that trains alone: it exchanges nothing, and what it calls so belongs to its backward."""
+    return {number: step if step.exchange_s is None else _alone(step, step.exchange_s) for number, step in steps.items()}
+
+
+def _alone(step: Step, exchange_s: float) -> Step:
+    return step._replace(exchange_s=0.0, backward_s=None if step.backward_s is None else step.backward_s + exchange_s)
+
+
 def _mean(values: Sequence[float | None]) -> float | None:
     """Return the mean, or None unless all are known."""
     known = [value for value in values if value is not None]

@@ -40,6 +40,21 @@ def test_one_rank_waits_for_nobody() -> None:
     assert (found.exposed_s, found.skew_s) == (0.001, 0.0)
 
 
+@pytest.mark.parametrize(("processes", "exposed_s", "backward_s"), [(1, 0.0, 0.06), (2, 0.02, 0.04)])
+def test_a_rank_that_trains_alone_has_no_exchange_whatever_it_calls_so(processes: int, exposed_s: float, backward_s: float) -> None:
+    """DistributedDataParallel of one process still copies gradients to its buckets: no network makes that faster."""
+    told = {"samples": 8, "input_s": 0.01, "copy_s": 0.002, "forward_s": 0.02, "backward_s": 0.04, "exchange_s": 0.02, "optimizer_s": 0.005}
+    lines = [
+        json.dumps({"event": "step", "step": number, "measured": True, "seconds": 0.1, **told}).encode() + b"\n" for number in range(3)
+    ]
+    found = performance({0: parse_events(lines)}, 1, 8, processes=processes)
+    assert found is not None
+    assert found.parts is not None
+    assert found.what_if is not None
+    assert (found.parts.exposed_s, found.parts.backward_s) == (pytest.approx(exposed_s), pytest.approx(backward_s))
+    assert found.what_if.no_exposed_s == pytest.approx(0.1 - exposed_s)
+
+
 def test_a_part_that_a_rank_left_out_of_a_step_is_not_known_and_in_the_rest() -> None:
     ranks = [{0: step(**WHOLE), 1: step(**WHOLE)}, {0: step(**WHOLE), 1: step(**{**WHOLE, "copy_s": None}, exchange_s=None)}]
     found = parts_of(ranks, [0, 1])
