@@ -201,7 +201,8 @@ class Understood:
 
     def batch_words(self, row: int, variant: str | None = None) -> str:
         """Return the batch of a row as its own columns tell it."""
-        kinds = {Kind.MICRO_BATCH: "{} per GPU", Kind.RANK_BATCH: "{} per GPU", Kind.GLOBAL_BATCH: "global {}", Kind.BATCH: "{}"}
+        each = "{} per GPU" if self.first(Kind.GPUS, Kind.GPUS_PER_NODE) else "{} per node"
+        kinds = {Kind.MICRO_BATCH: each, Kind.RANK_BATCH: each, Kind.GLOBAL_BATCH: "global {}", Kind.BATCH: "{}"}
         return ", ".join(form.format(value) for kind, form in kinds.items() if (value := self.whole(row, kind, variant))) or "unknown"
 
 
@@ -322,12 +323,18 @@ def _second_look(columns: Sequence[Column]) -> Iterator[Column]:
                 yield replace(column, kind=Kind.THROUGHPUT)
         elif column.kind == Kind.BATCH and {Kind.IDENTITY, Kind.PARTNER} <= kinds:
             yield replace(column, kind=Kind.MICRO_BATCH)  # as Slipway's own scaling.csv has it
+        elif column.kind == Kind.BATCH and Kind.NODES in kinds and not kinds & {Kind.GPUS, Kind.GPUS_PER_NODE} and _of_a_node(column):
+            yield replace(column, kind=Kind.MICRO_BATCH)  # processes are nodes there
         elif column.kind == Kind.TOTAL_TIME and {Kind.BYTES, Kind.BYTE_RATE} <= kinds:
             yield replace(column, kind=Kind.BYTE_TIME)
         elif column.kind == Kind.GPUS and {Kind.GPUS, Kind.NODES} <= kinds and _is_per_node(column, columns):
             yield replace(column, kind=Kind.GPUS_PER_NODE)
         else:
             yield column
+
+
+def _of_a_node(batch: Column) -> bool:
+    return bool(re.search(r"(?:/|\bper\b) ?(?:node|server|machine|host)\b", head_words(batch.title)))
 
 
 def _is_per_node(gpus: Column, columns: Sequence[Column]) -> bool:

@@ -10,7 +10,7 @@ import typer
 
 from base.errors import ConfigError, RecordError
 from base.humanize import and_more, choices, counted
-from extras.lint_table.columns import Kind, Understood, understand
+from extras.lint_table.columns import NUMERIC, Kind, Understood, understand
 from extras.lint_table.findings import Finding, Rule
 from extras.lint_table.ratios import Meaning, meanings
 from extras.lint_table.reading import read_tables
@@ -46,12 +46,14 @@ def main(
             output.line(str(one))
         if more := and_more(len(findings), MOST_SHOWN):
             output.line(more)
-    judged = {(table.table.path, table.table.line) for table, _ in checked if table.columns}
+    judged = {(table.table.path, table.table.line) for table, _ in checked if table.of(*NUMERIC)}
     summary = (
         f"{counted(len(findings), 'finding')} in {counted(len({(one.path, one.table) for one in findings}), 'table')} of {len(tables)}"
     )
     holds = sum(len(one.holds) for _, found in checked for one in found)
-    summary += f"; {counted(holds, 'speed-up, efficiency or ratio', 'speed-ups, efficiencies and ratios')} hold; {len(judged)} understood"
+    summary += (
+        f"; {counted(holds, 'speed-up, efficiency or ratio holds', 'speed-ups, efficiencies and ratios hold')}; {len(judged)} understood"
+    )
     if findings:
         raise RecordError(summary)
     if not as_json:

@@ -58,7 +58,7 @@ SiteOption = Annotated[
 RetryOption = Annotated[str | None, typer.Option("--retry", metavar="failed", help="`failed`: also the runs that failed.")]
 AdoptOption = Annotated[bool, typer.Option("--adopt", help="Results of another study file of this name become this file's.")]
 PlacesArgument = Annotated[list[Path] | None, typer.Argument(metavar="[STUDY | DIR...]", help="The study file, or results directories.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def snakemake_config(site: str | None, retry: str | None, adopt: bool) -> dict[str, str]:

@@ -190,7 +190,7 @@ def predict(points: Sequence[Point], nodes: int, errors: Errors | None = None) -
         return reason
     largest = points[-1].nodes
     if nodes <= largest:
-        return f"{nodes} nodes are not beyond the {largest} that were measured"
+        return f"{counted(nodes, 'node')}: not more than the {largest} that were measured"
     factor = nodes / largest
     known = errors.of(factor)
     if factor > FARTHEST or known is None:

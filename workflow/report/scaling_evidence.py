@@ -23,7 +23,7 @@ from workflow.report.cells import MARKS, MEASURED, MEASURING, CellResult
 from workflow.report.derive import Comparison
 from workflow.report.files import EVIDENCE
 from workflow.report.formats import CSP, GRID, INK, MUTED, STYLE, html_table, shown
-from workflow.report.keys import line_label, shape_words
+from workflow.report.keys import counted_shape, line_label, shape_words
 from workflow.report.page import MOST_KINDS, behind, hardware, inline, lead
 from workflow.report.plots import FONT, GOOD_EFFICIENCY, overview, to_svg
 from workflow.report.prediction_table import HOUR_S, MILLION, LineModel, line_models, prediction_words, rows_of
@@ -196,7 +196,7 @@ def _costs(analysis: Analysis, named: Sequence[tuple[str, list[Comparison], Line
                 f"[{significant(ends[1])}, {significant(ends[2])}] {hour_words}"
             )
         yield (
-            f"{label}: {samples:,.15g} {one.cell.unit} take {significant(took)} h on {one.cell.num_processes} {analysis.processes}, "
+            f"{label}: {samples:,.15g} {one.cell.unit} take {significant(took)} h on {counted_shape(analysis, one.cell)}, "
             f"{significant(took * one.cell.num_processes)} {hour_words}{more}. Evaluation, checkpoints and staging come on top."
         )
 

@@ -139,7 +139,7 @@ def test_explain_says_what_each_column_is(tmp_path: Path, capsys: pytest.Capture
         "  'speedup': speed-up",
         "  'speedup' is 'img/s' against that of the base row: 1 hold, 0 do not",
         "    1, 4 GPUs from line 2: weak",
-        "0 findings in 0 tables of 1; 1 speed-up, efficiency or ratio hold; 1 understood",
+        "0 findings in 0 tables of 1; 1 speed-up, efficiency or ratio holds; 1 understood",
     ]
 
 
@@ -155,3 +155,21 @@ def test_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert run(["lint-table", str(tmp_path / "a.md"), str(tmp_path / "b.md")]) == 19
     assert capsys.readouterr().out.count(f"{tmp_path / 'a.md'}:") == 6
     assert run(["lint-table", str(tmp_path / "b.md")]) == 10
+
+
+def test_a_batch_per_node_is_that_of_a_process_where_only_nodes_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "t.md"
+    table = (
+        "| Nodes | Batch per node | Images/s | Speed-up |{more}\n|-|-|-|-|{rule}\n| 1 | 64 | 100 | 1 |{one}\n| 2 | 64 | 190 | 1.9 |{one}\n"
+    )
+    path.write_text("## Strong scaling\n\n" + table.format(more="", rule="", one=""))
+    assert found_in(path) == [(3, "label", "weak")]
+    path.write_text("## Strong scaling\n\n" + table.format(more=" GPUs per node |", rule="-|", one=" 4 |"))
+    assert found_in(path) == []
+
+
+def test_a_table_without_numbers_that_are_known_is_not_counted_as_understood(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.md"
+    path.write_text("| step | what happens |\n|-|-|\n| train | ranks start |\n")
+    assert run(["lint-table", str(path)]) == 0
+    assert capsys.readouterr().out == "0 findings in 0 tables of 1; 0 speed-ups, efficiencies and ratios hold; 0 understood\n"

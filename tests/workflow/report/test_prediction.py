@@ -92,8 +92,8 @@ def test_the_first_node_does_not_count_where_two_larger_ones_are_there() -> None
         ((), 2, "no point beyond the first node"),
         ((1,), 2, "no point beyond the first node"),
         ((2,), 4, "one number of nodes (2): a prediction needs two"),
-        ((1, 2), 2, "2 nodes are not beyond the 2 that were measured"),
-        ((1, 2), 1, "1 nodes are not beyond"),
+        ((1, 2), 2, "2 nodes: not more than the 2 that were measured"),
+        ((1, 2), 1, "1 node: not more than the 2 that were measured"),
         ((1, 2), 9, "9 nodes are more than 4 times the 2 that were measured"),
     ],
 )

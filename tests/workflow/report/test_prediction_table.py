@@ -60,7 +60,7 @@ def test_sizes_that_are_asked_for(tmp_path: Path) -> None:
     assert float(one["hours"]) == pytest.approx(7.2e6 / (32 * 12 / step_s(3)) / 3600)
     assert part["note"] == "10 are no whole nodes of 4"
     assert far["note"] == "10 nodes are more than 4 times the 2 that were measured"
-    assert small["note"].startswith("2 nodes are not beyond the 2")
+    assert small["note"].startswith("2 nodes: not more than the 2 that")
     assert not any(row["rate_per_s"] for row in (part, far, small))
     assert "Hours: of 7,200,000 samples" in prediction(analysis, (12,), 7.2e6).caption
 

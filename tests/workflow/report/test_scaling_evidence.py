@@ -17,11 +17,13 @@ from workflow.report.analysis import Analysis
 from workflow.report.scaling_evidence import HEIGHT, Knee, crossing, evidence, knee, to_html, to_pdf, to_sheet
 
 
-def study(path: Path, growth: float, *, nodes: Sequence[int] = (1, 2, 4), spread: float = 0.0, **axes: Sequence[Any]) -> Analysis:
+def study(
+    path: Path, growth: float, *, nodes: Sequence[int] = (1, 2, 4), spread: float = 0.0, each: int = 4, **axes: Sequence[Any]
+) -> Analysis:
     """Steps of 0.2 s times 1 + growth (1 - 1/n), of runs that differ by so much."""
     names = axes.get("model", ["lenet"])
     cells = [
-        make_cell(model=model, nodes=n, gpus_per_node=4, device="cuda", batch_size=size)
+        make_cell(model=model, nodes=n, gpus_per_node=each, device="cuda", batch_size=size)
         for model in names
         for size in axes.get("batch_size", [32])
         for n in nodes
@@ -78,6 +80,8 @@ def test_the_sentences(tmp_path: Path) -> None:
     assert any(text.startswith("Software: framework_version 2.13.0") for text in found["How it was measured"])
     good = dict(evidence(study(tmp_path / "good", 0.1)).sections)
     assert "does not fall below 75 % up to 16 GPUs (93.0 %" in good["How far it scales"][0]
+    alone = dict(evidence(study(tmp_path / "alone", 1.0, nodes=(1, 2), each=1)).sections)
+    assert "h on 1 GPU, " in alone["What it costs"][1]
     alone = dict(evidence(study(tmp_path / "one", 0.1, nodes=(1,))).sections)
     assert alone["What more nodes would bring"] == (
         "lenet · batch 32: nothing is predicted: no point beyond the first node: what the network costs is not seen inside of a node.",
