@@ -389,14 +389,15 @@ def _advice(analysis: Analysis, known: Sequence[Comparison], bounds: Sequence[Bo
     if last.share is None:
         return f"what bounds it {where} is not known: {'; '.join(last.notes)}."
     share = _share_text(last)
+    rest = sorted(last.gains, key=lambda part: -last.gains[part].factor.value)[:2] if last.verdict == "compute" else []
+    if "communication" in last.gains and known[-1].cell.num_processes > 1 and "communication" not in (last.verdict, *rest):
+        rest.append("communication")  # whether a faster network would help is asked of every machine
     if last.verdict == "compute":
-        rest = sorted(last.gains, key=lambda part: -last.gains[part].factor.value)[:2]
-        twice = f"{TWICE} would bring at most +{percent(1 / (1 - last.share / 2) - 1, 0)}"
-        said = [twice, *(f"{REMEDIES[part][0].lower()}{REMEDIES[part][1:]} {_gain_text(last.gains[part])}" for part in rest)]
-        text = f"compute bounds it {where}, with {share} of the step. {', '.join(said)}"
+        best = f"{TWICE} would bring at most +{percent(1 / (1 - last.share / 2) - 1, 0)}"
     else:
-        text = f"{last.verdict} bounds it {where}, with {share} of the step. {REMEDIES[last.verdict]} would bring "
-        text += _gain_text(last.gains[last.verdict])
+        best = f"{REMEDIES[last.verdict]} would bring {_gain_text(last.gains[last.verdict])}"
+    said = [best, *(f"{REMEDIES[part][0].lower()}{REMEDIES[part][1:]} {_gain_text(last.gains[part])}" for part in rest)]
+    text = f"{last.verdict} bounds it {where}, with {share} of the step. {', '.join(said)}"
     changes = [
         f"{bound.verdict} from {counted_shape(analysis, one.cell)} on"
         for one, bound, before in zip(known, bounds, [None, *bounds], strict=False)

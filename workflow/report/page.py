@@ -611,7 +611,6 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     def tables(*names: str) -> tuple[str, ...]:
         return drawn(*(TABLES[name](analysis) for name in names))
 
-    costs = ("cost",) if has_cost(analysis) else ()
     bounded, parted = TABLES["bounds"](analysis), TABLES["parts"](analysis)
     return [
         Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
@@ -627,10 +626,11 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
             else []
         ),
         *_prediction(analysis, tables),
+        *([Section(id="cost", title="Energy and cost", tables=tables("cost"))] if has_cost(analysis) else []),
         Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=drawn(failed.table)),
         *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.num_rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
-        Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours", *costs, "utilisation")),
+        Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours", "utilisation")),
         Section(id="dlbench", title="dlbench view", tables=tables("dlbench", "frameworks")),
         Section(id="frameworks", title="Frameworks and networks", tables=tables("framework-facts", "model-facts")),
         *([Section(id="further", title="Further tables", tables=drawn(*further))] if further else []),

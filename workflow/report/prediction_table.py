@@ -190,8 +190,10 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
 
 
 def prediction_words(analysis: Analysis) -> list[str]:
-    """Describe for the first lines what twice the nodes would bring, and how often such an interval was right."""
-    return list(islice(_words(analysis), MOST_SENTENCES))
+    """Describe for the first lines what twice the nodes would bring, how often such an interval was right, and what a node is."""
+    found = list(islice(_words(analysis), MOST_SENTENCES))
+    what = shares(analysis) if found else ""
+    return [*found, f"{what}: what is predicted shows the method, not a machine."] if what else found
 
 
 def _words(analysis: Analysis) -> Iterator[str]:

@@ -209,6 +209,12 @@ def test_cells_of_a_study_with_an_anchor_that_its_keys_find(tmp_path: Path) -> N
     assert rows[2]["rate_without_per_s"].raw == pytest.approx(128 / 0.0602, rel=0.01)
 
 
+def test_what_a_faster_network_brings_is_said_whatever_bounds_the_largest_size(tmp_path: Path) -> None:
+    (sentence,) = advice(study(tmp_path, {1: 0.02, 2: 0.1}, **{"performance.what_if.no_input_s": 0.05}))
+    assert "input bounds it at 2 processes" in sentence
+    assert ", a faster network at most +66 % [65, 67] (measured)." in sentence
+
+
 def test_one_sentence_for_each_line_and_the_page_hides_what_is_empty(tmp_path: Path) -> None:
     analysis = study(tmp_path, {1: 0.02, 2: 0.18, 4: 0.4})
     (sentence,) = advice(analysis)

@@ -86,6 +86,7 @@ def test_the_page_has_it_where_there_is_something_to_show(tmp_path: Path) -> Non
     known, priced = made(tmp_path / "s", load(9e3, 9e3)), made(tmp_path / "t", None, prices=PRICES)
     assert [has_cost(one) for one in (known, priced, made(tmp_path / "u", None))] == [True, True, False]
     assert 'id="table-cost"' in page(priced, {})
+    assert ">Energy and cost</h2>" in page(priced, {}), "a chapter of its own"
     assert 'id="table-cost"' not in page(made(tmp_path / "v", None), {})
 
 

@@ -113,7 +113,8 @@ def test_marks_of_the_points_stand_at_the_prediction(tmp_path: Path) -> None:
 
 def test_the_page_says_how_often_such_an_interval_was_right(tmp_path: Path) -> None:
     analysis = study(tmp_path, (1, 2, 4), repeats=3)
-    (said,) = prediction_words(analysis)
+    said, shares = prediction_words(analysis)
+    assert shares.startswith("Nodes are shares of one machine"), "nobody can have twice of them"
     assert said.startswith("lenet · batch 32 on 32 GPUs would reach 3562 [")
     assert said.endswith("In the published series such an interval held 90.2 % of the true values.")
     assert said in page(analysis, {})
