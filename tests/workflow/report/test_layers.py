@@ -21,7 +21,7 @@ from workflow.report.layers_table import STACKED, profiles, stacked
 from workflow.report.outputs import tables_of, write_collected
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
-from workflow.report.profile.runs import Exchange, RunProfile, why_wrong
+from workflow.report.profile.runs import Exchange, RunProfile, _made, why_wrong
 from workflow.report.tables import TABLES
 from workflow.study.cell import Cell, profile_of
 
@@ -146,3 +146,31 @@ def test_without_a_profile_there_is_no_row_no_picture_and_no_chapter(tmp_path: P
     assert TABLES["layers"](analysis).num_rows == 0
     assert "no cell has a profile" in str(PLOTS["layers"](analysis))
     assert 'id="layers"' not in page(analysis, {"layers": "<svg ></svg>"})
+
+
+@pytest.mark.parametrize("wrong", [{"forward_ms": 1e308, "backward_ms": 1e308}, {"forward_kernel": "<" * 10_000}])
+def test_a_profile_json_beyond_bounds_is_made_anew(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    directory = results(tmp_path)
+    first = rows(directory)
+    path = directory / "runs" / RUN / "profile.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({**told, "layers": [{**layer, **wrong} for layer in told["layers"]]}))
+    assert rows(directory) == first
+    assert json.loads(path.read_text()) == told
+
+
+def test_a_profile_json_that_cannot_be_written_keeps_no_table_back(tmp_path: Path) -> None:
+    directory = results(tmp_path)
+    (directory / "runs" / RUN / "profile.json").mkdir()
+    assert len(rows(directory)) > 10
+    assert why_wrong(directory / "runs" / RUN)
+
+
+def test_a_profile_json_whose_trace_is_damaged_is_to_be_kept(tmp_path: Path) -> None:
+    directory = results(tmp_path)
+    first = rows(directory)
+    trace = directory / "runs" / RUN / "attempts" / "1" / "trace.json.gz"
+    trace.write_bytes(trace.read_bytes()[:-1])
+    _made.cache_clear()  # slipway verify is a process of its own
+    assert "keep it" in str(why_wrong(directory / "runs" / RUN))
+    assert rows(directory) == first

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from base.humanize import counted
 from workflow.report.profile.breakdown import Breakdown, holistic, idle_causes, type_of
 from workflow.report.profile.layers import Attributed, Work, attribute, has_activities, total
-from workflow.report.profile.trace import Trace
+from workflow.report.profile.trace import MAX_NAME, Trace
 
 SCHEMA: Final = "slipway.profile/1"
 MOST_KERNELS: Final = 50
@@ -33,48 +33,52 @@ ALGORITHMS: Final = (
     ("gemm", re.compile("gemm|gemv|cutlass|nvjet|slow_conv2d", re.IGNORECASE)),
 )
 
+# profile.json lies on storage, where others may write, and is read by these types.
+Amount = Annotated[float, Meta(ge=-1e21, le=1e21)]
+Name = Annotated[str, Meta(max_length=MAX_NAME)]
+
 
 class Layer(Struct, frozen=True, kw_only=True):
     """One layer in a mean step. A layer with others in it has what is in none of those."""
 
-    name: str
-    forward_ms: float
-    backward_ms: float
-    backward_data_ms: float | None
+    name: Name
+    forward_ms: Amount
+    backward_ms: Amount
+    backward_data_ms: Amount | None
     """The gradient of its input, where most of the kernels say by their names of what they are (dgrad, wgrad); else null."""
-    backward_weights_ms: float | None
+    backward_weights_ms: Amount | None
     """The gradient of its weights, likewise."""
-    recomputed_ms: float
+    recomputed_ms: Amount
     """The forward that the backward computes again (checkpointing); in none of the others."""
-    calls: float
-    kernels: float
-    forward_kernel: str | None
+    calls: Amount
+    kernels: Amount
+    forward_kernel: Name | None
     """The kernel, or the operator of a processor, that took most of the forward."""
-    backward_kernel: str | None
-    algorithm: str | None
+    backward_kernel: Name | None
+    algorithm: Name | None
     """How the forward is computed, as the longest of its kernels says whose name tells: winograd, fft, implicit gemm, gemm, direct."""
 
 
 class Functional(Struct, frozen=True, kw_only=True):
     """An operator between layers, in a mean step."""
 
-    name: str
-    forward_ms: float
-    backward_ms: float
+    name: Name
+    forward_ms: Amount
+    backward_ms: Amount
 
 
 class Copy(Struct, frozen=True, kw_only=True):
     """Copies of one kind, in a mean step."""
 
-    kind: str
+    kind: Name
     """The profiler's name of it, such as `Memcpy HtoD (Pageable -> Device)`."""
     pinned: bool | None
     """Whether the memory of the host is pinned; null where it is not told, or none of the host's."""
-    invocations: float
-    bytes: float | None
+    invocations: Amount
+    bytes: Amount | None
     """Null where the trace does not tell them, as with ROCm."""
-    ms: float
-    gb_per_s: float | None
+    ms: Amount
+    gb_per_s: Amount | None
     total_invocations: int
     total_bytes: int | None
 
@@ -82,23 +86,23 @@ class Copy(Struct, frozen=True, kw_only=True):
 class Idle(Struct, frozen=True, kw_only=True):
     """The part of a mean step in which nothing was done. The causes are null on a processor."""
 
-    ms: float
-    host_wait_ms: float | None
-    kernel_wait_ms: float | None
-    other_ms: float | None
-    edges_ms: float | None
+    ms: Amount
+    host_wait_ms: Amount | None
+    kernel_wait_ms: Amount | None
+    other_ms: Amount | None
+    edges_ms: Amount | None
     """Before the first and after the last kernel."""
-    host_wait_share: float | None
+    host_wait_share: Amount | None
     """The share of the gaps between kernels."""
 
 
 class Kernel(Struct, frozen=True, kw_only=True):
     """Kernels, or operators of a processor, of one name in a mean step."""
 
-    name: str
-    type: str
-    calls: float
-    ms: float
+    name: Name
+    type: Name
+    calls: Amount
+    ms: Amount
 
 
 class Profile(Struct, frozen=True, kw_only=True):
@@ -109,27 +113,27 @@ class Profile(Struct, frozen=True, kw_only=True):
     """The GPU, or `cpu`."""
     steps: int
     """0: no range is a step, and all times are those of the whole trace."""
-    step_ms: float
+    step_ms: Amount
     """A step in this trace, until its last kernel has ended."""
-    unprofiled_step_ms: float | None
+    unprofiled_step_ms: Amount | None
     """A step without a profiler, where it was given."""
-    kernel_ms: float
+    kernel_ms: Amount
     """All kernels and memsets, or all operators of a processor; those at the same time are each counted."""
     layers: tuple[Layer, ...]
-    other: dict[str, float]
+    other: dict[Name, Amount]
     """optimizer, loss, functional; where there are such: copies, communication, input, unattributed."""
     functional: tuple[Functional, ...]
     copies: tuple[Copy, ...]
     idle: Idle
-    overlap_ms: float
+    overlap_ms: Amount
     """Work that was done while other work of these steps was done; counted in layers and other."""
-    elsewhere_ms: float
+    elsewhere_ms: Amount
     """Only work of no step was done."""
-    sum_ms: float
+    sum_ms: Amount
     """layers + other - overlap + elsewhere + not computing."""
-    not_computing_ms: float
+    not_computing_ms: Amount
     """idle.ms, or with unprofiled_step_ms what this step is longer than the work in it."""
-    missing_ms: float
+    missing_ms: Amount
     """The step, as shares are given of it, less sum_ms."""
     kernels: tuple[Kernel, ...]
     breakdown: Breakdown | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -130,7 +131,8 @@ def write_profiles(results: Path, cells: Iterable[Cell]) -> None:
     for cell, found in profiles_in(results, cells):
         path = results / "runs" / profile_run(cell).run_id / PROFILE_FILE
         if isinstance(found, RunProfile) and _known(path) != found and os.access(path.parent, os.W_OK):
-            publish(path, json_text(document(found)))
+            with suppress(OSError):  # it saves work alone, and storage may be full
+                publish(path, json_text(document(found)))
 
 
 def why_wrong(run_dir: Path) -> str | None:
@@ -141,6 +143,8 @@ def why_wrong(run_dir: Path) -> str | None:
     known, made = _known(path), profile_of_run(run_dir, anew=True)
     if known is not None and known == made:
         return None
+    if known is not None and isinstance(made, str):
+        return f"it cannot be made again to compare ({made}): keep it, since it may be all that is left of the profile"
     return "it is not what the trace of its run gives by this version: remove it, and `slipway tables` makes it anew"
 
 
