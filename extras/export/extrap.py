@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from base.publish import publish
-from extras.export.runs import ExportedRun, parameters
-from workflow.study.cell import SIZES
+from extras.export.runs import ExportedRun, series_keys
 
 NEXT: Final = "extrap --json {to}/<study>/extrap.jsonl"
 METRICS: Final = ("samples_per_s", "tokens_per_s")
-NAMELESS: Final = ("cell_id", "seed")
-"""Keys of a cell that do not make another series of it."""
 
 
 def export(runs: Sequence[ExportedRun], to: Path) -> int:
@@ -33,7 +30,7 @@ def export(runs: Sequence[ExportedRun], to: Path) -> int:
 def points(runs: Sequence[ExportedRun]) -> Iterator[str]:
     """Yield the lines of all series with at least two numbers of processes, measured runs alone."""
     series: dict[str, list[tuple[int, str, float]]] = defaultdict(list)
-    cells = [{key: value for key, value in parameters(run.cell).items() if key not in (*SIZES, *NAMELESS)} for run in runs]
+    cells = [series_keys(run.cell) for run in runs]
     differing = sorted({key for cell in cells for key in cell if len({other.get(key) for other in cells}) > 1})
     for run, cell in zip(runs, cells, strict=True):
         performance = run.record.get("performance") or {}

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.publish import publish
-from extras.export.runs import ExportedRun
+from extras.export.runs import ExportedRun, series_keys
 from workflow.run.record.events import RankEvents
 
 NEXT: Final = "python -m mlperf_logging.compliance_checker.mlp_parser.ruleset_610 {to}/<study>/mlperf/<run>.txt"
 TOKEN: Final = ":::MLLOG "
+CELL: Final = "slipway_cell"
+"""A key of ours: what else tells the run apart, such as its precision. `slipway import` knows it."""
 OPTIMIZER: Final = {"name": "opt_name", "learning_rate": "opt_base_learning_rate", "weight_decay": "opt_weight_decay"}
 
 
@@ -46,6 +48,7 @@ def log_lines(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> It
         "gradient_accumulation_steps": cell.get("gradient_accumulation_steps", 1),
         "seed": cell.get("seed"),
         **{key: optimizer.get(name) for name, key in OPTIMIZER.items()},
+        CELL: series_keys(cell),
     }
     for key, value in facts.items():
         if value is not None:

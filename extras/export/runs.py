@@ -12,6 +12,7 @@ from base.errors import RecordError
 from workflow.run.record.events import RankEvents, read_events
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import find_record, names, read_record, read_value
+from workflow.study.cell import SIZES
 from workflow.study.paths import attempts_dir
 from workflow.study.series import flat
 
@@ -67,6 +68,11 @@ RESULTS: Final = ("samples_per_s", "samples_per_s_per_gpu", "tokens_per_s", "win
 def parameters(cell: Mapping[str, Any]) -> dict[str, str]:
     """Return the keys of a cell that say something, nested ones as `optimizer.momentum`."""
     return {name: _text(value) for name, value in flat(dict(cell)).items() if value is not None and value != {}}
+
+
+def series_keys(cell: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters that make another series of a cell: not its sizes, its name and its seed."""
+    return {key: value for key, value in parameters(cell).items() if key not in (*SIZES, "cell_id", "seed")}
 
 
 def tags(record: Mapping[str, Any], marks: Sequence[str] = ()) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from base.errors import ConfigError
 from base.jsonfile import parse_json
 from base.sanitize import number, text, whole
+from extras.export.mlperf import CELL
 from extras.lint_table.columns import Column, Kind, Understood, understand
 from extras.lint_table.numbers import SECONDS
 from extras.lint_table.reading import read_tables, read_text
@@ -20,6 +21,7 @@ from extras.lint_table.reading import read_tables, read_text
 MLLOG: Final = ":::MLLOG "
 ADVICE: Final = "give a whole file, as the tool has written it"
 MAX_KEYS: Final = 20
+MOST_CELL_KEYS: Final = 100
 MAX_VALUE: Final = 1e30
 """Quotients of what is within it, and the ends of their intervals, are numbers too; nobody measures more, or less than 1 over it."""
 
@@ -167,6 +169,7 @@ def _mlperf(path: Path, content: str) -> Iterator[Result]:
     if nodes is None and count.isascii() and count.isdigit() and len(count) < 6:
         nodes = int(count) or None
     keys = [(key, text(first[key], 100)) for key in ("submission_benchmark", "submission_division", "submission_org") if key in first]
+    keys += [(text(key, 100), text(one, 1000)) for key, one in list(_dict(first.get(CELL)).items())[:MOST_CELL_KEYS]]
     began, ended = _positive(first.get("run_start")), _positive(_dict(last.get("run_stop")).get("time_ms"))
     status = _dict(_dict(last.get("run_stop")).get("metadata")).get("status")
     stats = _dict(_dict(last.get("tracked_stats")).get("value"))

@@ -45,6 +45,18 @@ def test_what_we_export_is_imported(tmp_path: Path) -> None:
     assert time.value > 0
 
 
+def test_cells_that_we_export_stay_apart(tmp_path: Path) -> None:
+    """Those of another precision or without an exchange are no runs of the same row."""
+    (one,) = exported_runs(results_directory(tmp_path))
+    cells: dict[str, dict[str, str]] = {"plain": {}, "half": {"precision": "bf16"}, "apart": {"comm_hook": "noop"}}
+    for name, changes in cells.items():
+        record = {**one.record, "cell": {**one.cell, **changes}}
+        (tmp_path / name).write_text("".join(mlperf.log_lines(record, one.events())))
+    found = [read_results(tmp_path / name)[1] for name in ("plain", "half", "apart")]
+    assert len({one.keys for one in found}) == 3
+    assert [dict(one.keys)["precision"] for one in found] == ["fp32", "bf16", "fp32"]
+
+
 def test_reframe_report() -> None:
     """Of feelpp/benchmarking: computing time by tasks and elements; the number of tasks is no parameter of the series."""
     found = read_results(CAPTURED / "reframe-report.json")
