@@ -168,7 +168,8 @@ def _mlperf(path: Path, content: str) -> Iterator[Result]:
     count, _, model = platform.partition("x")
     if nodes is None and count.isascii() and count.isdigit() and len(count) < 6:
         nodes = int(count) or None
-    keys = [(key, text(first[key], 100)) for key in ("submission_benchmark", "submission_division", "submission_org") if key in first]
+    names = ("submission_benchmark", "submission_division", "submission_org")
+    keys: list[tuple[str, str]] = [(name, text(first[name], 100)) for name in names if name in first]
     keys += [(text(key, 100), text(one, 1000)) for key, one in list(_dict(first.get(CELL)).items())[:MOST_CELL_KEYS]]
     began, ended = _positive(first.get("run_start")), _positive(_dict(last.get("run_stop")).get("time_ms"))
     status = _dict(_dict(last.get("run_stop")).get("metadata")).get("status")
