@@ -15,7 +15,7 @@ from base.jsonfile import parse_json
 from base.sanitize import number, text, whole
 from extras.export.mlperf import CELL
 from extras.lint_table.columns import Column, Kind, Understood, understand
-from extras.lint_table.numbers import SECONDS
+from extras.lint_table.numbers import SECONDS, spelled_unit
 from extras.lint_table.reading import read_tables, read_text
 
 MLLOG: Final = ":::MLLOG "
@@ -223,4 +223,4 @@ def _separated(found: Understood) -> Iterator[Result]:
 
 
 def _unit(column: Column) -> str:
-    return column.unit or "per s"
+    return spelled_unit(column.unit) or "per s"

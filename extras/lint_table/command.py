@@ -12,6 +12,7 @@ from base.errors import ConfigError, RecordError
 from base.humanize import and_more, choices, counted
 from extras.lint_table.columns import NUMERIC, Kind, Understood, understand
 from extras.lint_table.findings import Finding, Rule
+from extras.lint_table.numbers import spelled_unit
 from extras.lint_table.ratios import Meaning, meanings
 from extras.lint_table.reading import read_tables
 from extras.lint_table.rules import check_table, design_of
@@ -66,7 +67,7 @@ def _explain(table: Understood, found: Sequence[Meaning]) -> None:
     known = {column.index: column for column in table.columns}
     for index, title in enumerate(table.table.header):
         column = known.get(index)
-        words = [*([column.unit] if column and column.unit else []), *(dict.fromkeys(column.variants) if column else [])]
+        words = [*([spelled_unit(column.unit)] if column and column.unit else []), *(dict.fromkeys(column.variants) if column else [])]
         more = f" ({', '.join(words)})" if words else ""
         output.line(f"  {title!r}: {column.kind if column else 'not understood'}{more}")
     for meaning in found:

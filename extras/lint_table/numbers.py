@@ -130,6 +130,15 @@ def canonical_unit(text: str) -> str:
     return f"{unit}/{_SPELLED.get(per, per)}" if per else unit
 
 
+def spelled_unit(unit: str) -> str:
+    """Return a unit as it is written: a key of BYTES such as `mb` as MB, a rate of them likewise, others as they are."""
+    name, slash, per = unit.partition("/")
+    if name not in BYTES:
+        return unit
+    prefix = name[:-1]
+    return (prefix if prefix.startswith("k") else prefix.capitalize()) + "B" + slash + per
+
+
 def has_decimal_comma(cells: Iterable[str]) -> bool:
     """Return True if numbers of a table are written as 1.234,5: some can only be read so, and none can only be read the other way."""
     comma = False

@@ -11,7 +11,7 @@ from typing import Final
 
 from extras.lint_table.columns import Column, Kind, Understood, head_words, rounded
 from extras.lint_table.findings import Finding, Rule
-from extras.lint_table.numbers import BYTES, SECONDS, Interval, parse_cell
+from extras.lint_table.numbers import BYTES, SECONDS, Interval, parse_cell, spelled_unit
 from extras.lint_table.ratios import DURATIONS, LABEL, Meaning
 from extras.lint_table.series import Series, find_series
 
@@ -353,9 +353,9 @@ def _rates(found: Understood) -> Iterator[Finding]:
         if unit in fitting:
             continue
         right = shown(expected[unit][0].middle)
-        other = f": the unit is {_spelled(fitting[0])}/s" if fitting else ""
-        transfer = f"{_with_unit(found, row, size, _spelled(size.unit))} in {_with_unit(found, row, time, time.unit)}"
-        reason = f"{transfer} are {right} {_spelled(unit)}/s, and {rate.title!r} prints {found.text(row, rate)}{other}"
+        other = f": the unit is {spelled_unit(fitting[0])}/s" if fitting else ""
+        transfer = f"{_with_unit(found, row, size, spelled_unit(size.unit))} in {_with_unit(found, row, time, time.unit)}"
+        reason = f"{transfer} are {right} {spelled_unit(unit)}/s, and {rate.title!r} prints {found.text(row, rate)}{other}"
         yield _finding(found, Rule.RATE, row, rate, right, reason)
 
 
@@ -367,10 +367,6 @@ def _with_unit(found: Understood, row: int, column: Column, unit: str) -> str:
 def _readings(unit: str) -> tuple[float, float]:
     """Return what a unit of bytes is by its name, and what it is as often."""
     return BYTES[unit], BYTES[unit.replace("i", "") if "i" in unit else unit if unit == "b" else f"{unit[0]}ib"]
-
-
-def _spelled(unit: str) -> str:
-    return (unit[:-1] if unit[0] == "k" else unit[:1].upper() + unit[1:-1]) + "B" if len(unit) > 1 else "B"
 
 
 def _step_throughputs(found: Understood) -> Iterator[Finding]:

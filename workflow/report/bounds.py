@@ -149,7 +149,8 @@ def _why_not_known(runs: Sequence[Mapping[str, Any]]) -> str:
     if not runs:
         return "no run was measured"
     if any(run["num_processes"] > 1 and run["mode"] != "infer" for run in runs):
-        return "a rank does not tell how long it waits for the others (exchange_s), or a record is of an earlier version"
+        how = 'exchange_s; in your own program run.part("exchange")'
+        return f"a rank does not tell how long it waits for the others ({how}), or a record is of an earlier version"
     return "its program tells no part of a step, or a record is of an earlier version"
 
 

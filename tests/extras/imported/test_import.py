@@ -14,6 +14,7 @@ from extras.export import mlperf
 from extras.export.runs import exported_runs
 from extras.imported.results import Result, read_results
 from extras.imported.table import rows_of
+from extras.lint_table.numbers import spelled_unit
 from tests.extras.export.test_tensorboard import results as results_directory
 from workflow.commands.main import run
 
@@ -181,3 +182,10 @@ def test_numbers_that_nobody_measures_are_no_results(tmp_path: Path) -> None:
     assert run(["import", str(path)]) == 0
     path.write_text("GPUs,images/s\n" + "1,1e-30\n1,1e30\n1,1e30\n2,1e30\n2,1e-30\n2,1e-30\n")
     assert run(["import", str(path)]) == 0
+
+
+def test_units_of_bytes_are_written_as_everywhere(tmp_path: Path) -> None:
+    path = tmp_path / "t.md"
+    path.write_text("| Kind | Size | Duration | Rate |\n|-|-|-|-|\n| HtoD | 120 MiB | 60 ms | 2000 MiB/s |\n")
+    assert [one.unit for one in read_results(path)] == ["MiB/s"]
+    assert [spelled_unit(unit) for unit in ("b", "kb/s", "gib", "images/s", "")] == ["B", "kB/s", "GiB", "images/s", ""]
