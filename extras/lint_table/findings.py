@@ -1,4 +1,4 @@
-"""What the rules find, as a value."""
+"""Hold what the rules find, as a value."""
 
 from __future__ import annotations
 

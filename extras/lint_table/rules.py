@@ -1,4 +1,4 @@
-"""The rules by which the numbers of a table are checked against each other. All bounds are those of printed digits."""
+"""Check the numbers of a table against each other, a function for each rule. All bounds are those of printed digits."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.outcome import other_device
 from workflow.run.record.reading import ASIDE, MAX_BYTES, attempt_directories, names, read_value, record_of
 from workflow.run.record.run_record import join_measurements, measured
-from workflow.study.cell import Cell
+from workflow.study.cell import NO_EXCHANGE, Cell
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE, kept_program
 from workflow.study.programs import identity
 from workflow.study.publishing import last_version
@@ -64,7 +64,7 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
     on_read(None)
     model = _model(attempt, cell)
     on_read(None)
-    found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, asked)
+    found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, asked, one_network=cell.comm_hook != NO_EXCHANGE)
     if read.status == "ok" and (wrong := found.contradiction or other_device(events, read.device)) is not None:
         yield f"it says ok, and is an error by the rules of this version: {wrong}"
     for index, node in enumerate(record["nodes"]):

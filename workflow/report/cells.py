@@ -333,7 +333,8 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "untimed": pl.col("steps_source") == "none",
     "means": pl.col("steps_together") > 1,
     "warned": pl.col("warnings").list.set_difference(pl.col("busy").fill_null([])).list.set_difference([NOT_COMPARED]).list.len() > 0,
-    "replicas": (pl.col("ranks_apart").list.len() > 0).fill_null(value=False) | (pl.col("late_ranks").list.len() > 0),
+    "replicas": (pl.col("comm_hook").ne_missing(NO_EXCHANGE) & (pl.col("ranks_apart").list.len() > 0)).fill_null(value=False)
+    | (pl.col("late_ranks").list.len() > 0),
     "network": pl.col("network_findings").list.len() > 0,
     "resumed": pl.col("resumed_attempt").is_not_null(),
     "budget": (pl.sum_horizontal(_FIVE) - pl.col("run_s")).abs() > pl.max_horizontal(BUDGET_MISMATCH * pl.col("run_s"), 0.001),

@@ -209,6 +209,15 @@ def test_cells_of_a_study_with_an_anchor_that_its_keys_find(tmp_path: Path) -> N
     assert rows[2]["rate_without_per_s"].raw == pytest.approx(128 / 0.0602, rel=0.01)
 
 
+def test_an_anchor_is_marked_as_one_and_not_as_ranks_that_came_apart(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=2), make_cell(nodes=2, comm_hook="noop")]
+    apart = {"training.replicas": {"checksum": "ef" * 32, "ranks": 2, "apart": [1]}}
+    results = write_study(tmp_path / "results" / "s", cells)
+    write_records(results, [make_record(cell, **apart) for cell in cells])
+    plain, anchor = analyse(collect([results])).cells
+    assert [{"replicas", "unreduced"} & one.marks for one in (plain, anchor)] == [{"replicas"}, {"unreduced"}]
+
+
 def test_what_a_faster_network_brings_is_said_whatever_bounds_the_largest_size(tmp_path: Path) -> None:
     (sentence,) = advice(study(tmp_path, {1: 0.02, 2: 0.1}, **{"performance.what_if.no_input_s": 0.05}))
     assert "input bounds it at 2 processes" in sentence

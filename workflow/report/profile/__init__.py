@@ -1,1 +1,1 @@
-"""What the trace of a profiler says of the steps in it: layers, the rest of the step, copies, idle time. Pure but for the reading."""
+"""Find what the trace of a profiler says of the steps in it: layers, the rest of the step, copies, idle time. Pure but for the reading."""

@@ -1,4 +1,4 @@
-"""What a trace says of the steps in it, `slipway.profile/1`: layers, the rest of the step, copies, idle time. Pure.
+"""Make `slipway.profile/1` of a trace, what it says of its steps: layers, the rest of the step, copies, idle time. Pure.
 
 Times are milliseconds of a mean step. A profiled step may be twice as long as a real one, because the processor is slower: the times of
 kernels are right, the gaps between them are not. So shares are those of a step that was measured without a profiler, where it is given.

@@ -105,17 +105,20 @@ class Measurements(Struct, frozen=True, kw_only=True):
     """The load of nodes, by their position."""
 
 
-def measured(
+def measured(  # noqa: PLR0913 - what is known of the cell
     events: Mapping[int, RankEvents],
     world_size: int,
     global_batch: int,
     mode: str = "train",
     model: tuple[str, int] | None = None,
     steps: RequestedSteps | None = None,
+    *,
+    one_network: bool = True,
 ) -> Measurements:
     """Compute the numbers in the events of an attempt.
 
-    `model`: name and parameter count of the cell's network; `steps`: the steps requested of each rank.
+    `model`: name and parameter count of the cell's network; `steps`: the steps requested of each rank; `one_network`:
+    whether the ranks train the same one, so that their parameters have to be the same at the end.
     """
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     replicas = replicas_of(events)
@@ -128,7 +131,7 @@ def measured(
     late = late_ranks(events, told, found.window_s) if found is not None and source == "log" and mode == "train" else {}
     warnings = [
         *(unchecked_model(events, model[0]) if model is not None else []),
-        *replica_warnings(replicas),
+        *(replica_warnings(replicas) if one_network else []),
         *not_compared(events, replicas, num_to_compare),
         *late_warnings(late),
         *disagreements(starts),

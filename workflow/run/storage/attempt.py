@@ -30,7 +30,7 @@ from workflow.run.record.run_record import EndedNote, Measurements, RunFacts, bu
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, refuse_failing_storage, results_of
-from workflow.study.cell import Cell
+from workflow.study.cell import NO_EXCHANGE, Cell
 
 if TYPE_CHECKING:
     from data_prep.push import Naming
@@ -53,7 +53,7 @@ def read_measured(
     can have moved, and a preempted attempt has no time to read what was seen on many nodes in a day."""
     events = read_events(Path(directory), cell.world_size, most=most_steps(cell, steps))
     model = None if parameters is None else (cell.model, parameters)
-    found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, steps)
+    found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, steps, one_network=cell.comm_hook != NO_EXCHANGE)
     return replace(
         found,
         contradiction=found.contradiction or other_device(events, device),

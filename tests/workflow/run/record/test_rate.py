@@ -429,6 +429,12 @@ def test_ranks_with_another_checksum_than_most_are_apart(checksums: tuple[str, .
     assert all(sentence.startswith(words) and sentence.endswith("have come apart") for sentence in said)
 
 
+def test_ranks_that_exchange_nothing_on_purpose_may_end_apart() -> None:
+    words = "rank 1 ended with other parameters than the other one"
+    said = [measured(ranks("a", "b"), 2, 8, one_network=one_network).warnings for one_network in (True, False)]
+    assert [any(words in warning for warning in warnings) for warnings in said] == [True, False]
+
+
 def test_where_no_rank_tells_one_nothing_is_known() -> None:
     assert replicas_of(ranks(None, None)) is None
     assert replicas_of({0: RankEvents(start=RunStart(), steps={}, stop=None)}) is None
