@@ -28,7 +28,7 @@ _COUNTS: Final = (
     *(Kind.MICRO_BATCH, Kind.RANK_BATCH, Kind.GLOBAL_BATCH, Kind.ACCUMULATION),
 )
 _BATCH_WORDS: Final = re.compile(r"batch|\b[mg]?bsz?\b|bsz|\bbs ?=|\bb\d{2,}\b", re.IGNORECASE)
-_NO_DEVICES: Final = re.compile(r"thread|core|process|proc|rank|worker|^n?p$")
+_PROCESSES: Final = re.compile(r"process|proc|rank|worker|^n?p$")
 _BATCH_NUMBER: Final = re.compile(r"batch\D{0,30}\d", re.IGNORECASE)
 
 
@@ -210,10 +210,12 @@ def _labels(found: Understood, understood: Sequence[Meaning]) -> Iterator[Findin
 
 
 def _missing_batch(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding]:
-    """Yield tables that state a speed-up over GPUs and do not say the batch anywhere. The time of a program over threads or processes is
-    of the same work, whatever that is."""
+    """Yield tables that state a speed-up over GPUs and do not say the batch anywhere. What counts threads or cores, or has the time of a
+    program over processes, need not be a training: it is of the same work, whatever that is."""
     table, counted = found.table, found.first(Kind.GPUS)
-    if counted and _NO_DEVICES.search(head_words(counted.title)) and any(one.measure.kind == Kind.TOTAL_TIME for one in understood):
+    words = head_words(counted.title) if counted else ""
+    timed = any(one.measure.kind == Kind.TOTAL_TIME for one in understood)
+    if re.search("thread|core|cpu", words) or (timed and _PROCESSES.search(words)):
         return
     cells = (cell for row in table.rows for cell in row.cells)
     if any(map(_BATCH_WORDS.search, (*table.header, *table.headings, table.near, *cells))) or _BATCH_NUMBER.search(table.around):

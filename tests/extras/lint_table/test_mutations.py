@@ -143,8 +143,9 @@ def test_bytes_may_be_those_of_one_invocation(tmp_path: Path) -> None:
         ),
         (("Threads", "Wall Time", "System Time", "Speedup"), (("1", "16.00", "0.57", "1.00"), ("2", "8.20", "0.55", "1.95"))),
         (("processes", "Avg Time(s)", "Speedup"), (("1", "16.00", "1.00"), ("2", "8.20", "1.95"))),
+        (("N CPUs", "rows/s", "Speedup"), (("1", "16.00", "1.00"), ("2", "31.22", "1.95"))),
     ],
-    ids=["names of other networks and lengths", "time in the system", "a program without batches"],
+    ids=["names of other networks and lengths", "time in the system", "a program without batches", "rates over cores"],
 )
 def test_heads_of_other_projects_cause_no_false_alarm(header: tuple[str, ...], rows: tuple[tuple[str, ...], ...], tmp_path: Path) -> None:
     assert findings(Made("t", header, rows), tmp_path) == []
