@@ -38,7 +38,7 @@ def test_text_is_shown_as_people_read_it() -> None:
         ("photo\u202egnp.exe", "photo\\u202egnp.exe"),  # reads as photoexe.png
         ("a\u2066b\u2069\u200f\u061c", "a\\u2066b\\u2069\\u200f\\u061c"),
         ("le\u200bnet\ufeff\u00ad", "le\\u200bnet\\ufeff\\u00ad"),  # two names that look alike
-        ("one\u2028two", "one\\u2028two"),
+        ("one\u2028two\uffff", "one\\u2028two\\uffff"),
         ("a\U000e0041b", "a\\U000e0041b"),
         ("\x1b]0;title\x07\x9b31m", "\N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}31m"),
         ("Straße, 東京, ё, ‘–’ \u00a0×", "Straße, 東京, ё, ‘–’ \u00a0×"),

@@ -38,6 +38,8 @@ from workflow.study.series import IMPLIED_BY_FRAMEWORK, NOT_SERIES, PARAMETERS_F
 
 MIN_RUNS = 3
 LEVEL = 0.95
+MOST_LOG: Final = 69.0
+"""The natural logarithm of 1e30."""
 
 
 class LogSample(Struct, frozen=True, kw_only=True):
@@ -79,7 +81,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     def least(self, level: float = LEVEL) -> float | None:
         """Return what the quantity exceeds with confidence `level` (one-sided), or None where there is no interval."""
-        return None if self.error is None else self.value * math.exp(-_quantile(self.freedom, level) * self.error)
+        return None if self.error is None else self.value * _exp(-_quantile(self.freedom, level) * self.error)
 
     @property
     def plus_minus(self) -> float | None:
@@ -101,7 +103,7 @@ def ratio(above: LogSample, below: LogSample) -> Estimate:
     """
     center, n = above.mean - below.mean, min(above.n, below.n)
     if n < MIN_RUNS:
-        return Estimate(value=math.exp(center), n=n)
+        return Estimate(value=_exp(center), n=n)
     pairs = list(zip(above.by_block, below.by_block, strict=False))
     if len(pairs) == above.n == below.n and all(one[0] == other[0] for one, other in pairs):
         squares = math.fsum((one[1] - other[1] - center) ** 2 for one, other in pairs)
@@ -115,10 +117,15 @@ def ratio(above: LogSample, below: LogSample) -> Estimate:
 def interval(center: float, error: float, freedom: float, n: int, level: float = LEVEL) -> Estimate:
     """Return the estimate exp(`center`) of `n` runs with its two-sided interval. `error` is the standard error of `center`."""
     if n < MIN_RUNS:
-        return Estimate(value=math.exp(center), n=n)
+        return Estimate(value=_exp(center), n=n)
     half = 0.0 if error == 0 else quantile(freedom, level) * error
-    low, high = math.exp(center - half), math.exp(center + half)
-    return Estimate(value=math.exp(center), low=low, high=high, n=n, error=error, freedom=freedom)
+    low, high = _exp(center - half), _exp(center + half)
+    return Estimate(value=_exp(center), low=low, high=high, n=n, error=error, freedom=freedom)
+
+
+def _exp(value: float) -> float:
+    """Return the power of e, within what squares and quotients stay numbers of: a record may tell of a step of 1e-300 s."""
+    return math.exp(max(-MOST_LOG, min(value, MOST_LOG)))
 
 
 def quantile(freedom: float, level: float = LEVEL) -> float:

@@ -31,6 +31,7 @@ FARTHEST: Final = 4
 """Predictions go to so many times the nodes of the largest measured point, and no farther: no series shows what comes then."""
 LEAST_GROWTH: Final = 0.1
 """Errors grow with the growth of t(n) that is predicted. So much is added to it, since a fit without growth is not exact either."""
+MOST_TIMES: Final = 1_000_000
 MISFIT: Final = 0.05
 CERTAIN: Final = 3.0
 """Where the model misses a measured point by more than MISFIT, and by more than so many standard errors, something else goes on. So are 11
@@ -175,6 +176,8 @@ def why_no_model(points: Sequence[Point]) -> str | None:
         return "no point beyond the first node: what the network costs is not seen inside of a node"
     if len(points) < 2:
         return f"one number of nodes ({points[0].nodes}): a prediction needs two"
+    if max(point.rate for point in points) > MOST_TIMES * min(point.rate for point in points):
+        return f"the rates differ by more than {MOST_TIMES:,} times"
     model = exchange_fit(points)
     for point in fitted_points(points):
         miss = math.log(model.at(1 - 1 / point.nodes) * point.rate / point.nodes)

@@ -15,6 +15,8 @@ from workflow.report.keys import key_columns, line_label, sentence, shares
 from workflow.report.prediction import (
     FARTHEST,
     LEVEL,
+    NODES,
+    RATES,
     Point,
     Prediction,
     merged,
@@ -70,9 +72,14 @@ def line_models(analysis: Analysis) -> Iterator[LineModel]:
     """Yield the model of each line with a measured cell that trains something of use."""
     for line, comparisons in analysis.lines.items():
         kind, batch = line[2:]
-        measured = [one for one in comparisons if one.cell.rate_per_s and one.cell.size(BATCH[kind]) == batch]
+        measured = [one for one in comparisons if _is_possible(one.cell) and one.cell.size(BATCH[kind]) == batch]
         if measured and not is_anchor(measured[0].cell):
             yield _line_model(measured, line)
+
+
+def _is_possible(cell: CellResult) -> bool:
+    """Return True if a cell has a rate that a machine may have."""
+    return cell.rate_per_s is not None and RATES[0] <= cell.rate_per_s.value <= RATES[1] and cell.cell.nodes <= NODES
 
 
 def _line_model(measured: Sequence[Comparison], line: Line) -> LineModel:

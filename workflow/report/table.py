@@ -153,8 +153,8 @@ WIDE: Final = 0.5
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """Format a number, such as `0.0347`, `3.31`, `921`; whole numbers are never cut: 12345 stays 12345."""
-    if value is None:
+    """Format a number, such as `0.0347`, `3.31`, `921`; whole numbers are never cut: 12345 stays 12345. What is none is a dash."""
+    if value is None or not math.isfinite(value):
         return NONE
     if value == 0:
         return "0"

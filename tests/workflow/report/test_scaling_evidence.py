@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 
 from tests.workflow.report.builder import collected, make_cell, make_record
+from tests.workflow.report.test_cost import load
 from tests.workflow.report.test_page import Parsed
 from workflow.report.analysis import Analysis
+from workflow.report.cells import interval
+from workflow.report.outputs import tables_of
+from workflow.report.prediction import Point, merged, why_no_model
 from workflow.report.scaling_evidence import HEIGHT, Knee, crossing, evidence, knee, to_html, to_pdf, to_sheet
+from workflow.report.table import NONE, significant
 
 
 def study(
@@ -130,3 +135,28 @@ def test_a_study_without_a_measurement_has_a_page(tmp_path: Path) -> None:
     found = evidence(collected(tmp_path / "results" / "s", [], [cell], repeats=1))
     assert "No run was measured." in to_html(found)
     assert to_pdf(found).startswith(b"%PDF-")
+
+
+def test_a_character_that_xml_has_not_keeps_no_page_back(tmp_path: Path) -> None:
+    cell = make_cell()
+    record = make_record(cell)
+    record["nodes"][0]["cpu_model"] = "CPU \uffff\ufffe"
+    found = evidence(collected(tmp_path / "results" / "s", [record], [cell], repeats=1))
+    assert "CPU \\uffff\\ufffe" in to_html(found)
+    assert to_pdf(found).startswith(b"%PDF-")
+
+
+def test_numbers_that_no_machine_has_keep_no_table_back(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in (1, 2, 4)]
+    records = [make_record(cell, repeat, step_s=0.1) for cell in cells for repeat in (1, 2, 3)]
+    for number, record in enumerate(records):
+        for node in record["nodes"]:
+            node["load"] = load(package_j=(1e15, 5e-324)[number % 2], rapl="read")
+        record["performance"]["window_s"] = (5e-324, 1e15, 1e-12)[number % 3]
+        record["performance"]["samples_per_s"] = (1e15, 5e-324, 1e-12)[number // 3]
+    analysis = collected(tmp_path / "results" / "s", records, cells)
+    assert dict(tables_of(analysis))
+    assert to_pdf(evidence(analysis)).startswith(b"%PDF-")
+    assert significant(math.inf) == significant(math.nan) == NONE
+    assert interval(300.0, 200.0, 2, 3).high == interval(900.0, 0.0, 2, 1).value < 1e31
+    assert "times" in str(why_no_model(merged([Point(1, 1e18, 0.0), Point(2, 1e-9, 0.0), Point(4, 1e18, 0.0)])))
