@@ -55,14 +55,14 @@ def main(  # noqa: PLR0913 - its options
     if name in OF_MODELS and study == DEFAULT_STUDY and (networks := _networks(rest)) is not None:
         _show_networks(name, networks, out, as_json)
         return
+    refuse_samples(samples)
     if name == EVIDENCE:
-        refuse_samples(samples)
         results = results_as_they_are(study, site, rest)
         analysis = analysis_of(results)
         _output_evidence(analysis, out or results[0], samples, as_json)
     elif name is not None:
         analysis = analysis_of(results_as_they_are(study, site, rest))
-        _show_table(analysis, name, out, as_json)
+        _show_table(analysis, name, out, samples, as_json)
     elif show or as_json:
         results = results_as_they_are(study, site, rest)
         analysis = analysis_of(results)
@@ -150,10 +150,12 @@ def _output_evidence(analysis: Analysis, out: Path, samples: float, as_json: boo
         output.line(f"{EVIDENCE}: {folder / EVIDENCE}.{suffix}")
 
 
-def _show_table(analysis: Analysis, name: str, out: Path | None, as_json: bool) -> None:
+def _show_table(analysis: Analysis, name: str, out: Path | None, samples: float, as_json: bool) -> None:
+    from workflow.report.prediction_table import prediction
     from workflow.report.tables import TABLES
 
-    output_table(TABLES[name](analysis), out, as_json)
+    table = prediction(analysis, samples=samples) if name == "prediction" else TABLES[name](analysis)
+    output_table(table, out, as_json)
 
 
 def output_table(table: Table, out: Path | None, as_json: bool) -> None:

@@ -234,6 +234,7 @@ def test_the_page_for_an_application_is_html_and_pdf(house: House, tree: Tree) -
     before = tree(house.root)
     assert "How far it scales" in house.json("tables", "scaling-evidence")["sections"]
     assert house("tables", "scaling-evidence", "--samples", "0").code == 10
+    assert "Hours: of 3,600,000 samples" in house("tables", "prediction", "--samples", "3.6e6").out
     assert tree(house.root) == before
     said = house("tables", "scaling-evidence", "--samples", "3.6e6")
     assert said.code == 0, said.err
