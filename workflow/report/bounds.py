@@ -220,10 +220,11 @@ def _disagree(one: Estimate, other: Estimate) -> bool:
 
 
 def anchors_of(cells: Sequence[CellResult]) -> dict[int, dict[str, Estimate]]:
-    """Return, by the id of a cell, what its anchors measured: a cell of the same source that agrees in all keys but one is an anchor."""
+    """Return, by the id of a cell, what its anchors measured: a cell of the same source that agrees in all keys but one is an anchor.
+    One process has none of communication: what it saves by not exchanging with itself, no network brings."""
     found: dict[int, dict[str, Estimate]] = {}
     for part, (key, value) in ANCHORS.items():
-        measured = [cell for cell in cells if cell.rate is not None]
+        measured = [cell for cell in cells if cell.rate is not None and (part != "communication" or cell.num_processes > 1)]
         if not any(getattr(cell.cell, key) == value for cell in measured):
             continue
         rest = {id(cell): _all_but(cell, key) for cell in measured}

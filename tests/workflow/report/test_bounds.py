@@ -209,6 +209,12 @@ def test_cells_of_a_study_with_an_anchor_that_its_keys_find(tmp_path: Path) -> N
     assert rows[2]["rate_without_per_s"].raw == pytest.approx(128 / 0.0602, rel=0.01)
 
 
+def test_one_process_has_no_anchor_of_communication(tmp_path: Path) -> None:
+    """DistributedDataParallel of one process exchanges with itself: without that it is faster, and no network would bring that."""
+    found = judged(study(tmp_path, {1: 0.02}))
+    assert [(one.cell.cell.comm_hook, one.bound.verdict) for one in found] == [("none", "compute"), ("noop", "not known")]
+
+
 def test_an_anchor_is_marked_as_one_and_not_as_ranks_that_came_apart(tmp_path: Path) -> None:
     cells = [make_cell(nodes=2), make_cell(nodes=2, comm_hook="noop")]
     apart = {"training.replicas": {"checksum": "ef" * 32, "ranks": 2, "apart": [1]}}
