@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import structs
+
 from extras.imported.results import Result
 from workflow.report.cells import Estimate, LogSample, geometric_mean, ratio
 from workflow.report.table import NONE, Reason, Table, estimate_text, numbers, percent, value_of, words
@@ -36,6 +38,12 @@ class Imported:
     @property
     def count(self) -> int | None:
         return self.result.processes or self.result.nodes
+
+    @property
+    def value(self) -> Estimate:
+        """Return the mean of the results; of one that number, without the rounding of its logarithm."""
+        found = geometric_mean(self.sample)
+        return found if self.sample.n > 1 else structs.replace(found, value=self.result.value)
 
     @property
     def is_base(self) -> bool:
@@ -150,7 +158,7 @@ def imported_table(rows: Sequence[Imported]) -> Table:
             words("metric", "Metric", [row.result.metric for row in rows]),
             words("unit", "Unit", [row.result.unit for row in rows]),
             words("runs", "Runs", [row.sample.n for row in rows], number=True),
-            numbers("value", "Value", estimate_text, [geometric_mean(row.sample) for row in rows], raw=value_of),
+            numbers("value", "Value", estimate_text, [row.value for row in rows], raw=value_of),
             words("scaling", "Scaling", [row.scaling() for row in rows]),
             numbers("speedup", "Speed-up", estimate_text, [row.speedup() for row in rows], raw=value_of),
             numbers("efficiency", "Efficiency", _percent, [row.efficiency() for row in rows], raw=value_of),
