@@ -14,7 +14,7 @@ from base.errors import ConfigError
 from base.jsonfile import parse_json
 from base.sanitize import number, text, whole
 from extras.export.mlperf import CELL
-from extras.lint_table.columns import Column, Kind, Understood, understand
+from extras.lint_table.columns import Column, Kind, Understood, is_of_a_node, understand
 from extras.lint_table.numbers import SECONDS, spelled_unit
 from extras.lint_table.reading import read_tables, read_text
 
@@ -199,6 +199,7 @@ _MEASURES: Final = {Kind.THROUGHPUT: True, Kind.BYTE_RATE: True, Kind.STEP_TIME:
 
 def _separated(found: Understood) -> Iterator[Result]:
     """Yield the throughputs and times of a table, each row a result, as far as `slipway lint-table` understands its columns."""
+    per_node = any(map(is_of_a_node, found.of(Kind.MICRO_BATCH)))
     measures = [column for column in found.of(*_MEASURES) if column.unit or column.kind == Kind.THROUGHPUT]
     for row in range(len(found.table.rows)):
         hardware = " / ".join(filter(None, (found.text(row, column) for column in found.of(Kind.HARDWARE))))
@@ -217,7 +218,7 @@ def _separated(found: Understood) -> Iterator[Result]:
                     hardware=hardware or None,
                     nodes=found.whole(row, Kind.NODES),
                     processes=found.processes(row) if found.of(Kind.GPUS, Kind.GPUS_PER_NODE) else None,
-                    batch_size=found.whole(row, Kind.MICRO_BATCH, column.variant),
+                    batch_size=None if per_node else found.whole(row, Kind.MICRO_BATCH, column.variant),
                     global_batch_size=found.whole(row, Kind.GLOBAL_BATCH, column.variant),
                 )
 

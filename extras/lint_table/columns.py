@@ -323,7 +323,7 @@ def _second_look(columns: Sequence[Column]) -> Iterator[Column]:
                 yield replace(column, kind=Kind.THROUGHPUT)
         elif column.kind == Kind.BATCH and {Kind.IDENTITY, Kind.PARTNER} <= kinds:
             yield replace(column, kind=Kind.MICRO_BATCH)  # as Slipway's own scaling.csv has it
-        elif column.kind == Kind.BATCH and Kind.NODES in kinds and not kinds & {Kind.GPUS, Kind.GPUS_PER_NODE} and _of_a_node(column):
+        elif column.kind == Kind.BATCH and Kind.NODES in kinds and not kinds & {Kind.GPUS, Kind.GPUS_PER_NODE} and is_of_a_node(column):
             yield replace(column, kind=Kind.MICRO_BATCH)  # processes are nodes there
         elif column.kind == Kind.TOTAL_TIME and {Kind.BYTES, Kind.BYTE_RATE} <= kinds:
             yield replace(column, kind=Kind.BYTE_TIME)
@@ -333,7 +333,8 @@ def _second_look(columns: Sequence[Column]) -> Iterator[Column]:
             yield column
 
 
-def _of_a_node(batch: Column) -> bool:
+def is_of_a_node(batch: Column) -> bool:
+    """Return True if the head of a batch says that it is of a node."""
     return bool(re.search(r"(?:/|\bper\b) ?(?:node|server|machine|host)\b", head_words(batch.title)))
 
 

@@ -189,3 +189,9 @@ def test_units_of_bytes_are_written_as_everywhere(tmp_path: Path) -> None:
     path.write_text("| Kind | Size | Duration | Rate |\n|-|-|-|-|\n| HtoD | 120 MiB | 60 ms | 2000 MiB/s |\n")
     assert [one.unit for one in read_results(path)] == ["MiB/s"]
     assert [spelled_unit(unit) for unit in ("b", "kb/s", "gib", "images/s", "")] == ["B", "kB/s", "GiB", "images/s", ""]
+
+
+def test_a_batch_per_node_is_no_batch_per_process(tmp_path: Path) -> None:
+    path = tmp_path / "t.md"
+    path.write_text("| Nodes | Batch per node | Images/s |\n|-|-|-|\n| 1 | 128 | 100 |\n| 2 | 128 | 190 |\n")
+    assert [(one.nodes, one.processes, one.batch_size) for one in read_results(path)] == [(1, None, None), (2, None, None)]
