@@ -362,7 +362,7 @@ def test_without_a_file_it_is_the_study_of_the_checkout(place: Place) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"sites": "x"}, "--config sites=...: unknown key 'sites'; valid: adopt, retry, site; did you mean 'site'?"),
+        ({"sites": "x"}, "--config sites=...: unknown key 'sites'; valid: adopt, profile, retry, site; did you mean 'site'?"),
         ({"nodes": 4}, "What to run stands in the study file"),
         ({"retry": "wrong"}, "--config retry=wrong: found 'wrong', valid: failed"),
         ({"retry": True}, "--config retry=True"),
