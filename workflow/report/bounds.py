@@ -371,6 +371,7 @@ REMEDIES: Final[dict[str, str]] = {
     "stragglers": "Ranks that are all as fast as the others",
     "host": "A host that is never waited for",
 }
+COMPRESSED: Final = {**REMEDIES, "communication": "An exchange that takes no time, nor its compression,"}
 TWICE: Final = "Processors twice as fast"
 
 
@@ -391,14 +392,15 @@ def _advice(analysis: Analysis, known: Sequence[Comparison], bounds: Sequence[Bo
     if last.share is None:
         return f"what bounds it {where} is not known: {'; '.join(last.notes)}."
     share = _share_text(last)
+    remedies = REMEDIES if known[-1].cell.cell.comm_hook == "none" else COMPRESSED
     rest = sorted(last.gains, key=lambda part: -last.gains[part].factor.value)[:2] if last.verdict == "compute" else []
     if "communication" in last.gains and known[-1].cell.num_processes > 1 and "communication" not in (last.verdict, *rest):
         rest.append("communication")  # whether a faster network would help is asked of every machine
     if last.verdict == "compute":
         best = f"{TWICE} would bring at most +{percent(1 / (1 - last.share / 2) - 1, 0)}"
     else:
-        best = f"{REMEDIES[last.verdict]} would bring {_gain_text(last.gains[last.verdict])}"
-    said = [best, *(f"{REMEDIES[part][0].lower()}{REMEDIES[part][1:]} {_gain_text(last.gains[part])}" for part in rest)]
+        best = f"{remedies[last.verdict]} would bring {_gain_text(last.gains[last.verdict])}"
+    said = [best, *(f"{remedies[part][0].lower()}{remedies[part][1:]} {_gain_text(last.gains[part])}" for part in rest)]
     text = f"{last.verdict} bounds it {where}, with {share} of the step. {', '.join(said)}"
     changes = [
         f"{bound.verdict} from {counted_shape(analysis, one.cell)} on"

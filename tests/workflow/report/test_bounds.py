@@ -179,9 +179,9 @@ def test_injected_faults_of_real_runs_are_found_and_the_disk_among_them() -> Non
         assert statistics.median(errors) < aim
 
 
-def study(tmp_path: Path, exposed: dict[int, float], **keys: Any) -> Analysis:
+def study(tmp_path: Path, exposed: dict[int, float], hook: str = "none", **keys: Any) -> Analysis:
     """Cells of 1, 2 and 4 nodes of two series: plain, and with an anchor of the largest one. `exposed`: nodes -> share of the step."""
-    cells = [make_cell(nodes=nodes) for nodes in exposed]
+    cells = [make_cell(nodes=nodes, comm_hook=hook) for nodes in exposed]
     records = []
     for cell in cells:
         for repeat in (1, 2, 3):
@@ -228,6 +228,12 @@ def test_what_a_faster_network_brings_is_said_whatever_bounds_the_largest_size(t
     (sentence,) = advice(study(tmp_path, {1: 0.02, 2: 0.1}, **{"performance.what_if.no_input_s": 0.05}))
     assert "input bounds it at 2 processes" in sentence
     assert ", a faster network at most +66 % [65, 67] (measured)." in sentence
+
+
+def test_what_compression_takes_is_not_promised_of_a_network(tmp_path: Path) -> None:
+    (sentence,) = advice(study(tmp_path, {1: 0.02, 4: 0.4}, "onebit"))
+    assert "An exchange that takes no time, nor its compression, would bring at most +66 % [65, 67] (measured)." in sentence
+    assert "faster network" not in sentence
 
 
 def test_one_sentence_for_each_line_and_the_page_hides_what_is_empty(tmp_path: Path) -> None:
