@@ -190,7 +190,7 @@ def _disk(runs: Sequence[Mapping[str, Any]], verdict: str, share: float) -> tupl
     pages = f", {significant(math.fsum(faults) / len(faults))} pages/s were read for it" if faults else ""
     if waited >= OF_DISK * share:
         return (f"its disk is slow: it was waited for in {percent(waited, 0)} of the time{pages}",)
-    return (f"not its disk, which was waited for in {percent(waited, 0)} of the time: decoding, or the reader",)
+    return (f"decoding or the reader is slow, not the disk, which was waited for in {percent(waited, 0)} of the time",)
 
 
 def _doubts(gains: Mapping[str, Gain], bound: str | None) -> tuple[str, ...]:
@@ -272,7 +272,7 @@ OF_A_RUN: Final = (
 
 
 NO_EXCHANGE: Final = Bound(
-    verdict="not known", notes=("an anchor: ranks that exchange nothing wait for nobody, so no step is that of all",)
+    verdict="not known", notes=("an anchor, not judged itself: its ranks exchange nothing, and do not wait for each other",)
 )
 
 

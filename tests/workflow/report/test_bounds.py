@@ -79,7 +79,12 @@ def test_slow_input_of_one_rank_is_input_and_the_rank_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("io_wait", "words"), [(0.2, "its disk is slow"), (0.01, "not its disk"), (None, "whether the disk or decoding is slow is not known")]
+    ("io_wait", "words"),
+    [
+        (0.2, "its disk is slow"),
+        (0.01, "decoding or the reader is slow, not the disk"),
+        (None, "whether the disk or decoding is slow is not known"),
+    ],
 )
 def test_a_slow_disk_is_told_from_slow_decoding_by_the_load_of_the_node(io_wait: float | None, words: str) -> None:
     found = bound_of([run(if_no_input_s=0.07, io_wait_ratio=io_wait, faults_per_s=120.0)])
@@ -169,7 +174,9 @@ def test_injected_faults_of_real_runs_are_found_and_the_disk_among_them() -> Non
         found = bound_of([row])
         assert found.verdict == INJECTED[row["kind"]], row
         if found.verdict == "input":
-            assert found.notes[0].startswith("its disk is slow" if row["kind"] == "disk" else "not its disk"), row
+            assert found.notes[0].startswith(
+                "its disk is slow" if row["kind"] == "disk" else "decoding or the reader is slow, not the disk"
+            ), row
     exchange = 1 - silent / even
     assert exchange == pytest.approx(0.17, abs=0.01), "enough to be what bounds a run, where it is found"
     alone = [bound_of([row]).verdict for row in rows if row["kind"] == "none"]
