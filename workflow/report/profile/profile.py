@@ -29,7 +29,7 @@ ALGORITHMS: Final = (
     ("winograd", re.compile("winograd|jit_wino|wino:", re.IGNORECASE)),
     ("fft", re.compile("fft|flip_filter|gemm_cf32|cgemm", re.IGNORECASE)),
     ("implicit gemm", re.compile("implicit|fprop|dgrad|wgrad|convolve|brg_?conv", re.IGNORECASE)),
-    ("direct", re.compile(r"depthwise|direct(?!_copy)|conv.*2d_.*kernel|\bjit(_\w+)?:", re.IGNORECASE)),
+    ("direct", re.compile(r"depthwise|direct(?!_copy)|conv(?>.*?2d_).*kernel|\bjit(_\w+)?:", re.IGNORECASE)),
     ("gemm", re.compile("gemm|gemv|cutlass|nvjet|slow_conv2d", re.IGNORECASE)),
 )
 
@@ -260,9 +260,12 @@ def algorithm_of(kernel: str) -> str | None:
 
 
 def _copies(work: Sequence[Work], mean: _Mean) -> tuple[Copy, ...]:
+    by_name: dict[str, list[Work]] = {}
+    for one in work:
+        if one.kind == "copy":
+            by_name.setdefault(one.name, []).append(one)
     found = []
-    for name in sorted({one.name for one in work if one.kind == "copy"}):
-        copies = [one for one in work if one.kind == "copy" and one.name == name]
+    for name, copies in sorted(by_name.items()):
         told = [one.num_bytes for one in copies if one.num_bytes is not None]
         total_bytes, spent = sum(told) if len(told) == len(copies) else None, sum(one.own for one in copies)
         found.append(
