@@ -189,8 +189,10 @@ def _becoming(part: Path, target: Path) -> Iterator[None]:
     try:
         yield
         os.replace(part, target)
-    except BaseException:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename2 is not None:
+            error.filename = str(target)  # such as a directory in its place; the part is gone
         raise
     sync_directory(target.parent)
 

@@ -258,3 +258,11 @@ def test_what_fails_is_raised(count: int) -> None:
 
     with pytest.raises(OSError, match="no room"):
         each(fail, range(count))
+
+
+def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(IsADirectoryError) as error:
+        publish(tmp_path / "a.csv", b"x")
+    assert error.value.filename == str(tmp_path / "a.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
