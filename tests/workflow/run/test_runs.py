@@ -46,7 +46,7 @@ def ended(world: World, run_id: str) -> dict[str, Any]:
     """Run it; a result with exit code 0, its record, and nothing left."""
     code, log = world.run(run_id)
     assert code == 0, log
-    assert world.left() == []
+    assert world.left() == [], log
     return checked(world, run_id)
 
 

@@ -36,7 +36,7 @@ def test_a_window_that_was_three_times_as_long_is_an_error(world: World) -> None
 def test_half_a_second_or_one_without_stamps_is_a_warning_and_not_confirmed(world: World, clock: dict[str, Any]) -> None:
     """What it does between its steps it need not tell: its clock may be right, and its rate is not."""
     record = run(world, world.cell(measured=50, step_s=0.03, tells=1 / 3, **clock))
-    assert record["status"] == "ok"
+    assert record["status"] == "ok", record["status_reason"]
     seen = record["window_seen"]
     assert seen["least_s"] > seen["window_s"] * (1 + CONFIRMED)
     assert any("its rate looks too high" in warning for warning in record["warnings"])
