@@ -34,6 +34,7 @@ STRONG: Final = (
     "predicted is weak scaling alone"
 )
 INFERENCE: Final = "inference: processes exchange nothing, and the published series that the interval is made of are of training"
+SHARES: Final = "nodes are shares of one machine, so nobody can have more of them, and no network is between them"
 
 
 class Range(NamedTuple):
@@ -70,11 +71,12 @@ class LineModel:
 
 def line_models(analysis: Analysis) -> Iterator[LineModel]:
     """Yield the model of each line with a measured cell that trains something of use."""
+    of_shares = bool(shares(analysis))
     for line, comparisons in analysis.lines.items():
         kind, batch = line[2:]
         measured = [one for one in comparisons if _is_possible(one.cell) and one.cell.size(BATCH[kind]) == batch]
         if measured and not is_anchor(measured[0].cell):
-            yield _line_model(measured, line)
+            yield _line_model(measured, line, SHARES if of_shares else None)
 
 
 def _is_possible(cell: CellResult) -> bool:
@@ -82,7 +84,7 @@ def _is_possible(cell: CellResult) -> bool:
     return cell.rate_per_s is not None and RATES[0] <= cell.rate_per_s.value <= RATES[1] and cell.cell.nodes <= NODES
 
 
-def _line_model(measured: Sequence[Comparison], line: Line) -> LineModel:
+def _line_model(measured: Sequence[Comparison], line: Line, why: str | None) -> LineModel:
     kind = line[2]
     by_node: dict[int, list[CellResult]] = {}
     for one in measured:
@@ -92,7 +94,7 @@ def _line_model(measured: Sequence[Comparison], line: Line) -> LineModel:
     cells = by_node[per_node]
     mode = {one.cell.cell.mode for one in measured}
     differ = mixed({name: frozenset().union(*(cell.distinct[name] for cell in cells)) for name in cells[0].distinct}) & {"hardware"}
-    why = STRONG if kind == "strong" else INFERENCE if mode == {"infer"} else why_no_model(points[per_node])
+    why = why or (STRONG if kind == "strong" else INFERENCE if mode == {"infer"} else why_no_model(points[per_node]))
     return LineModel(
         comparison=max(measured, key=lambda one: (one.cell.num_processes, one.cell.cell.nodes)),
         line=line,
@@ -187,7 +189,6 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
             f"Predicted from the measured nodes by t(n) = c + b (1 - 1/n). [low, high]: {100 * LEVEL:.0f} % prediction interval, made of "
             "predictions of published series whose truth is known, and of the variation of the runs. Held: the share of these true "
             f"values that such an interval held, each document by the others. Hours: of {samples:,.15g} {unit}",
-            shares(analysis),
             analysis.shared,
         ),
         columns=tuple(columns),
@@ -197,10 +198,8 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
 
 
 def prediction_words(analysis: Analysis) -> list[str]:
-    """Describe for the first lines what twice the nodes would bring, how often such an interval was right, and what a node is."""
-    found = list(islice(_words(analysis), MOST_SENTENCES))
-    what = shares(analysis) if found else ""
-    return [*found, f"{what}: what is predicted shows the method, not a machine."] if what else found
+    """Describe for the first lines what twice the nodes would bring, and how often such an interval was right."""
+    return list(islice(_words(analysis), MOST_SENTENCES))
 
 
 def _words(analysis: Analysis) -> Iterator[str]:

@@ -442,7 +442,7 @@ def test_more_nodes_are_predicted_from_the_results(house: House, tree: Tree) -> 
     study = house.study(axes={"dataset": ["digits"], "nodes": [1, 2]})
     publish_resolved(study)
     for run in study.runs:
-        house.record(run.run_id, "ok", step_s=0.2 + 0.1 * (1 - 1 / run.cell.nodes))
+        house.record(run.run_id, "ok", step_s=0.2 + 0.1 * (1 - 1 / run.cell.nodes), scheduler="slurm")
     before = tree(house.root)
     near, far, *_ = house.json("plan", "--predict", "4,16", "--samples", "3600000")["rows"]
     rate = 4 * int(near["batch"].split()[-1]) / (0.2 + 0.1 * 3 / 4)

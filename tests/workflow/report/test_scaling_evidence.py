@@ -34,7 +34,12 @@ def study(
         for n in nodes
     ]
     records = [
-        make_record(cell, repeat, step_s=0.2 * (1 + growth * (1 - 1 / cell["nodes"])) * (1 + spread * (repeat - 2) * (cell["nodes"] > 1)))
+        make_record(
+            cell,
+            repeat,
+            step_s=0.2 * (1 + growth * (1 - 1 / cell["nodes"])) * (1 + spread * (repeat - 2) * (cell["nodes"] > 1)),
+            scheduler="slurm",
+        )
         for cell in cells
         for repeat in (1, 2, 3)
     ]
