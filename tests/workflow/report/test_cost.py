@@ -20,9 +20,7 @@ PRICES = {"currency": "EUR", "gpu_hour": 2.0, "node_hour": 0.5, "kwh": 0.3}
 
 
 def load(*gpus: float, package_j: float | None = None, rapl: str | None = None) -> dict[str, Any]:
-    seen = [
-        {"uuid": f"GPU-{index:04d}", "looks": 20, "energy_j": joules, "energy_method": "nvml_counter"} for index, joules in enumerate(gpus)
-    ]
+    seen = [{"uuid": f"GPU-{index:04d}", "looks": 20, "energy_j": joules} for index, joules in enumerate(gpus)]
     return {
         "cores": 2,
         "kernel_seen": True,

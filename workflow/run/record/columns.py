@@ -64,8 +64,6 @@ class Machines(Part, frozen=True, kw_only=True):
     """Joules of all GPUs of the run in the measured window; None unless each is known."""
     energy_node_j: Annotated[Real | None, Column()]
     """Joules of the processors and memory of all machines of the run, whoever used them, each machine once; likewise."""
-    energy_method: Annotated[Long | None, Column()]
-    """How both were measured, such as `nvml_counter, rapl`."""
     energy_note: Annotated[Long | None, Column()]
     """Why one of them is not known."""
     io_wait_ratio: Annotated[Share | None, Column()]
@@ -115,7 +113,6 @@ def machines_of(nodes: Sequence[Node]) -> Machines:
         gpu_busy_ratio=sum(gpus_busy) / len(gpus_busy) if gpus_busy else None,
         energy_gpu_j=energy.gpu_j,
         energy_node_j=energy.node_j,
-        energy_method=energy.method,
         energy_note=energy.note,
     )
 

@@ -11,10 +11,8 @@ from workflow.run.record.model import Load, LoadOf, Node
 
 LEAST_COVERED: Final = 0.5
 """The part of the window that looks at a counter must cover."""
-LEAST_LOOKS: Final = 10
-"""Looks at a power of which the mean is taken for that of the window."""
 INSTANCE: Final = "MIG-"
-NO_COUNTER: Final = "GPUs: no counter, and too few looks at their power"
+NO_COUNTER: Final = "GPUs: no counter, or too few looks at it"
 OF_INSTANCES: Final = "GPUs: a MIG instance has no counter of its own"
 NO_RAPL: Final = {
     "not permitted": "processors: only root may read RAPL there",
@@ -45,7 +43,6 @@ class Energy(NamedTuple):
 
     gpu_j: float | None = None
     node_j: float | None = None
-    method: str | None = None
     note: str | None = None
     """Why one of them is not known."""
 
@@ -54,28 +51,23 @@ def energy_of_nodes(nodes: Sequence[Node]) -> Energy:
     """Sum up the energy of the nodes. Those that are shares of one machine, by its name, tell of its processors once."""
     loads = [node.load if isinstance(node.load, Load) else None for node in nodes]
     parts = [None if load is None else load.during for load in loads]
-    gpu_j, methods, gpu_note = _of_gpus(nodes, parts) if any(node.gpus for node in nodes) else (None, [], None)
+    gpu_j, why = _of_gpus(nodes, parts)
     machines: dict[str, float | None] = {}
     for node, part in zip(nodes, parts, strict=True):
         joules = None if part is None else part.package_j
-        machines[node.hostname] = _larger(machines.get(node.hostname), joules)
-    told = [joules for joules in machines.values() if joules is not None]
-    notes = [gpu_note] if gpu_note else []
-    if len(told) < len(machines):
-        without = [load for load, node in zip(loads, nodes, strict=True) if machines[node.hostname] is None]
-        notes += dict.fromkeys(NO_RAPL[None if load is None or load.during is None else load.rapl] for load in without)
-        return Energy(gpu_j, None, ", ".join(methods) or None, "; ".join(notes))
-    return Energy(gpu_j, math.fsum(told), ", ".join([*methods, "rapl"]), "; ".join(notes) or None)
+        machines[node.hostname] = max((one for one in (machines.get(node.hostname), joules) if one is not None), default=None)
+    known = [joules for joules in machines.values() if joules is not None]
+    if len(known) == len(machines):
+        return Energy(gpu_j, math.fsum(known), why)
+    without = [load for load, node in zip(loads, nodes, strict=True) if machines[node.hostname] is None]
+    reasons = dict.fromkeys(NO_RAPL[None if load is None or load.during is None else load.rapl] for load in without)
+    return Energy(gpu_j, None, "; ".join(filter(None, (why, *reasons))))
 
 
-def _of_gpus(nodes: Sequence[Node], parts: Sequence[LoadOf | None]) -> tuple[float | None, list[str], str | None]:
+def _of_gpus(nodes: Sequence[Node], parts: Sequence[LoadOf | None]) -> tuple[float | None, str | None]:
+    """Return the joules of all GPUs, or why they are not known; neither where there are none."""
     granted = [gpu for node in nodes for gpu in node.gpus]
-    seen = [gpu for part in parts if part is not None for gpu in part.gpus or ()]
-    known = [gpu.energy_j for gpu in seen if gpu.energy_j is not None]
+    known = [gpu.energy_j for part in parts if part is not None for gpu in part.gpus or () if gpu.energy_j is not None]
     if len(known) < len(granted):
-        return None, [], OF_INSTANCES if any((gpu.uuid or "").startswith(INSTANCE) for gpu in granted) else NO_COUNTER
-    return math.fsum(known), sorted({gpu.energy_method for gpu in seen if gpu.energy_method}), None
-
-
-def _larger(one: float | None, other: float | None) -> float | None:
-    return one if other is None or (one is not None and one > other) else other
+        return None, OF_INSTANCES if any((gpu.uuid or "").startswith(INSTANCE) for gpu in granted) else NO_COUNTER
+    return (math.fsum(known) if granted else None), None

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from base.sanitize import text
 from base.untrusted import Unusable, open_file
-from workflow.run.record.energy import LEAST_LOOKS, energy_of
+from workflow.run.record.energy import energy_of
 from workflow.run.record.events import RankEvents, bounded_lines, telling
 from workflow.run.record.model import Busiest, GpuLoad, Load, LoadOf, Node, Rapl
 from workflow.run.record.rate import moments, window_of
@@ -322,8 +322,6 @@ def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], span: Span, inner:
         return _round(sum(values) / len(values)) if values else None
 
     energy_j = None if inner else energy_of([(t, look.joules) for t, look in timed if look.joules is not None], begin, end)
-    watts = known("watts", in_time)
-    sampled = len(watts) >= LEAST_LOOKS and not inner and energy_j is None
     reasons = known("reasons")
     ecc = known("ecc_errors")
     return GpuLoad(
@@ -337,8 +335,7 @@ def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], span: Span, inner:
         throttled=tuple(name for name, bit in REASONS.items() if any(bits & bit for bits in reasons)) if reasons else None,
         ecc_errors=_count(ecc[-1] - ecc[0]) if ecc and ecc[-1] >= ecc[0] else None,
         others_max=_count(max(known("others"), default=None)),
-        energy_j=round(sum(watts) / len(watts) * (end - begin), 3) if sampled else energy_j,
-        energy_method="nvml_sampled" if sampled else None if energy_j is None else "nvml_counter",
+        energy_j=energy_j,
     )
 
 

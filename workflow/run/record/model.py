@@ -169,10 +169,8 @@ class GpuLoad(Part, frozen=True, kw_only=True):
     others_max: Whole | None = None
     """number or null | processes on it that are not ours, at most; null where nvidia-smi lists none"""
     energy_j: Real | None = None
-    """J or null, word or null | used in the window: mean power over the looks in it, times its length; null where they cover less than
-    half of it. `nvml_counter`: by the GPU's own counter; `nvml_sampled`: the mean of at least 10 values of its power, where it has none.
-    Both null for MIG instances, and in records of earlier versions"""
-    energy_method: Literal["nvml_counter", "nvml_sampled"] | None = None
+    """J or null | used in the window, by the GPU's own counter: mean power over the looks in it, times its length; null where they cover
+    less than half of it, for GPUs without a counter such as MIG instances, and in records of earlier versions"""
 
 
 class LoadOf(Part, frozen=True, kw_only=True):

@@ -73,26 +73,23 @@ def node(host: str, load: Load | None, *uuids: str) -> Node:
 
 
 def test_looks_become_joules_of_gpus_and_processors() -> None:
-    load = looks({"uuid": "GPU-1", "watts": 400.0, "counts": True}, {"uuid": "GPU-2", "watts": 300.0, "counts": False})
+    load = looks({"uuid": "GPU-1", "watts": 400.0, "counts": True}, {"uuid": "GPU-2", "watts": 300.0, "counts": True})
     assert load.during is not None
     assert load.during.gpus is not None
-    assert [(gpu.energy_j, gpu.energy_method) for gpu in load.during.gpus] == [
-        (pytest.approx(400 * 30), "nvml_counter"),
-        (pytest.approx(300 * 30), "nvml_sampled"),
-    ]
+    assert [gpu.energy_j for gpu in load.during.gpus] == [pytest.approx(400 * 30), pytest.approx(300 * 30)]
     assert load.during.package_j == pytest.approx(150 * 30)
     assert load.before is not None
     assert load.before.package_j is None
     assert load.before.gpus is not None
     assert {gpu.energy_j for gpu in load.before.gpus} == {None}
     found = energy_of_nodes([node("n1", load, "GPU-1", "GPU-2"), node("n2", load, "GPU-1", "GPU-2")])
-    assert found == Energy(pytest.approx(2 * 700 * 30), pytest.approx(2 * 150 * 30), "nvml_counter, nvml_sampled, rapl", None)
+    assert found == Energy(pytest.approx(2 * 700 * 30), pytest.approx(2 * 150 * 30), None)
     assert machines_of([node("n1", load, "GPU-1", "GPU-2")]).energy_gpu_j == pytest.approx(700 * 30)
 
 
-def test_a_short_window_has_no_power_of_a_gpu_without_counter() -> None:
-    load = looks({"uuid": "GPU-1", "watts": 300.0, "counts": False}, seconds=20)
-    assert energy_of_nodes([node("n1", load, "GPU-1")])[:2] == (None, pytest.approx(150 * 10))
+def test_a_gpu_without_counter_has_no_energy() -> None:
+    load = looks({"uuid": "GPU-1", "watts": 300.0, "counts": False})
+    assert energy_of_nodes([node("n1", load, "GPU-1")]) == Energy(None, pytest.approx(150 * 30), NO_COUNTER)
 
 
 def test_shares_of_one_machine_have_its_processors_once() -> None:
@@ -106,15 +103,15 @@ def test_shares_of_one_machine_have_its_processors_once() -> None:
     [("not permitted", "processors: only root may read RAPL there"), ("none", "processors: no RAPL, as in most virtual machines")],
 )
 def test_why_a_node_has_none(rapl: str, note: str) -> None:
-    assert energy_of_nodes([node("n1", looks(rapl=rapl)), node("n2", looks())]) == Energy(None, None, None, note)
+    assert energy_of_nodes([node("n1", looks(rapl=rapl)), node("n2", looks())]) == Energy(None, None, note)
 
 
 def test_one_gpu_that_is_not_known_makes_all_unknown() -> None:
     load = Load(cores=1, rapl="read", during=LoadOf(seconds=9.0, package_j=5.0, gpus=(GpuLoad(uuid="GPU-1", looks=3, energy_j=7.0),)))
-    assert energy_of_nodes([node("n1", load, "GPU-1", "GPU-2")]) == Energy(None, 5.0, "rapl", NO_COUNTER)
+    assert energy_of_nodes([node("n1", load, "GPU-1", "GPU-2")]) == Energy(None, 5.0, NO_COUNTER)
     assert energy_of_nodes([node("n1", load, "MIG-1", "MIG-2")]).note == OF_INSTANCES
     older = "processors: nobody looked at RAPL in the window"
-    assert energy_of_nodes([node("n1", None, "GPU-1")]) == Energy(None, None, None, f"{NO_COUNTER}; {older}")
+    assert energy_of_nodes([node("n1", None, "GPU-1")]) == Energy(None, None, f"{NO_COUNTER}; {older}")
 
 
 def test_a_record_of_an_earlier_version_has_none() -> None:
