@@ -184,18 +184,19 @@ class NodeWork:
             self.report(reports.GpusSeen(seen=seen))
 
     def _tick(self) -> None:
-        if self.ranks is None or self.preparation is None:
+        ranks, needs = self.ranks, self.preparation
+        if ranks is None or needs is None:
             return
         now = time.monotonic()
-        self._beat(self.preparation.directory)
-        self.ranks.poll(now)
+        self._beat(needs.directory)
+        ranks.poll(now)  # the last one that ends may finish the shutdown, after which there are no ranks here
         self._report_gpus()
-        if self.ranks.least_step() is not None:
-            self.preparation.release_ports()
-        asked = self.preparation.plan.ranks
+        if ranks.least_step() is not None:
+            needs.release_ports()
+        asked = needs.plan.ranks
         if self._reported_overdue or self.shutdown is not None or asked is None:
             return
-        if self.ranks.is_overdue(now, asked.beat_s, asked.init_s):
+        if ranks.is_overdue(now, asked.beat_s, asked.init_s):
             self._reported_overdue = True
             self.report(reports.Overdue(ranks=self._rank_states()))
 

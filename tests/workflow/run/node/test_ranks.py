@@ -7,13 +7,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from base.errors import ContainerError
 from containers.engines import Process
-from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
+from containers.spec import ContainerPlan, ContainerSpec, EnginePlan, ProcessPlan
 from tests.containers.specs import spec
+from tests.workflow.run.link.test_messages import PLAN
+from workflow.run.link import reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.node.ranks import Ranks, Shutdown
+from workflow.run.node.node_work import NodeWork
+from workflow.run.node.preparation import Preparation
+from workflow.run.node.ranks import Ranks, Shutdown, Watched
 
 pytestmark = pytest.mark.processes
 
@@ -71,3 +76,44 @@ def test_the_node_lives_on_while_the_engine_is_slow(tmp_path: Path, pipe: tuple[
     loop.after(0.0, alive)
     assert loop.until(lambda: shutdown.finished, 60)
     assert said == ["alive", clean, "told too"]
+
+
+class EndedProcess:
+    """A process of rank 0 that has ended, of which the loop has not heard yet."""
+
+    plan = ProcessPlan(name="rank-0", ranks=(0,), argv=("true",), env=(), cwd="/")
+    pid = 0
+    oom_kill = False
+    gpus_seen = None
+
+    def __init__(self, exit_fd: int) -> None:
+        self.exit_fd = exit_fd
+        self.output_fd = os.open(os.devnull, os.O_RDONLY)
+
+    def exit_code(self) -> int:
+        return 0
+
+    def signal(self, number: int) -> None:
+        """Nobody is there to get it."""
+
+    def close(self) -> None:
+        os.close(self.output_fd)
+
+
+def test_a_tick_that_finds_the_last_rank_ended_finishes_the_shutdown(tmp_path: Path, pipe: tuple[int, int]) -> None:
+    """On a busy machine the tick may come before the loop hears of the exit: nothing of the node is lost by that."""
+    loop, told = Loop(), list[reports.Report]()
+    engine = SlowEngine(pipe[0])
+    work = NodeWork(loop, 0, b"", told.append, lambda: "")
+    work.preparation = Preparation(loop, 0, structs.replace(PLAN, cache=str(tmp_path)), b"", told.append, work.fail)
+    work.preparation.directory.path.mkdir(parents=True)
+    work.preparation.directory.beat.touch()
+    plan = EnginePlan(engine=engine.NAME, spec=spec(tmp_path), processes=(EndedProcess.plan,), container=None)
+    work.ranks = Ranks(loop, engine, plan, work._rank_ended, work._container_failed)
+    work.ranks.watched = [Watched(EndedProcess(pipe[0]), tmp_path, tmp_path, "here")]
+    work.do_stop()
+    assert told == [], "the rank is waited for"
+    work._tick()
+    assert [type(report) for report in told] == [reports.Exited, reports.Stopped]
+    assert told[1] == reports.Stopped(clean=True)
+    assert work.ranks is None
