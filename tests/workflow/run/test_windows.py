@@ -14,6 +14,7 @@ from workflow.run.record.reading import validate_record
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 
 pytestmark = pytest.mark.slow
+TRIES = 5
 
 
 def run(world: World, run_id: str) -> dict[str, Any]:
@@ -32,12 +33,16 @@ def test_a_window_that_was_three_times_as_long_is_an_error(world: World) -> None
     assert "went by between these lines by Slipway's clock" in reason
 
 
-@pytest.mark.parametrize("clock", [{"clock": 1 / 3}, {"stamps": False}])
+@pytest.mark.parametrize("clock", [{"clock": 1 / 2}, {"stamps": False}])
 def test_half_a_second_or_one_without_stamps_is_a_warning_and_not_confirmed(world: World, clock: dict[str, Any]) -> None:
-    """What it does between its steps it need not tell: its clock may be right, and its rate is not."""
-    record = run(world, world.cell(measured=50, step_s=0.03, tells=1 / 3, **clock))
+    """What it does between its steps it need not tell: its clock may be right, and its rate is not. On a machine that stands still
+    meanwhile, its second is several, which no clock may be wrong by, or nobody looks at it: that run is forgotten."""
+    for _ in range(TRIES):
+        record = run(world, world.cell(measured=50, step_s=0.02, tells=1 / 2, **clock))
+        seen = record["window_seen"]
+        if seen["window_s"] < 0.8 and seen["most_s"] - seen["least_s"] < 0.3:
+            break
     assert record["status"] == "ok", record["status_reason"]
-    seen = record["window_seen"]
     assert seen["least_s"] > seen["window_s"] * (1 + CONFIRMED)
     assert any("its rate looks too high" in warning for warning in record["warnings"])
 

@@ -35,6 +35,10 @@ def test_what_is_beside_the_window_does_not_count() -> None:
     assert energy_of(counted, 11.0, 31.0) == pytest.approx(400 * 20)
 
 
+def test_two_looks_at_the_ends_of_half_of_the_window_are_enough() -> None:
+    assert energy_of([(12.0, 5.0), (17.0, 505.0)], 10.0, 20.0) == pytest.approx(1000.0)
+
+
 @pytest.mark.parametrize(
     "counted",
     [
