@@ -1,13 +1,12 @@
-"""Each convolution of a network alone, forward and backward, beside the time of the same convolutions one after the other in a step.
+"""Each convolution of a network alone, forward and backward.
 
     python -m benchmarks.convolutions [--model alexnet] [--batch 16] [--device cpu|cuda] [--dtype float32|bfloat16|float16]
         [--layout nchw|nhwc] [--cudnn-benchmark] [--threads N] [--seconds 1]
 
 torch.utils.benchmark times blocks of calls: forward with gradients on; backward is forward and backward less forward. Of the first layer
 both are printed, without and with the gradient of the images. IQR: of the blocks of forward, and of forward and backward. Algorithm: of
-oneDNN by its own log on a CPU, as far as its names tell; on a GPU `slipway profile --trace` tells it. The last line sets the sum against
-torch.profiler's time for the same operators in a step that has them all, each with a ReLU behind it. Where others work on the cores
-meanwhile, the IQR tells how little a figure is worth: on two cores with ten other programs the last line was 90 to 110 % (2026-11-27).
+oneDNN by its own log on a CPU, as far as its names tell; on a GPU `slipway profile --trace` tells it. Where others work on the cores
+meanwhile, the IQR tells how little a figure is worth.
 """
 
 from __future__ import annotations
@@ -22,16 +21,13 @@ from typing import Any
 import torch
 from torch.utils.benchmark import Measurement, Timer
 
-from containers.models import Model
 from containers.models.convolutions import Convolution, convolutions_of
 from containers.models.facts import usual
 from workflow.report.profile.profile import algorithm_of
 
-PROFILED_STEPS = 3
-
 
 def main() -> None:
-    """Print a row per convolution, the sum, and what the convolutions of a step take."""
+    """Print a row per convolution, and the sum."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, word in (("model", "alexnet"), ("device", "cpu"), ("dtype", "float32"), ("layout", "nchw")):
         parser.add_argument(f"--{name}", default=word)
@@ -60,8 +56,7 @@ def main() -> None:
             algorithm = _algorithm(one, options) if options.device == "cpu" else ""
             print(f"{name:32}{spent[0]:10.3f}{1e3 * forward.iqr:8.3f}{spent[1]:10.3f}{1e3 * both.iqr:8.3f}  {algorithm}")
             total_ms += 0.0 if number == 0 and input_gradient else sum(spent)
-    in_step_ms = _in_a_step(model, options)
-    print(f"sum {total_ms:.2f} ms; in a step of the network {in_step_ms:.2f} ms: alone {100 * total_ms / in_step_ms:.1f} % of that")
+    print(f"sum {total_ms:.2f} ms")
 
 
 def _tensors(one: Convolution, options: argparse.Namespace, input_gradient: bool) -> dict[str, Any]:
@@ -115,32 +110,6 @@ def _written(call: Callable[[], None]) -> str:
             os.close(kept)
         file.seek(0)
         return file.read().decode(errors="replace")
-
-
-def _in_a_step(model: Model, options: argparse.Namespace) -> float:
-    """Return the milliseconds of the convolutions in a mean step that calls all of them, each with a ReLU and an input of its shape, and
-    then computes the gradients."""
-    modules, inputs = [], []
-    for number, one in enumerate(convolutions_of(model.layers)):
-        module = torch.nn.Conv2d(one.channels_in, one.channels_out, one.kernel, one.stride, one.padding, groups=one.groups, bias=False)
-        modules.append(module.to(options.device, getattr(torch, options.dtype)))
-        inputs.append(_tensors(one, options, input_gradient=number > 0)["x"])
-    cuda = options.device == "cuda"
-    activities = [torch.profiler.ProfilerActivity.CPU] + ([torch.profiler.ProfilerActivity.CUDA] if cuda else [])
-
-    def step() -> None:
-        torch.stack([module(x).relu().float().mean() for module, x in zip(modules, inputs, strict=True)]).sum().backward()
-
-    step()
-    with torch.profiler.profile(activities=activities) as profiler:
-        for _ in range(PROFILED_STEPS):
-            step()
-    spent_us: float = sum(
-        one.device_time_total if cuda else one.cpu_time_total
-        for one in profiler.key_averages()
-        if one.key in ("aten::conv2d", "ConvolutionBackward0")
-    )
-    return spent_us / 1e3 / PROFILED_STEPS
 
 
 if __name__ == "__main__":

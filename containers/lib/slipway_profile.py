@@ -9,9 +9,8 @@ import gc
 import importlib
 import json
 import os
-import re
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 TRACE = "trace.json.gz"
 EXCHANGE = "exchange.json"
@@ -22,14 +21,6 @@ WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module")
 """Names that DistributedDataParallel, torch.compile and FSDP put before those of a network's own modules."""
 NCCL_LOG = "nccl-%d.log"
 NCCL_SUBSYSTEMS = "INIT,GRAPH,TUNING"
-MOST_LOG = 16 << 20
-"""Bytes of NCCL's log that are read."""
-ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
-PROTOCOLS = ("LL", "LL128", "SIMPLE")
-"""The words of NCCL's own numbers, which versions before 2.24 print (include/nccl_common.h: ncclAlgo, ncclProto)."""
-CHOSEN = re.compile(r"NCCL INFO (?:(AllReduce): )?(\d+) Bytes -> Algo (\w+) proto (\w+)")
-VIA = re.compile(r"NCCL INFO Channel \d+(?:/\d+)? : .* via ([A-Za-z0-9_]+(?:/[A-Za-z]\w*)*)")
-Stack = Dict[int, List[Any]]
 
 
 def layer_names(model: Any) -> Dict[str, Any]:
@@ -194,22 +185,6 @@ def log_nccl(cell: Dict[str, Any], out: str, rank: int) -> None:
         os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS=NCCL_SUBSYSTEMS, NCCL_DEBUG_FILE=log)
 
 
-def nccl_choices(text: str) -> Dict[str, Any]:
-    """Return what NCCL's log tells: how often each algorithm with its protocol was taken, the most bytes of each, and the transports."""
-    chosen = {}  # type: Dict[str, Dict[str, int]]
-    for _, size, algorithm, protocol in CHOSEN.findall(text):
-        words = "%s/%s" % (word_of(algorithm, ALGORITHMS), word_of(protocol, PROTOCOLS))
-        entry = chosen.setdefault(words, {"times": 0, "most_bytes": 0})
-        entry["times"] += 1
-        entry["most_bytes"] = max(entry["most_bytes"], int(size))
-    return {"algorithms": chosen, "transports": sorted(set(VIA.findall(text)))}
-
-
-def word_of(found: str, words: Tuple[str, ...]) -> str:
-    """Return NCCL's word for its own number; a word as it is."""
-    return words[int(found)] if found.isdigit() and int(found) < len(words) else found.upper()
-
-
 class Profiler:
     """What is done in the steps of a profile run, and when. `traced`: the first step that is traced, and the one after the last."""
 
@@ -219,8 +194,8 @@ class Profiler:
         first, self.end = traced
         self.first = first
         self.logged = first - int(cell["profile"]["logged"]) if cell.get("mode") == "train" else first
-        self.log = None  # type: Optional[ExchangeLog]
-        self.trace = None  # type: Optional[Trace]
+        self.log: Any = None
+        self.trace: Any = None
         self.written = False
 
     def follow(self, clock: Any, number: int) -> None:
@@ -284,16 +259,8 @@ class Profiler:
         found = dict(mean_parts(told), schema=EXCHANGE_SCHEMA, backend=str(last.get("backend_name", "")))
         found["bucket_bytes"] = [int(size) for size in sizes.split(",") if size.strip().isdigit()]
         found["comm_hook"] = last.get("comm_hook") or None
-        found["nccl"] = self.read_nccl() if self.cuda else None
         with open(os.path.join(self.out, EXCHANGE), "w") as file:
             json.dump(found, file, sort_keys=True, allow_nan=False)
-
-    def read_nccl(self) -> Optional[Dict[str, Any]]:
-        try:
-            with open(os.path.join(self.out, NCCL_LOG % self.rank), errors="replace") as file:
-                return nccl_choices(file.read(MOST_LOG))
-        except OSError:
-            return None
 
     def finish(self) -> None:
         """End the trace, and write it."""

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from workflow.commands.options import JsonOption, RetryOption, SiteOption, snakemake_config
@@ -42,8 +43,8 @@ def main(  # noqa: PLR0913 - its options
     """
     if (study is None) == (trace is None):
         raise typer.BadParameter("give a study file, or --trace FILE")
-    if step_ms is not None and (trace is None or not (0 < step_ms < math.inf)):
-        raise typer.BadParameter("--step-ms takes milliseconds above 0, for --trace")
+    if step_ms is not None and (trace is None or as_json or not (0 < step_ms < math.inf)):
+        raise typer.BadParameter("--step-ms takes milliseconds above 0, for the shares in the table of --trace")
     if model is not None and trace is None:
         raise typer.BadParameter("--model shows what a trace measured: give --trace FILE")
     shape = None if image is None else _shape(image)
@@ -60,10 +61,10 @@ def _shape(image: str) -> tuple[int, int, int]:
 
 
 def _of_trace(trace: Path, step_ms: float | None, network: tuple[str, int, tuple[int, int, int] | None] | None, as_json: bool) -> None:
-    from workflow.report.profile.profile import profile_json, profile_of
+    from workflow.report.profile.profile import profile_of
     from workflow.report.profile.trace import read_trace
 
-    found = profile_of(read_trace(trace), step_ms)
+    found = profile_of(read_trace(trace))
     table = None
     if network is not None:
         from extras.profile.convolutions import measured_convolutions
@@ -73,7 +74,7 @@ def _of_trace(trace: Path, step_ms: float | None, network: tuple[str, int, tuple
         from workflow.commands.watching import output
         from workflow.report.formats import to_values
 
-        output.json_value({**profile_json(found), **({"convolutions": to_values(table)["rows"]} if table else {})})
+        output.json_value({**msgspec.to_builtins(found), **({"convolutions": to_values(table)["rows"]} if table else {})})
     elif table is not None:
         from workflow.report.terminal import print_table
 
@@ -81,7 +82,7 @@ def _of_trace(trace: Path, step_ms: float | None, network: tuple[str, int, tuple
     else:
         from extras.profile.tables import print_profile
 
-        print_profile(found)
+        print_profile(found, step_ms)
 
 
 def _of_study(path: Path, site: str | None, retry: str | None, as_json: bool) -> None:
@@ -95,12 +96,12 @@ def _of_study(path: Path, site: str | None, retry: str | None, as_json: bool) ->
     from workflow.report.analysis import analyse
     from workflow.report.collect import collect
     from workflow.report.layers_table import layers
-    from workflow.report.profile.runs import RunProfile, document, profiles_in
+    from workflow.report.profile.runs import profiles_in
     from workflow.report.terminal import print_table
 
     study = load_study(path, site, os.environ, profile=True)
     if as_json:
         found = profiles_in(study.results_dir, study.cells)
-        output.json_value({cell.cell_id: document(one) if isinstance(one, RunProfile) else {"problem": one} for cell, one in found})
+        output.json_value({cell.cell_id: {"problem": one} if isinstance(one, str) else msgspec.to_builtins(one) for cell, one in found})
     else:
         print_table(layers(analyse(collect([study.results_dir]))))

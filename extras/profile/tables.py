@@ -5,37 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from base.humanize import and_more, counted, format_size
+from base.humanize import counted, format_size
 from workflow.commands.watching import output
-from workflow.report.profile.profile import Copy, Layer, Profile, short_kernel
-from workflow.report.table import MOST_ROWS, percent, significant
+from workflow.report.layers_table import layers_of_trace
+from workflow.report.profile.profile import Copy, Profile, short_kernel
+from workflow.report.table import percent, significant
+from workflow.report.terminal import print_table
 
 MOST_KERNELS: Final = 10
 LARGE_SHARE: Final = 0.1
 NOTICED_SHARE: Final = 0.01
 MANY: Final = 20
 SMALL_BYTES: Final = 64 << 10
-ROWS: Final = {
-    "functional": "functional (between layers)",
-    "communication": "communication",
-    "copies": "copies (outside of layers)",
-    "input": "input (data loader)",
-    "unattributed": "belongs to nothing in the trace",
-}
-"""Row of `other` -> its title, where that is another one."""
 
 
-def print_profile(profile: Profile) -> None:
-    """Print the tables of a profile on standard output."""
+def print_profile(profile: Profile, step_ms: float | None) -> None:
+    """Print the tables of a profile on standard output; shares are of `step_ms`, or of the step in the trace."""
+    whole_ms = step_ms or profile.step_ms
     steps = f"mean of {counted(profile.steps, 'profiled step')}" if profile.steps else "the whole trace"
-    taken = f", without profiler {significant(profile.unprofiled_step_ms)} ms" if profile.unprofiled_step_ms else ""
-    output.prose(f"{profile.device}: {steps}, {significant(profile.step_ms)} ms{taken}; shares are of {significant(profile.whole_ms)} ms")
+    output.prose(f"{profile.device}: {steps}, {significant(profile.step_ms)} ms; shares are of {significant(whole_ms)} ms")
     output.line()
-    _print_layers(profile)
+    print_table(layers_of_trace(profile, whole_ms))
     for title, rows in (
-        ("Longest kernels", _kernels(profile)),
-        ("Copies", _copies(profile)),
-        ("Not computing", _idle(profile)),
+        ("Longest kernels", _kernels(profile, whole_ms)),
+        ("Copies", _copies(profile, whole_ms)),
+        ("Not computing", _idle(profile, is_measured=step_ms is not None)),
         ("Notes", iter(profile.notes)),
     ):
         if lines := list(rows):
@@ -45,70 +39,28 @@ def print_profile(profile: Profile) -> None:
                 output.prose(f"  {line}", "    ")
 
 
-def _print_layers(profile: Profile) -> None:
-    titles = {"name": "Layer", "forward": "Forward ms", "backward": "Backward ms", "data": "of data", "weights": "of weights"}
-    titles |= {"recomputed": "Recomputed ms", "share": "Share", "kernel": "Longest kernel"}
-    rows = [_layer(one, profile) for one in profile.layers[:MOST_ROWS]]
-    if more := and_more(len(profile.layers), MOST_ROWS):
-        rows.append({"name": more})
-    rows += [_row(ROWS.get(name, name), spent, profile) for name, spent in profile.other.items()]
-    signed = {
-        "at the same time": -profile.overlap_ms,
-        "work of no step": profile.elsewhere_ms if profile.unprofiled_step_ms is None else 0.0,
-        "not computing": profile.not_computing_ms,
-        "sum": profile.sum_ms,
-    }
-    rows += [_row(name, spent, profile) for name, spent in signed.items() if spent or name == "not computing"]
-    if abs(profile.missing_ms) > NOTICED_SHARE * profile.whole_ms:
-        rows.append(_row("missing to the step" if profile.missing_ms > 0 else "more than the step", profile.missing_ms, profile))
-    keys = [key for key in titles if any(row.get(key) for row in rows) or key == "backward"]
-    output.table([titles[key] for key in keys], [[row.get(key, "") for key in keys] for row in rows])
+def _share(spent: float, whole_ms: float) -> str:
+    return percent(spent / whole_ms if whole_ms else None)
 
 
-def _row(name: str, spent: float, profile: Profile) -> dict[str, str]:
-    return {"name": name, "forward": significant(spent), "share": _share(spent, profile)}
-
-
-def _layer(layer: Layer, profile: Profile) -> dict[str, str]:
-    kernels = dict.fromkeys(short_kernel(kernel) for kernel in (layer.forward_kernel, layer.backward_kernel) if kernel)
-    return {
-        "name": layer.name,
-        "forward": significant(layer.forward_ms),
-        "backward": significant(layer.backward_ms),
-        "data": _ms(layer.backward_data_ms),
-        "weights": _ms(layer.backward_weights_ms),
-        "recomputed": significant(layer.recomputed_ms) if layer.recomputed_ms else "",
-        "share": _share(layer.forward_ms + layer.backward_ms + layer.recomputed_ms, profile),
-        "kernel": " / ".join(kernels),
-    }
-
-
-def _share(spent: float, profile: Profile) -> str:
-    return percent(spent / profile.whole_ms if profile.whole_ms else None)
-
-
-def _ms(value: float | None) -> str:
-    return "" if value is None else significant(value)
-
-
-def _kernels(profile: Profile) -> Iterator[str]:
+def _kernels(profile: Profile, whole_ms: float) -> Iterator[str]:
     if not profile.layers:
         for one in profile.kernels[:MOST_KERNELS]:
-            yield f"{short_kernel(one.name)}: {significant(one.calls)} a step, {significant(one.ms)} ms, {_share(one.ms, profile)}"
+            yield f"{short_kernel(one.name)}: {significant(one.calls)} a step, {significant(one.ms)} ms, {_share(one.ms, whole_ms)}"
 
 
-def _copies(profile: Profile) -> Iterator[str]:
+def _copies(profile: Profile, whole_ms: float) -> Iterator[str]:
     for one in profile.copies:
         rate = f", {significant(one.gb_per_s)} GB/s" if one.gb_per_s else ""
         size = f"{significant(one.invocations)} a step, {'bytes not told' if one.bytes is None else format_size(one.bytes)}"
-        yield f"{one.kind.removeprefix('Memcpy ')}: {size}, {significant(one.ms)} ms{rate}, {_share(one.ms, profile)}"
-        if advice := advice_on(one, profile):
+        yield f"{one.kind.removeprefix('Memcpy ')}: {size}, {significant(one.ms)} ms{rate}, {_share(one.ms, whole_ms)}"
+        if advice := advice_on(one, whole_ms):
             yield f"  -> {advice}"
 
 
-def advice_on(copy: Copy, profile: Profile) -> str:
+def advice_on(copy: Copy, whole_ms: float) -> str:
     """Return what to do about copies of one kind; empty where they cost nothing to speak of."""
-    share = copy.ms / profile.whole_ms if profile.whole_ms else 0.0
+    share = copy.ms / whole_ms if whole_ms else 0.0
     if copy.pinned is False and share > NOTICED_SHARE:
         return "from pinned memory they are several times as fast: pin_memory=True in the data loader, and .to(device, non_blocking=True)"
     if copy.invocations >= MANY and copy.bytes is not None and copy.bytes < SMALL_BYTES * copy.invocations:
@@ -122,9 +74,9 @@ def advice_on(copy: Copy, profile: Profile) -> str:
     return ""
 
 
-def _idle(profile: Profile) -> Iterator[str]:
+def _idle(profile: Profile, *, is_measured: bool) -> Iterator[str]:
     idle = profile.idle
-    hint = "" if profile.unprofiled_step_ms or profile.device == "cpu" else ", which may take twice as long as a real one: see --step-ms"
+    hint = "" if is_measured or profile.device == "cpu" else ", which may take twice as long as a real one: see --step-ms"
     yield f"{significant(idle.ms)} ms of the {significant(profile.step_ms)} ms of a profiled step{hint}"
     if idle.host_wait_ms is None or idle.kernel_wait_ms is None or idle.other_ms is None or idle.edges_ms is None:
         return

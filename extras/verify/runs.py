@@ -24,7 +24,6 @@ from data_prep.hashing import hash_file
 from extras.verify.children import SILENCE_S, OnRead, each_run
 from extras.verify.result import Verified
 from workflow.report.collect import StudyFile, check_directory, read_study
-from workflow.report.profile.runs import PROFILE_FILE, why_wrong
 from workflow.report.provenance import DIGEST, MAX_PROGRAM_BYTES
 from workflow.run.record.events import RequestedSteps, most_steps, read_events, requested_steps
 from workflow.run.record.machine_load import loads
@@ -251,9 +250,6 @@ def verify_run(directory: Path, on_read: OnRead, asked: StudyRuns) -> Verified:
         found.programs += list(program_digests(record))
         found.findings += list(_attempt(found, on_read, path, record, records))
     found.findings += _published(found, on_read, directory, contents, records)
-    on_read(directory / PROFILE_FILE)
-    if (problem := why_wrong(directory)) is not None:
-        found.findings.append(f"{directory / PROFILE_FILE}: {problem}")
     found.without += not found.records
     return found
 

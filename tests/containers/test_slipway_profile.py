@@ -10,35 +10,6 @@ import pytest
 from tests.containers.specs import library
 
 MODULE: Any = library("slipway_profile")
-OF_2_24 = """
-node1:11:22 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
-node1:11:22 [0] NCCL INFO Channel 01/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/7/GDRDMA
-node1:11:22 [0] NCCL INFO AllReduce: 4096 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}
-node1:11:22 [0] NCCL INFO AllReduce: 26214400 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}
-node1:11:22 [0] NCCL INFO AllReduce: 8388608 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}
-node1:11:22 [0] NCCL INFO Broadcast: 32768 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..0}
-"""
-OLDER = """
-[0] h100:497888:497888 [0] NCCL INFO 4 Bytes -> Algo 0 proto 0 time 25.200462
-[0] h100:497888:497888 [0] NCCL INFO 805306368 Bytes -> Algo 1 proto 2 time 3970.683594
-[0] h100:497888:498087 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct
-"""
-
-
-@pytest.mark.parametrize(
-    ("log", "algorithms", "transports"),
-    [
-        (OF_2_24, {"TREE/LL": (1, 4096), "RING/SIMPLE": (2, 26214400)}, ["NET/IBext_v8", "P2P/CUMEM"]),
-        (OLDER, {"TREE/LL": (1, 4), "RING/SIMPLE": (1, 805306368)}, ["SHM/direct/direct"]),
-        ("", {}, []),
-    ],
-)
-def test_the_log_of_nccl_tells_algorithms_of_all_reduces_and_transports(
-    log: str, algorithms: dict[str, tuple[int, int]], transports: list[str]
-) -> None:
-    found = MODULE.nccl_choices(log)
-    assert {name: (one["times"], one["most_bytes"]) for name, one in found["algorithms"].items()} == algorithms
-    assert found["transports"] == transports
 
 
 def of_step(exposed: float) -> dict[str, float]:

@@ -53,7 +53,7 @@ from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from tests.workflow.run.cells import ended_note
 from workflow.dag.graph import result_at
-from workflow.report.profile.profile import profile_json, profile_of
+from workflow.report.profile.profile import profile_of
 from workflow.report.profile.trace import trace_of
 from workflow.run.images import image_of, read_pinned, references
 from workflow.run.node.ranks import RankEvents
@@ -89,7 +89,7 @@ def _read_trace(content: bytes, _directory: Path) -> None:
     found = profile_of(trace_of(content, "trace.json"))
     assert found.step_ms >= 0
     assert found.idle.ms >= 0
-    canonical_json(profile_json(found))
+    canonical_json(msgspec.to_builtins(found))
 
 
 def _written(content: bytes, path: Path) -> Path:

@@ -63,9 +63,10 @@ def test_profiles_are_made_beside_what_was_measured(tmp_path: Path) -> None:
         assert sum(share.values()) == pytest.approx(1)
         assert sum(float(row["backward_ms"] or 0) > 0 for row in rows) >= 3
         assert {"optimizer", "communication"} <= share.keys()
-    for path in results.glob("runs/*-profile-r1/profile.json"):
-        told = json.loads(path.read_text())
-        assert (told["steps"], told["exchange"]["ranks"], told["exchange"]["steps"]) == (5, 2, 9)
+    profiles = json.loads(slipway(tmp_path, "profile", "--json"))
+    assert len(profiles) == 2
+    for told in profiles.values():
+        assert (told["profile"]["steps"], told["exchange"]["ranks"], told["exchange"]["steps"]) == (5, 2, 9)
     assert "all is what was written" in slipway(tmp_path, "verify")
     slipway(tmp_path, "tables")  # of the study as it is typed, without the key
     assert (results / "tables" / "layers.csv").stat().st_size > 1000, "profiles stay where the study does not ask for them"

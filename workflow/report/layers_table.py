@@ -1,8 +1,8 @@
-"""Make the table of layers: where the time of a step goes, by the profile runs of a study's cells."""
+"""Make the table of layers: where the time of a step goes, by the profile runs of a study's cells, or by one trace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from workflow.report.cells import CellResult
 from workflow.report.keys import key_columns, linked, sentence, size_columns
 from workflow.report.profile.profile import Layer, Profile, short_kernel
 from workflow.report.profile.runs import RunProfile, profiles_in
-from workflow.report.table import Reason, Table, numbers, percent, significant, words
+from workflow.report.table import Column, Reason, Table, numbers, percent, significant, words
 
 ROWS: Final[Mapping[str, str]] = {
     "optimizer": "optimizer",
@@ -24,14 +24,19 @@ ROWS: Final[Mapping[str, str]] = {
     "unattributed": "unknown",
 }
 """Row of the profile -> its title."""
+TITLE: Final = "Where a step goes"
+CAPTION: Final = (
+    "Milliseconds of a mean step that was traced; of data, of weights: parts of the backward, where the names of its kernels tell them. At "
+    "the same time: work beside other work, which counts once. Not computing: the rest of the step, below 0 where the work in the trace "
+    "takes longer than it. Operators of a processor take longer while they are traced"
+)
 STACKED: Final = ("Forward", "Backward", "Optimizer", "Loss", "Communication", "Other", "Not computing")
 """The parts of the picture."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A row of one cell: a layer, or what else a step has. Times are milliseconds of a mean step."""
+    """A row of one step: a layer, or what else a step has. Times are milliseconds of a mean step."""
 
-    cell: CellResult
     name: str
     forward_ms: float | None = None
     backward_ms: float | None = None
@@ -56,23 +61,21 @@ def step_of(cell: CellResult, profile: Profile) -> float:
     return profile.step_ms
 
 
-def rest_of(cell: CellResult, profile: Profile) -> dict[str, float]:
+def rest_of(profile: Profile, step_ms: float) -> dict[str, float]:
     """Return what a step has beside layers: the rows of the profile, what is done at the same time (below 0), and not computing, which is
     below 0 too where the work in the trace takes longer than the step that was measured."""
-    worked = sum(one.forward_ms + one.backward_ms + one.recomputed_ms for one in profile.layers) + sum(profile.other.values())
     rest = {title: profile.other[name] for name, title in ROWS.items() if profile.other.get(name)}
-    rest |= {name: spent for name, spent in sorted(profile.other.items()) if name not in ROWS and spent}
     if profile.overlap_ms:
         rest["at the same time"] = -profile.overlap_ms
-    return {**rest, "not computing": step_of(cell, profile) - worked + profile.overlap_ms}
+    return {**rest, "not computing": step_ms - profile.worked_ms + profile.overlap_ms}
 
 
-def stacked(cell: CellResult, profile: Profile) -> dict[str, float]:
-    """Return the parts of a cell's bar in milliseconds. What is done at the same time is taken from what hides it, communication first."""
-    rest = rest_of(cell, profile)
+def stacked(profile: Profile, step_ms: float) -> dict[str, float]:
+    """Return the parts of a bar in milliseconds. What is done at the same time is taken from what hides it, communication first."""
+    rest = rest_of(profile, step_ms)
     found = dict.fromkeys(STACKED, 0.0)
     found["Forward"] = sum(one.forward_ms for one in profile.layers)
-    found["Backward"] = sum(one.backward_ms + one.recomputed_ms for one in profile.layers)
+    found["Backward"] = sum(one.backward_ms for one in profile.layers)
     hidden = -rest.pop("at the same time", 0.0)
     for title in ("Optimizer", "Loss", "Communication", "Not computing"):
         found[title] = max(0.0, rest.pop(title.lower(), 0.0))
@@ -85,54 +88,51 @@ def stacked(cell: CellResult, profile: Profile) -> dict[str, float]:
 
 def layers(analysis: Analysis) -> Table:
     """Build the table `layers`: of each profiled cell one row per layer, and what else its step has."""
-    rows = [row for cell, found in profiles(analysis) for row in _rows(cell, found)]
-    cells = [row.cell for row in rows]
+    found = [(cell, row) for cell, told in profiles(analysis) for row in _rows_of_cell(cell, told)]
+    cells = [cell for cell, _ in found]
+    caption = sentence(f"{CAPTION}. Share: on a GPU of the median step of the measured runs, else of the traced step", analysis.shared)
+    columns = [*key_columns(analysis, cells), *size_columns(cells), *_columns([row for _, row in found])]
     return Table(
         name="layers",
-        title="Where a step goes",
-        caption=sentence(
-            "Milliseconds of a mean step of the profile run; of data, of weights: parts of the backward, where the names of its kernels "
-            "tell them. Share: on a GPU of the median step of the measured runs, else of the traced step, whose operators take longer, "
-            "too. At the same time: work beside other work, which counts once. Not computing: the rest of the step",
-            analysis.shared,
-        ),
-        columns=linked(
-            analysis,
-            [
-                *key_columns(analysis, cells),
-                *size_columns(cells),
-                words("layer", "Layer", [row.name for row in rows]),
-                numbers("forward_ms", "Forward [ms]", _or_nothing, [row.forward_ms for row in rows]),
-                numbers("backward_ms", "Backward [ms]", _or_nothing, [row.backward_ms for row in rows]),
-                *[
-                    numbers(key, title, _or_nothing, [None if row.layer is None else getattr(row.layer, key) for row in rows])
-                    for key, title in (("backward_data_ms", "of data [ms]"), ("backward_weights_ms", "of weights [ms]"))
-                ],
-                numbers("share", "Share", _share, [row.share for row in rows]),
-                words("algorithm", "Algorithm", [row.layer and row.layer.algorithm for row in rows]),
-                words("kernel", "Longest kernel", [_kernel(row) for row in rows], wrap=True),
-            ],
-            cells,
-        ),
+        title=TITLE,
+        caption=caption,
+        columns=linked(analysis, columns, cells),
         empty="No cell has a profile: the key profile of the study, or slipway profile STUDY, makes them.",
     )
 
 
-def _rows(cell: CellResult, found: RunProfile | str) -> Iterator[Row]:
+def layers_of_trace(profile: Profile, step_ms: float) -> Table:
+    """Build the table of the layers of one trace, with shares of `step_ms`."""
+    return Table(name="layers", title=TITLE, caption=f"{CAPTION}.", columns=tuple(_columns(list(_rows(profile, step_ms)))))
+
+
+def _rows_of_cell(cell: CellResult, found: RunProfile | str) -> Iterator[Row]:
     if isinstance(found, str):
-        yield Row(cell=cell, name="no profile", reason=found)
-        return
-    profile = found.profile
-    step = step_of(cell, profile)
+        yield Row(name="no profile", reason=found)
+    else:
+        yield from _rows(found.profile, step_of(cell, found.profile))
+
+
+def _rows(profile: Profile, step_ms: float) -> Iterator[Row]:
     for one in profile.layers:
-        spent = one.forward_ms + one.backward_ms + one.recomputed_ms
-        share = spent / step if step else None
-        yield Row(
-            cell=cell, name=one.name, forward_ms=one.forward_ms, backward_ms=one.backward_ms + one.recomputed_ms, layer=one, share=share
-        )
-    for name, spent in rest_of(cell, profile).items():
-        yield Row(cell=cell, name=name, forward_ms=spent, share=spent / step if step else None)
-    yield Row(cell=cell, name="step", forward_ms=step, share=1.0 if step else None)
+        share = (one.forward_ms + one.backward_ms) / step_ms if step_ms else None
+        yield Row(name=one.name, forward_ms=one.forward_ms, backward_ms=one.backward_ms, layer=one, share=share)
+    for name, spent in {**rest_of(profile, step_ms), "step": step_ms}.items():
+        yield Row(name=name, forward_ms=spent, share=spent / step_ms if step_ms else None)
+
+
+def _columns(rows: Sequence[Row]) -> list[Column]:
+    layers = [row.layer for row in rows]
+    return [
+        words("layer", "Layer", [row.name for row in rows]),
+        numbers("forward_ms", "Forward [ms]", _or_nothing, [row.forward_ms for row in rows]),
+        numbers("backward_ms", "Backward [ms]", _or_nothing, [row.backward_ms for row in rows]),
+        numbers("backward_data_ms", "of data [ms]", _or_nothing, [one and one.backward_data_ms for one in layers]),
+        numbers("backward_weights_ms", "of weights [ms]", _or_nothing, [one and one.backward_weights_ms for one in layers]),
+        numbers("share", "Share", _share, [row.share for row in rows]),
+        words("algorithm", "Algorithm", [one and one.algorithm for one in layers]),
+        words("kernel", "Longest kernel", [_kernel(row) for row in rows], wrap=True),
+    ]
 
 
 def _kernel(row: Row) -> str:

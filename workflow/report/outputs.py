@@ -13,7 +13,6 @@ from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect, read_records, write_records
 from workflow.report.files import PAGE_FILE, PLOT_NAMES, RECORDS_FILE
 from workflow.report.formats import FORMATS
-from workflow.report.profile.runs import write_profiles
 from workflow.report.table import Table
 from workflow.report.tables import all_tables
 
@@ -31,10 +30,7 @@ def write_collected(directories: Sequence[Path], out: Path) -> Analysis:
     collection = collect(directories)
     out.mkdir(parents=True, exist_ok=True)
     write_records(collection, out)
-    analysis = analyse(collection)
-    for source in analysis.sources:
-        write_profiles(source.place, [cell.cell for cell in analysis.cells if cell.source == source.label])
-    return analysis
+    return analyse(collection)
 
 
 def read_or_collect(directories: Sequence[Path], out: Path) -> Analysis:

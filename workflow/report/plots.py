@@ -22,7 +22,7 @@ from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.derive import Comparison
 from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, line_label
-from workflow.report.layers_table import STACKED, profiles, stacked
+from workflow.report.layers_table import STACKED, profiles, stacked, step_of
 from workflow.report.prediction_table import Range, Row, line_models, rows_of
 from workflow.report.profile.runs import RunProfile
 from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
@@ -400,7 +400,7 @@ def layers(analysis: Analysis) -> dict[str, Any]:
     values = [
         {"cell": label, "step": title, "order": order, "seconds": spent}
         for label, cell, found in cells[:MOST_BARS]
-        for order, (title, spent) in enumerate(stacked(cell, found.profile).items())
+        for order, (title, spent) in enumerate(stacked(found.profile, step_of(cell, found.profile)).items())
         if spent > 0
     ]
     if not values:

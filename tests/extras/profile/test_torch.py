@@ -69,7 +69,7 @@ def convolutions() -> Any:
 def check(found: Profile, *, backward: bool = True) -> None:
     assert (found.steps, found.device) == (3, "cpu")
     assert found.other.get("unattributed", 0.0) == 0
-    assert found.missing_ms == pytest.approx(0, abs=1e-5)
+    assert found.worked_ms - found.overlap_ms + found.idle.ms == pytest.approx(found.step_ms, abs=1e-5)
     assert (found.other["optimizer"] > 0) == (found.other["loss"] > 0) == backward or not backward
     for layer in found.layers:
         assert layer.forward_ms > 0
@@ -84,7 +84,6 @@ def test_convolutions(tmp_path: Path, optimizers: int) -> None:
     found = traced(tmp_path, model, model, torch.randn(64, 1, 28, 28), optimizers=optimizers)
     check(found)
     assert [one.name for one in found.layers] == [str(number) for number in range(8)]
-    assert {one.calls for one in found.layers} == {1}
     assert layers(found)["2"].forward_kernel == "aten::mkldnn_convolution"
     assert sum(one.forward_ms + one.backward_ms for one in found.layers) > found.other["optimizer"] + found.other["loss"]
 
@@ -103,8 +102,8 @@ def test_a_layer_that_is_used_twice_and_two_forwards(tmp_path: Path) -> None:
     model = with_ranges(nn.ModuleDict({"a": nn.Linear(256, 256), "b": nn.Linear(256, 10)}))
     found = traced(tmp_path, model, lambda x: model["b"](model["a"](model["a"](x))) + model["b"](x + 1), torch.randn(64, 256))
     check(found)
-    assert [(one.name, one.calls) for one in found.layers] == [("a", 2), ("b", 2)]
-    assert {one.name for one in found.functional} >= {"aten::add"}
+    assert [one.name for one in found.layers] == ["a", "b"]
+    assert found.other["functional"] > 0
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -117,6 +116,4 @@ def test_checkpointing(tmp_path: Path, reentrant: bool) -> None:
     inputs = torch.randn(64, 256, requires_grad=True)
     found = traced(tmp_path, model, lambda x: model["b"](checkpoint(model["a"], x, use_reentrant=reentrant)), inputs)
     assert found.other.get("unattributed", 0.0) == 0
-    by_name = layers(found)
-    assert all(by_name[name].recomputed_ms > 0 and by_name[name].backward_ms > 0 for name in ("a.0", "a.1"))
-    assert by_name["b"].recomputed_ms == 0
+    assert layers(found)["a.2"].backward_ms > layers(found)["a.2"].forward_ms > 0

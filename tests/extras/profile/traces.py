@@ -28,14 +28,9 @@ class Events:
     def forward(self, name: str, start: float, length: float, sequence: int, thread: int = 1) -> None:
         self.add("cpu_op", name, start, length, thread, **{"Sequence number": sequence})
 
-    def backward(self, name: str, start: float, length: float, sequence: int | None, thread: int = 1, of: int = 1) -> None:
-        known = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": of}
+    def backward(self, name: str, start: float, length: float, sequence: int | None, thread: int = 1) -> None:
+        known = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": 1}
         self.add("cpu_op", f"{EVALUATE}: {name}", start, length, thread, **known)
-
-    def arrow(self, at: float, thread: int, begins: float, forward: int) -> None:
-        number = next(self.links)
-        self.events.append({"ph": "s", "cat": "fwdbwd", "id": number, "pid": 1, "tid": forward, "ts": begins})
-        self.events.append({"ph": "f", "cat": "fwdbwd", "id": number, "pid": 1, "tid": thread, "ts": at})
 
     def kernel(self, launch: float, start: float, length: float, name: str = "k", *, thread: int = 1, stream: int = 7, **args: Any) -> None:
         """A kernel, a copy or a memset by its name, and its launch."""
@@ -47,8 +42,8 @@ class Events:
     def text(self) -> bytes:
         return json.dumps({"traceEvents": self.events}).encode()
 
-    def profile(self, step_ms: float | None = None) -> Profile:
-        return profile_of(trace_of(self.text(), "trace"), step_ms)
+    def profile(self) -> Profile:
+        return profile_of(trace_of(self.text(), "trace"))
 
 
 def layers(profile: Profile) -> dict[str, Layer]:
@@ -56,6 +51,6 @@ def layers(profile: Profile) -> dict[str, Layer]:
     return {one.name: one for one in profile.layers}
 
 
-def times(profile: Profile) -> dict[str, tuple[float, float, float]]:
-    """Return forward, backward and recomputed microseconds of each layer."""
-    return {one.name: (one.forward_ms * 1000, one.backward_ms * 1000, one.recomputed_ms * 1000) for one in profile.layers}
+def times(profile: Profile) -> dict[str, tuple[float, float]]:
+    """Return forward and backward microseconds of each layer."""
+    return {one.name: (one.forward_ms * 1000, one.backward_ms * 1000) for one in profile.layers}

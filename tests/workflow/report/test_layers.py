@@ -13,15 +13,14 @@ import msgspec
 import pytest
 from blake3 import blake3
 
-from extras.verify.runs import StudyRuns, verify_run
 from tests.checkout import ROOT
 from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
 from workflow.report.formats import to_csv
-from workflow.report.layers_table import STACKED, profiles, stacked
-from workflow.report.outputs import tables_of, write_collected
+from workflow.report.layers_table import STACKED, profiles, stacked, step_of
+from workflow.report.outputs import write_collected
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
-from workflow.report.profile.runs import Exchange, RunProfile, _made, why_wrong
+from workflow.report.profile.runs import Exchange, RunProfile
 from workflow.report.tables import TABLES
 from workflow.study.cell import Cell, profile_of
 
@@ -53,6 +52,18 @@ def rows(directory: Path) -> dict[str, dict[str, str]]:
     return {row["layer"]: row for row in csv.DictReader(io.StringIO(to_csv(table)))}
 
 
+def told(directory: Path) -> RunProfile:
+    ((_, found),) = profiles(write_collected([directory], directory))
+    assert isinstance(found, RunProfile)
+    return found
+
+
+def test_what_a_program_wrote_of_the_exchange_stands_beside_its_trace(tmp_path: Path) -> None:
+    found = told(results(tmp_path, EXCHANGE))
+    assert found.exchange == msgspec.convert(EXCHANGE, Exchange)
+    assert found.problem is None
+
+
 def test_layers_and_the_rest_add_up_to_the_measured_step(tmp_path: Path) -> None:
     found = rows(results(tmp_path))
     assert float(found["step"]["forward_ms"]) == pytest.approx(1000 * STEP_S)
@@ -70,30 +81,13 @@ def test_the_bar_has_each_part_once_and_is_as_long_as_the_step(tmp_path: Path) -
     analysis = write_collected([directory], directory)
     ((cell, found),) = profiles(analysis)
     assert isinstance(found, RunProfile)
-    bar = stacked(cell, found.profile)
+    bar = stacked(found.profile, step_of(cell, found.profile))
     assert tuple(bar) == STACKED
     assert sum(bar.values()) == pytest.approx(1000 * STEP_S)
     assert min(bar.values()) >= 0
     (values,) = PLOTS["layers"](analysis)["datasets"].values()
     assert {value["step"]: value["seconds"] for value in values} == pytest.approx({name: part for name, part in bar.items() if part})
     assert "Where a step goes" in page(analysis, {"layers": "<svg ></svg>"})
-
-
-def test_profile_json_is_made_once_and_verified(tmp_path: Path) -> None:
-    directory = results(tmp_path, EXCHANGE)
-    first = write_collected([directory], directory)
-    path = directory / "runs" / RUN / "profile.json"
-    told = json.loads(path.read_text())
-    assert (told["schema"], told["run_id"], told["device"]) == ("slipway.profile/1", RUN, "NVIDIA H100 80GB HBM3")
-    assert told["exchange"]["bucket_bytes"] == [4096]
-    made = path.stat().st_mtime_ns
-    assert dict(tables_of(write_collected([directory], directory))) == dict(tables_of(first)), "of the file as of the trace"
-    assert path.stat().st_mtime_ns == made
-    assert why_wrong(path.parent) is None
-    path.write_text(json.dumps({**told, "kernel_ms": 1.0}))
-    assert [finding for finding in verify_run(path.parent, lambda _: None, StudyRuns()).findings if "profile.json" in finding] == [
-        f"{path}: it is not what the trace of its run gives by this version: remove it, and `slipway tables` makes it anew"
-    ]
 
 
 def test_another_trace_than_that_of_the_record_is_not_read(tmp_path: Path) -> None:
@@ -132,11 +126,9 @@ def test_a_profile_that_tells_nothing_is_a_row_with_the_reason(tmp_path: Path, o
 )
 def test_what_a_program_wrote_of_the_exchange_is_believed_within_bounds(tmp_path: Path, wrong: object) -> None:
     directory = results(tmp_path, wrong)
-    assert len(rows(directory)) > 10, "the trace tells all the same"
-    told = json.loads((directory / "runs" / RUN / "profile.json").read_text())
-    assert told["exchange"] is None
-    assert told["problem"].startswith("exchange.json: ")
-    assert msgspec.convert(EXCHANGE, Exchange).ranks == 2
+    assert told(directory).profile.layers, "the trace tells all the same"
+    assert told(directory).exchange is None
+    assert str(told(directory).problem).startswith("exchange.json: ")
 
 
 def test_without_a_profile_there_is_no_row_no_picture_and_no_chapter(tmp_path: Path) -> None:
@@ -146,31 +138,3 @@ def test_without_a_profile_there_is_no_row_no_picture_and_no_chapter(tmp_path: P
     assert TABLES["layers"](analysis).num_rows == 0
     assert "no cell has a profile" in str(PLOTS["layers"](analysis))
     assert 'id="layers"' not in page(analysis, {"layers": "<svg ></svg>"})
-
-
-@pytest.mark.parametrize("wrong", [{"forward_ms": 1e308, "backward_ms": 1e308}, {"forward_kernel": "<" * 10_000}])
-def test_a_profile_json_beyond_bounds_is_made_anew(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    directory = results(tmp_path)
-    first = rows(directory)
-    path = directory / "runs" / RUN / "profile.json"
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps({**told, "layers": [{**layer, **wrong} for layer in told["layers"]]}))
-    assert rows(directory) == first
-    assert json.loads(path.read_text()) == told
-
-
-def test_a_profile_json_that_cannot_be_written_keeps_no_table_back(tmp_path: Path) -> None:
-    directory = results(tmp_path)
-    (directory / "runs" / RUN / "profile.json").mkdir()
-    assert len(rows(directory)) > 10
-    assert why_wrong(directory / "runs" / RUN)
-
-
-def test_a_profile_json_whose_trace_is_damaged_is_to_be_kept(tmp_path: Path) -> None:
-    directory = results(tmp_path)
-    first = rows(directory)
-    trace = directory / "runs" / RUN / "attempts" / "1" / "trace.json.gz"
-    trace.write_bytes(trace.read_bytes()[:-1])
-    _made.cache_clear()  # slipway verify is a process of its own
-    assert "keep it" in str(why_wrong(directory / "runs" / RUN))
-    assert rows(directory) == first

@@ -3,7 +3,7 @@
 Pure. A kernel belongs where its launch lies, by the correlation id. On a processor an operator belongs where it lies itself, with the time
 that is not in operators below it, and what is left of a range that decides belongs to the range. There the innermost of these decides:
 
-- a range `layer:<name>`: this layer's forward; below a backward operator it is computed again (checkpointing);
+- a range `layer:<name>`: this layer's forward; below a backward operator, where checkpointing computes it again, its backward;
 - `autograd::engine::evaluate_function`: the backward of what made the node, by its sequence number; a sum of gradients (AccumulateGrad)
   has none, and follows the node before it;
 - the ranges of optimizers, data loaders, collectives and DDP's reducer.
@@ -24,8 +24,7 @@ from msgspec import Struct
 
 from workflow.report.profile.trace import Activity, Span, Step, Trace
 
-Phase = Literal["forward", "backward", "recomputed"]
-Thread = tuple[str, str]
+Phase = Literal["forward", "backward"]
 COLLECTIVE: Final = re.compile("nccl.*Kernel")
 EVALUATE: Final = "autograd::engine::evaluate_function"
 LAYER: Final = "layer:"
@@ -45,14 +44,10 @@ OPTIMIZERS: Final = ("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd",
 LOSSES: Final = ("_loss", "cross_entropy", "kl_div", "LossForward", "LossBackward")
 
 
-MOST_CANDIDATES: Final = 100
-"""So many operators with one sequence number are looked at: there are a handful, one for each thread with a graph."""
-
-
 class Owner(NamedTuple):
-    """What work belongs to: a layer, an operator between layers (`functional`), or a row of `other`."""
+    """What work belongs to: a layer, or a row of `other`."""
 
-    kind: Literal["layer", "functional", "other"]
+    kind: Literal["layer", "other"]
     name: str
     phase: Phase = "forward"
 
@@ -64,7 +59,6 @@ class Node(Struct, frozen=True, gc=False):
     """An autograd node in its backward, of which the owner is looked up when all threads are read."""
 
     sequence: int
-    forward_thread: int | None
     start: float
 
 
@@ -92,10 +86,8 @@ class Attributed:
     """When the steps were on their way; they do not overlap."""
     busy: Sequence[tuple[float, float]]
     """When any of the steps' work was done; they do not overlap."""
-    elsewhere: float
-    """Microseconds in the windows in which only work of no step was done."""
-    calls: Mapping[str, int]
-    """Layer -> the number of its forward calls in the steps."""
+    layers: Sequence[str]
+    """The layers that were called in the steps, in the order of their first calls."""
     launched: Mapping[int, float]
     """Place in `work` -> when the activity was launched, where that is known."""
 
@@ -106,23 +98,18 @@ def attribute(trace: Trace) -> Attributed:
     steps = _Steps(trace.steps or (_whole(trace),))
     work: list[Work] = []
     launched: dict[int, float] = {}
-    elsewhere: list[tuple[float, float]] = []
     for one, asked, launch in _activities(trace, found) if has_activities(trace) else found.operators():
         step = steps.at(asked)
         if step is None:
-            elsewhere.append((one.start, one.end))
             continue
         if launch is not None:
             launched[len(work)] = launch
         work.append(_in_step(one, step, steps.steps[step].end))
-    busy = merged((one.start, one.end) for one in work)
-    windows = steps.windows(work)
     return Attributed(
         work=work,
-        windows=windows,
-        busy=busy,
-        elsewhere=max(0.0, total(within(merged([*busy, *elsewhere]), windows)) - total(busy)),
-        calls=found.calls(steps),
+        windows=steps.windows(work),
+        busy=merged((one.start, one.end) for one in work),
+        layers=found.layers(steps),
         launched=launched,
     )
 
@@ -207,22 +194,17 @@ class _Owners:
 
     def __init__(self, trace: Trace) -> None:
         self.own: dict[str, Owner | None] = {}
-        self.forward: dict[int, list[tuple[float, Thread, Owner | Node | None]]] = {}
+        self.forward: dict[int, list[tuple[float, Owner | Node | None]]] = {}
         self.launches: dict[int, list[tuple[float, Owner | Node | None]]] = {}
-        self.by_external: dict[int, tuple[float, Owner | Node | None]] = {}
         self.ranges: list[tuple[float, str]] = []
         self.work: list[tuple[Span, Owner | Node | None, float]] = []
-        self.votes: dict[int, dict[Thread, int]] = {}
         self.on_gpu = has_activities(trace)
-        for thread, spans in trace.threads.items():
-            self._sweep(thread, spans, trace.forward_of)
-        self.threads = {number: max(votes, key=lambda one: votes[one]) for number, votes in self.votes.items()}
-        for made in self.forward.values():
-            made.sort(key=_start)
-        for launched in self.launches.values():
-            launched.sort(key=_start)
+        for spans in trace.threads.values():
+            self._sweep(spans)
+        for noted in (*self.forward.values(), *self.launches.values()):
+            noted.sort(key=_start)
 
-    def _sweep(self, thread: Thread, spans: Sequence[Span], forward_of: Mapping[tuple[Thread, float], Thread]) -> None:
+    def _sweep(self, spans: Sequence[Span]) -> None:
         """Note the owners of the spans of one thread, with a stack of those that are open."""
         stack: list[tuple[float, Owner | Node | None, bool, int | None]] = []  # end, owner, in a backward, place of the work
         node: Node | None = None
@@ -235,11 +217,11 @@ class _Owners:
             owner: Owner | Node | None
             if span.name.startswith(EVALUATE):
                 if span.sequence is not None:
-                    node = Node(span.sequence, span.forward_thread, span.start)
+                    node = Node(span.sequence, span.start)
                 owner, in_backward = node or UNKNOWN, True
             else:
                 owner = self._owner(span, parent, in_backward)
-            self._note(thread, span, owner, forward_of)
+            self._note(span, owner)
             place = above
             if not self.on_gpu and owner is not None:
                 place = len(own)
@@ -256,30 +238,24 @@ class _Owners:
             self.own[span.name] = _named(span.name)
         found = self.own[span.name]
         if found is not None:
-            return found._replace(phase="recomputed") if in_backward and found.kind == "layer" else found
+            return found._replace(phase="backward") if in_backward and found.kind == "layer" else found
         return parent if parent is not None or span.kind != "operator" else _outermost(span.name)
 
-    def _note(self, thread: Thread, span: Span, owner: Owner | Node | None, forward_of: Mapping[tuple[Thread, float], Thread]) -> None:
+    def _note(self, span: Span, owner: Owner | Node | None) -> None:
         if span.kind == "launch":
             if span.link is not None:
                 self.launches.setdefault(span.link, []).append((span.start, owner))
             return
-        if span.external is not None and self.on_gpu:
-            self.by_external[span.external] = (span.start, owner)
         if span.name.startswith(LAYER):
             self.ranges.append((span.start, span.name.removeprefix(LAYER)))
-        elif span.forward_thread is not None:
-            if (forward := forward_of.get((thread, span.start))) is not None:
-                votes = self.votes.setdefault(span.forward_thread, {})
-                votes[forward] = votes.get(forward, 0) + 1
-        elif span.sequence is not None:
-            self.forward.setdefault(span.sequence, []).append((span.start, thread, owner))
+        elif span.sequence is not None and not span.is_backward:
+            self.forward.setdefault(span.sequence, []).append((span.start, owner))
 
     def launch_of(self, activity: Activity) -> tuple[float | None, float, Owner]:
         """Return when an activity was launched, if that is known, when the processor was at it, and the owner of it."""
         known = self.launches.get(activity.link, []) if activity.link is not None else []
         place = bisect_right(known, activity.end, key=_start)
-        asked, owner = known[place - 1] if place else self.by_external.get(activity.external or -1, (activity.start, None))
+        asked, owner = known[place - 1] if place else (activity.start, None)
         found = self._resolved(owner)
         if COLLECTIVE.match(activity.name):
             found = COMMUNICATION
@@ -292,13 +268,9 @@ class _Owners:
         for span, owner, own in self.work:
             yield Work(self._resolved(owner), span.kind, span.name, 0, span.start, span.end, own), span.start, None
 
-    def calls(self, steps: _Steps) -> dict[str, int]:
-        """Return how often each layer was called in the steps, in the order of their first calls."""
-        calls: dict[str, int] = {}
-        for start, name in sorted(self.ranges):
-            if steps.at(start) is not None:
-                calls[name] = calls.get(name, 0) + 1
-        return calls
+    def layers(self, steps: _Steps) -> list[str]:
+        """Return the layers that were called in the steps, in the order of their first calls."""
+        return list(dict.fromkeys(name for start, name in sorted(self.ranges) if steps.at(start) is not None))
 
     def _resolved(self, owner: Owner | Node | None) -> Owner:
         is_backward = False
@@ -311,11 +283,9 @@ class _Owners:
 
     def _forward(self, node: Node) -> Owner | Node | None:
         """Return the owner of the forward operator that made a node: of those with its sequence number the last one that began before."""
-        thread = self.threads.get(node.forward_thread or -1)
         made = self.forward.get(node.sequence, [])
         place = bisect_left(made, node.start, key=_start)
-        near = made[max(0, place - MOST_CANDIDATES) : place][::-1]
-        return next((one for one in near if one[1] == thread), near[0])[2] if near else None
+        return made[place - 1][1] if place else None
 
 
 COMMUNICATION: Final = Owner("other", "communication")
@@ -340,4 +310,4 @@ def _outermost(name: str) -> Owner:
         return Owner("other", "loss")
     if name.startswith(OPTIMIZERS):
         return Owner("other", "optimizer")
-    return Owner("functional", name)
+    return Owner("other", "functional")

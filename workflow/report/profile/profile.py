@@ -1,22 +1,21 @@
 """Make `slipway.profile/1` of a trace, what it says of its steps: layers, the rest of the step, copies, idle time. Pure.
 
 Times are milliseconds of a mean step. A profiled step may be twice as long as a real one, because the processor is slower: the times of
-kernels are right, the gaps between them are not. So shares are those of a step that was measured without a profiler, where it is given.
+kernels are right, the gaps between them are not.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Final, Literal
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from base.humanize import counted
 from workflow.report.profile.breakdown import Breakdown, holistic, idle_causes, type_of
 from workflow.report.profile.layers import Attributed, Work, attribute, has_activities, total
-from workflow.report.profile.trace import MAX_NAME, Trace
+from workflow.report.profile.trace import Trace
 
 SCHEMA: Final = "slipway.profile/1"
 MOST_KERNELS: Final = 50
@@ -33,76 +32,59 @@ ALGORITHMS: Final = (
     ("gemm", re.compile("gemm|gemv|cutlass|nvjet|slow_conv2d", re.IGNORECASE)),
 )
 
-# profile.json lies on storage, where others may write, and is read by these types.
-Amount = Annotated[float, Meta(ge=-1e21, le=1e21)]
-Name = Annotated[str, Meta(max_length=MAX_NAME)]
-
 
 class Layer(Struct, frozen=True, kw_only=True):
     """One layer in a mean step. A layer with others in it has what is in none of those."""
 
-    name: Name
-    forward_ms: Amount
-    backward_ms: Amount
-    backward_data_ms: Amount | None
+    name: str
+    forward_ms: float
+    backward_ms: float
+    """The forward that checkpointing computes again is in it."""
+    backward_data_ms: float | None
     """The gradient of its input, where most of the kernels say by their names of what they are (dgrad, wgrad); else null."""
-    backward_weights_ms: Amount | None
+    backward_weights_ms: float | None
     """The gradient of its weights, likewise."""
-    recomputed_ms: Amount
-    """The forward that the backward computes again (checkpointing); in none of the others."""
-    calls: Amount
-    kernels: Amount
-    forward_kernel: Name | None
+    forward_kernel: str | None
     """The kernel, or the operator of a processor, that took most of the forward."""
-    backward_kernel: Name | None
-    algorithm: Name | None
+    backward_kernel: str | None
+    algorithm: str | None
     """How the forward is computed, as the longest of its kernels says whose name tells: winograd, fft, implicit gemm, gemm, direct."""
-
-
-class Functional(Struct, frozen=True, kw_only=True):
-    """An operator between layers, in a mean step."""
-
-    name: Name
-    forward_ms: Amount
-    backward_ms: Amount
 
 
 class Copy(Struct, frozen=True, kw_only=True):
     """Copies of one kind, in a mean step."""
 
-    kind: Name
+    kind: str
     """The profiler's name of it, such as `Memcpy HtoD (Pageable -> Device)`."""
     pinned: bool | None
     """Whether the memory of the host is pinned; null where it is not told, or none of the host's."""
-    invocations: Amount
-    bytes: Amount | None
+    invocations: float
+    bytes: float | None
     """Null where the trace does not tell them, as with ROCm."""
-    ms: Amount
-    gb_per_s: Amount | None
-    total_invocations: int
-    total_bytes: int | None
+    ms: float
+    gb_per_s: float | None
 
 
 class Idle(Struct, frozen=True, kw_only=True):
     """The part of a mean step in which nothing was done. The causes are null on a processor."""
 
-    ms: Amount
-    host_wait_ms: Amount | None
-    kernel_wait_ms: Amount | None
-    other_ms: Amount | None
-    edges_ms: Amount | None
+    ms: float
+    host_wait_ms: float | None
+    kernel_wait_ms: float | None
+    other_ms: float | None
+    edges_ms: float | None
     """Before the first and after the last kernel."""
-    host_wait_share: Amount | None
+    host_wait_share: float | None
     """The share of the gaps between kernels."""
 
 
 class Kernel(Struct, frozen=True, kw_only=True):
     """Kernels, or operators of a processor, of one name in a mean step."""
 
-    name: Name
-    type: Name
-    calls: Amount
-    ms: Amount
+    name: str
+    type: str
+    calls: float
+    ms: float
 
 
 class Profile(Struct, frozen=True, kw_only=True):
@@ -113,79 +95,48 @@ class Profile(Struct, frozen=True, kw_only=True):
     """The GPU, or `cpu`."""
     steps: int
     """0: no range is a step, and all times are those of the whole trace."""
-    step_ms: Amount
+    step_ms: float
     """A step in this trace, until its last kernel has ended."""
-    unprofiled_step_ms: Amount | None
-    """A step without a profiler, where it was given."""
-    kernel_ms: Amount
+    kernel_ms: float
     """All kernels and memsets, or all operators of a processor; those at the same time are each counted."""
     layers: tuple[Layer, ...]
-    other: dict[Name, Amount]
+    other: dict[str, float]
     """optimizer, loss, functional; where there are such: copies, communication, input, unattributed."""
-    functional: tuple[Functional, ...]
     copies: tuple[Copy, ...]
     idle: Idle
-    overlap_ms: Amount
-    """Work that was done while other work of these steps was done; counted in layers and other."""
-    elsewhere_ms: Amount
-    """Only work of no step was done."""
-    sum_ms: Amount
-    """layers + other - overlap + elsewhere + not computing."""
-    not_computing_ms: Amount
-    """idle.ms, or with unprofiled_step_ms what this step is longer than the work in it."""
-    missing_ms: Amount
-    """The step, as shares are given of it, less sum_ms."""
+    overlap_ms: float
+    """Work that was done while other work of these steps was done: layers + other - overlap + idle are the step."""
     kernels: tuple[Kernel, ...]
     breakdown: Breakdown | None
     """The figures of HolisticTraceAnalysis; null without a GPU."""
     notes: tuple[str, ...]
 
     @property
-    def whole_ms(self) -> float:
-        """Return the step that shares are given of."""
-        return self.unprofiled_step_ms or self.step_ms
+    def worked_ms(self) -> float:
+        """Return the time of all layers and other rows."""
+        return sum(one.forward_ms + one.backward_ms for one in self.layers) + sum(self.other.values())
 
 
-def profile_of(trace: Trace, unprofiled_step_ms: float | None = None) -> Profile:
+def profile_of(trace: Trace) -> Profile:
     """Return what a trace says of a mean step of it."""
     found = attribute(trace)
     mean = _Mean(max(1, len(trace.steps)))
-    layers, other, functional = _rows(found, mean)
-    step, busy, elsewhere = mean.ms(total(found.windows)), mean.ms(total(found.busy)), mean.ms(found.elsewhere)
-    worked = sum(one.forward_ms + one.backward_ms + one.recomputed_ms for one in layers) + sum(other.values())
-    overlap = max(0.0, mean.spent(found.work) - busy)
-    idle = max(0.0, step - busy - elsewhere)
-    if unprofiled_step_ms is None:
-        whole, not_computing, summed = step, idle, worked - overlap + elsewhere + idle
-    else:
-        whole, not_computing = unprofiled_step_ms, max(0.0, unprofiled_step_ms - worked + overlap)
-        summed = worked - overlap + not_computing
+    layers, other = _rows(found, mean)
+    step, busy = mean.ms(total(found.windows)), mean.ms(total(found.busy))
     return Profile(
         device=", ".join(trace.devices) or "gpu" if has_activities(trace) else "cpu",
         steps=len(trace.steps),
         step_ms=step,
-        unprofiled_step_ms=unprofiled_step_ms,
         kernel_ms=mean.spent([one for one in found.work if one.kind not in ("copy", "range")]),
         layers=layers,
         other=other,
-        functional=functional,
         copies=_copies(found.work, mean),
-        idle=_idle(idle, idle_causes(found), mean, known=has_activities(trace)),
-        overlap_ms=round(overlap, 6),
-        elsewhere_ms=elsewhere,
-        sum_ms=round(summed, 6),
-        not_computing_ms=round(not_computing, 6),
-        missing_ms=round(whole - summed, 6),
+        idle=_idle(max(0.0, step - busy), idle_causes(found), mean, known=has_activities(trace)),
+        overlap_ms=round(max(0.0, mean.spent(found.work) - busy), 6),
         kernels=_kernels(found.work, mean),
         breakdown=holistic(trace),
-        notes=tuple(_notes(trace, found, other, whole)),
+        notes=tuple(_notes(trace, found, other, step)),
     )
-
-
-def profile_json(profile: Profile) -> dict[str, Any]:
-    """Return a profile as plain values of JSON."""
-    found: dict[str, Any] = msgspec.to_builtins(profile)
-    return found
 
 
 class _Mean:
@@ -197,9 +148,8 @@ class _Mean:
     def ms(self, microseconds: float) -> float:
         return round(microseconds / 1000 / self.num_steps, 6)
 
-    def spent(self, work: Iterable[Work], phase: str | None = None) -> float:
-        """Return the milliseconds of work, or of the work of one phase."""
-        return self.ms(sum(one.own for one in work if phase in (None, one.owner.phase)))
+    def spent(self, work: Iterable[Work]) -> float:
+        return self.ms(sum(one.own for one in work))
 
 
 def _idle(idle_ms: float, causes: Mapping[str, float], mean: _Mean, *, known: bool) -> Idle:
@@ -208,29 +158,16 @@ def _idle(idle_ms: float, causes: Mapping[str, float], mean: _Mean, *, known: bo
     return Idle(ms=round(idle_ms, 6), host_wait_share=round(causes["host_wait"] / gaps, 6) if known and gaps > 0 else None, **found)
 
 
-def _rows(found: Attributed, mean: _Mean) -> tuple[tuple[Layer, ...], dict[str, float], tuple[Functional, ...]]:
-    by_layer: dict[str, list[Work]] = {name: [] for name in found.calls}
-    by_operator: dict[str, list[Work]] = {}
+def _rows(found: Attributed, mean: _Mean) -> tuple[tuple[Layer, ...], dict[str, float]]:
+    by_layer: dict[str, list[Work]] = {name: [] for name in found.layers}
     by_row: dict[str, list[Work]] = {row: [] for row in ("optimizer", "loss", "functional")}
     for one in found.work:
-        if one.owner.kind == "layer":
-            by_layer.setdefault(one.owner.name, []).append(one)
-            continue
-        by_row.setdefault(one.owner.name if one.owner.kind == "other" else "functional", []).append(one)
-        if one.owner.kind == "functional":
-            by_operator.setdefault(one.owner.name, []).append(one)
-    functional = [
-        Functional(name=name, forward_ms=mean.spent(work, "forward"), backward_ms=mean.spent(work, "backward"))
-        for name, work in by_operator.items()
-    ]
-    return (
-        tuple(_layer(name, work, found.calls.get(name, 0), mean) for name, work in by_layer.items()),
-        {row: mean.spent(work) for row, work in by_row.items()},
-        tuple(sorted(functional, key=lambda one: one.forward_ms + one.backward_ms, reverse=True)),
-    )
+        rows = by_layer if one.owner.kind == "layer" else by_row
+        rows.setdefault(one.owner.name, []).append(one)
+    return tuple(_layer(name, work, mean) for name, work in by_layer.items()), {row: mean.spent(work) for row, work in by_row.items()}
 
 
-def _layer(name: str, work: Sequence[Work], calls: int, mean: _Mean) -> Layer:
+def _layer(name: str, work: Sequence[Work], mean: _Mean) -> Layer:
     forward, backward = ([one for one in work if one.owner.phase == phase] for phase in ("forward", "backward"))
     data, weights = (mean.spent(one for one in backward if pattern.search(one.name)) for pattern in (DATA, WEIGHTS))
     is_told = data + weights > 0 and data + weights >= NAMED_SHARE * mean.spent(backward)
@@ -240,9 +177,6 @@ def _layer(name: str, work: Sequence[Work], calls: int, mean: _Mean) -> Layer:
         backward_ms=mean.spent(backward),
         backward_data_ms=data if is_told else None,
         backward_weights_ms=weights if is_told else None,
-        recomputed_ms=mean.spent(work, "recomputed"),
-        calls=calls / mean.num_steps,
-        kernels=sum(one.kind != "range" for one in work) / mean.num_steps,
         forward_kernel=_longest(forward, mean),
         backward_kernel=_longest(backward, mean),
         algorithm=algorithm_of(_longest([one for one in forward if algorithm_of(one.name)], mean) or ""),
@@ -276,8 +210,6 @@ def _copies(work: Sequence[Work], mean: _Mean) -> tuple[Copy, ...]:
                 bytes=None if total_bytes is None else total_bytes / mean.num_steps,
                 ms=mean.ms(spent),
                 gb_per_s=round(total_bytes / spent / 1000, 6) if total_bytes is not None and spent > 0 else None,
-                total_invocations=len(copies),
-                total_bytes=total_bytes,
             )
         )
     return tuple(found)
@@ -301,14 +233,14 @@ def _kernels(work: Sequence[Work], mean: _Mean) -> tuple[Kernel, ...]:
     )
 
 
-def _notes(trace: Trace, found: Attributed, other: dict[str, float], whole: float) -> Iterator[str]:
+def _notes(trace: Trace, found: Attributed, other: dict[str, float], step_ms: float) -> Iterator[str]:
     if not trace.steps:
         yield "no range is called step:<n> or ProfilerStep#<n>: all times are those of the whole trace"
-    if not found.calls:
+    if not found.layers:
         yield "no range is called layer:<name>: there are no layers to tell apart"
     if not found.work:
         yield "there are no kernels and no operators in the steps"
-    if (lost := other.get("unattributed", 0.0)) > NOTICED_SHARE * whole:
+    if (lost := other.get("unattributed", 0.0)) > NOTICED_SHARE * step_ms:
         yield f"{lost:.3g} ms of a step belong to nothing that is in the trace, such as a forward before it begins"
     if trace.num_left_out:
         yield f"{counted(trace.num_left_out, 'event')} without a valid time or of another form left out"

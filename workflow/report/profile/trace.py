@@ -29,11 +29,8 @@ MAX_BRACES: Final = 5 * MAX_EVENTS
 """An event has two, and names of kernels have some."""
 MAX_COMMAS: Final = 100
 """An event has 5 to 30; what has many more for each brace is a list of numbers, which would need 40 times its size."""
-MAX_RATIO: Final = 300
-"""A packed trace unpacks to 10 to 60 times its size; a run of zeros to 1,000 times."""
 PIECE: Final = 4 << 20
 MAX_NAME: Final = 500
-BEGINNING: Final = re.compile(rb"\s*(\{|\[\s*[{\]])")
 STEP: Final = re.compile(r"(step:|ProfilerStep#) ?(\d{1,18})")
 
 Kind = Literal["operator", "range", "launch"]
@@ -42,9 +39,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     "user_annotation": "range",
     "cuda_runtime": "launch",
     "cuda_driver": "launch",
-    "xpu_runtime": "launch",
-    "privateuse1_runtime": "launch",
-    "privateuse1_driver": "launch",
     "Operator": "operator",  # until PyTorch 1.11
     "Runtime": "launch",
 }
@@ -68,11 +62,10 @@ class Span(Struct, frozen=True, gc=False):
     end: float
     sequence: int | None
     """The number of the autograd node that a forward operator made, or that a backward operator is."""
-    forward_thread: int | None
-    """The profiler's own number of the thread that made the node; backward operators alone have it."""
+    is_backward: bool
+    """Whether it is a backward operator: those alone have the number of the thread that made the node."""
     link: int | None
     """The correlation id; launches alone have it."""
-    external: int | None
 
 
 class Activity(Struct, frozen=True, gc=False):
@@ -85,7 +78,6 @@ class Activity(Struct, frozen=True, gc=False):
     device: int
     stream: int
     link: int | None
-    external: int | None
     num_bytes: int | None
 
 
@@ -105,8 +97,6 @@ class Trace:
     """(process, thread) -> its spans by their starts, of equal ones the longest first."""
     activities: Sequence[Activity]
     steps: tuple[Step, ...]
-    forward_of: Mapping[tuple[tuple[str, str], float], tuple[str, str]]
-    """Thread and start of a backward operator -> the thread of its forward operator, where the profiler has drawn that arrow."""
     devices: tuple[str, ...]
     num_left_out: int
     """Events without a valid time, or of another form."""
@@ -120,8 +110,6 @@ _Number = int | float | str | None
 class _Args(Struct, gc=False):
     sequence: _Number = field(default=None, name="Sequence number")
     forward_thread: _Number = field(default=None, name="Fwd thread id")
-    external: _Number = field(default=None, name="External id")
-    old_external: _Number = field(default=None, name="external id")
     correlation: _Number = None
     stream: _Number = None
     device: _Number = None
@@ -136,7 +124,6 @@ class _Event(Struct, gc=False):
     tid: _Number = None
     ts: _Number = None
     dur: _Number = None
-    id: _Number = None
     args: _Args | None = None
 
 
@@ -163,13 +150,9 @@ def _content(path: Path, max_bytes: int) -> bytearray:
     try:
         with os.fdopen(open_plain(path), "rb") as plain, _unpacked(plain) as file:
             while piece := file.read(PIECE):
-                if not content and not BEGINNING.match(piece):
-                    raise RecordError(f"{path} is no trace: it does not begin as one")
                 content += piece
                 if len(content) > max_bytes:
                     raise RecordError(f"{path} has more than {max_bytes >> 20} MiB of text; profile fewer steps")
-                if len(content) > MAX_RATIO * max(64 << 10, plain.tell()):
-                    raise RecordError(f"{path} unpacks to more than {MAX_RATIO} times its size: it is no trace")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RecordError(f"{path} cannot be unpacked ({error}): it was cut or damaged") from error
     except (OSError, ValueError) as error:
@@ -215,9 +198,7 @@ class _Reading:
     def __init__(self) -> None:
         self.threads: dict[tuple[str, str], list[Span]] = {}
         self.activities: list[Activity] = []
-        self.steps: list[tuple[tuple[str, str], Step]] = []
-        self.starts: dict[object, tuple[str, str]] = {}
-        self.ends: dict[object, tuple[tuple[str, str], float]] = {}
+        self.steps: list[Step] = []
         self.profiler_steps: dict[str, float] = {}
         self.names: dict[str, str] = {}
         self.num_left_out = 0
@@ -233,8 +214,6 @@ class _Reading:
             category = event.cat or ""
             if event.ph == "X" and (category in KINDS or category in ACTIVITIES or category == "gpu_user_annotation"):
                 self._complete(event, category, event.args or _Args())
-            elif event.ph in ("s", "f") and category == "fwdbwd":
-                self._arrow(event)
 
     def _complete(self, event: _Event, category: str, args: _Args) -> None:
         start, duration = _moment(event.ts), _moment(event.dur)
@@ -244,33 +223,25 @@ class _Reading:
         name = self._name(event.name)
         if "ProfilerStep" in name:
             self.profiler_steps[name] = max(start, self.profiler_steps.get(name, start))
-        external = whole(args.external if args.external is not None else args.old_external)
         if category in ACTIVITIES:
-            self._activity(name, start, start + duration, ACTIVITIES[category], external, args)
+            self._activity(name, start, start + duration, ACTIVITIES[category], args)
         elif category in KINDS:
             thread = (str(event.pid), str(event.tid))
             if STEP.fullmatch(name):
-                self.steps.append((thread, Step(name, start, start + duration)))
-            sequence, forward_thread = whole(args.sequence), whole(args.forward_thread)
+                self.steps.append(Step(name, start, start + duration))
+            is_backward = bool(whole(args.forward_thread))
             link = whole(args.correlation)
-            span = Span(KINDS[category], name, start, start + duration, sequence, forward_thread or None, link, external)
+            span = Span(KINDS[category], name, start, start + duration, whole(args.sequence), is_backward, link)
             self.threads.setdefault(thread, []).append(span)
 
-    def _activity(self, name: str, start: float, end: float, kind: str, external: int | None, args: _Args) -> None:
+    def _activity(self, name: str, start: float, end: float, kind: str, args: _Args) -> None:
         stream = ascii_int(args.stream) if isinstance(args.stream, str) else whole(args.stream)
         if stream is None:
             self.num_left_out += kind != "sync"  # a wait for a whole device or an event has no stream
             return
         self.activities.append(
-            Activity(kind, name, start, end, whole(args.device) or 0, stream, whole(args.correlation), external, whole(args.bytes))
+            Activity(kind, name, start, end, whole(args.device) or 0, stream, whole(args.correlation), whole(args.bytes))
         )
-
-    def _arrow(self, event: _Event) -> None:
-        thread, start = (str(event.pid), str(event.tid)), _moment(event.ts)
-        if event.ph == "s":
-            self.starts[event.id] = thread
-        elif start is not None:
-            self.ends[event.id] = (thread, start)
 
     def _name(self, name: str | None) -> str:
         known = self.names.get(name or "")
@@ -282,13 +253,11 @@ class _Reading:
         for spans in self.threads.values():
             spans.sort(key=lambda span: (span.start, -span.end))
         self.activities.sort(key=lambda one: (one.start, one.end))
-        forward_of = {end: self.starts[arrow] for arrow, end in self.ends.items() if arrow in self.starts}
         last = max(self.profiler_steps.values()) if len(self.profiler_steps) > 1 else None
         return Trace(
             threads=self.threads,
             activities=self.activities,
             steps=tuple(_chosen(self.steps)),
-            forward_of=forward_of,
             devices=devices,
             num_left_out=self.num_left_out,
             last_step_start=last,
@@ -300,16 +269,11 @@ def _moment(value: _Number) -> float | None:
     return found if found is not None and math.isfinite(found) and abs(found) < 2**53 else None
 
 
-def _chosen(found: list[tuple[tuple[str, str], Step]]) -> Iterator[Step]:
-    """Yield the steps: where both forms are there those of the program, of several threads those of the one with most, of nested ones the
-    outer ones."""
-    own = [(thread, step) for thread, step in found if step.name.startswith("step:")] or found
-    counts: dict[tuple[str, str], int] = {}
-    for thread, _ in own:
-        counts[thread] = counts.get(thread, 0) + 1
-    chosen = max(counts, key=lambda thread: counts[thread], default=None)
+def _chosen(found: list[Step]) -> Iterator[Step]:
+    """Yield the steps: where both forms are there those of the program, of nested ones the outer ones."""
+    own = [step for step in found if step.name.startswith("step:")] or found
     end = -math.inf
-    for step in sorted((step for thread, step in own if thread == chosen), key=lambda step: (step.start, -step.end)):
+    for step in sorted(own, key=lambda step: (step.start, -step.end)):
         if step.end > end:
             end = step.end
             yield step
