@@ -19,7 +19,7 @@ PERCENT: Final = re.compile(r"(\d{1,2}(?:\.\d{1,6})?) ?%")
 
 @without_garbage_collection()
 def main(
-    a: Annotated[str, typer.Argument(metavar="A", help="Results, a study file or a records.parquet; `:KEY=VALUE,...` chooses cells.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="Results or a study file; `:KEY=VALUE,...` chooses cells.")],
     b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it, of the same form.")],
     site: SiteOption = None,
     margin: Annotated[

@@ -6,10 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
-from workflow.run.record.columns import FIELDS, MACHINES
-
 Facts = Mapping[str, frozenset[str]]
 """Field, such as `nodes[].gpus[].model`, -> its values as JSON. What is null, empty or not there has none."""
 
@@ -19,8 +15,6 @@ OUTCOMES: Final = (
     *("resumed_from", "checkpoint", "warnings", "files", "seal", "nodes[].stage", "nodes[].image_s", "nodes[].load", "cell.cell_id"),
 )
 """What a run came to, and its own names: two runs of one cell differ in these. All other fields say what a run was made of."""
-OF_NODES: Final = ("hosts", "machine", "hardware", "gpu_models", "memory_per_node_bytes")
-"""What records.parquet has of all nodes together; it has none of them one by one."""
 
 
 def facts_of(record: Mapping[str, Any]) -> Facts:
@@ -40,13 +34,6 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _leaves(entry, f"{path}[]")
     elif value is not None and value not in ([], ()):
         yield path, json.dumps(value)
-
-
-def facts_of_row(row: Mapping[str, Any]) -> Facts:
-    """Return what a row of records.parquet has of a record, under the names that the record has for it."""
-    of_record = {stored.path: row[name] for name, stored in FIELDS.items() if name in row and not stored.path.startswith("cell.")}
-    of_nodes = {f"nodes: {name}": row[name] for name in OF_NODES if name in MACHINES and name in row}
-    return facts_of({**of_record, **of_nodes, "cell": msgspec.json.decode(row["cell"])})
 
 
 def together(facts: Iterable[Facts]) -> Facts:

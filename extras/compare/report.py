@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from base.humanize import counted, some
 from base.logs import printable
@@ -14,7 +14,7 @@ from extras.compare.fields import Facts, differing, shown, together
 from extras.compare.sides import Matched, Side
 from extras.compare.statistics import ALPHA, POWER, Difference, NotSlower, differences, not_slower
 from extras.compare.statistics import together as all_cells
-from workflow.report.cells import MEASURING, CellResult, Estimate, LogSample
+from workflow.report.cells import MEASURING, CellResult, Estimate
 from workflow.report.keys import key_columns, size_columns
 from workflow.report.table import NONE, Column, Reason, Table, estimate_text, numbers, percent, significant, value_of, words
 
@@ -25,7 +25,7 @@ SIGN: Final = "+"
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A field that differs, its values on both sides, and the cells of A in which it does; `everywhere`: in all that were compared."""
+    """A field that differs, its values on both sides, and the cells of A in which it does; `everywhere`: in all that both measured."""
 
     path: str
     a: tuple[str, ...]
@@ -50,9 +50,7 @@ class Compared:
 def compared(a: Side, b: Side, matched: Matched, margin: float | None = None) -> Compared:
     """Compare the matched cells; `margin`: also test that B is not slower than A by more than that. Raises RecordError for a record that
     was exchanged meanwhile."""
-    blocks = a.places == b.places  # repeats of one study were measured together, those of two never
-    pairs = [tuple(_sample(cell, blocks=blocks) for cell in pair) for pair in matched.pairs]
-    found = differences([(one, other) for one, other in pairs], [_why_not(*pair) for pair in matched.pairs])
+    found = differences([(one.rate, other.rate) for one, other in matched.pairs], [_why_not(*pair) for pair in matched.pairs])
     gates = [] if margin is None else [not_slower(one.ratio, margin, len(found)) for one in found]
     asked = [gate for gate, (one, _) in zip(gates, matched.pairs, strict=False) if one.rate]  # what A never measured is no bar for B
     asked += [] if margin is None else [not_slower(None, margin) for cell in matched.only_a if cell.rate]
@@ -67,10 +65,6 @@ def compared(a: Side, b: Side, matched: Matched, margin: float | None = None) ->
     )
 
 
-def _sample(cell: CellResult, *, blocks: bool) -> LogSample | None:
-    return cell.rate if cell.rate is None or blocks else replace(cell.rate, by_block=())
-
-
 def _why_not(one: CellResult, other: CellResult) -> str:
     """Explain why two cells have no ratio, "" where they have one."""
     reasons = [f"{name}: {cell.reason}" for name, cell in (("A", one), ("B", other)) if cell.reason]
@@ -79,12 +73,11 @@ def _why_not(one: CellResult, other: CellResult) -> str:
 
 def differing_fields(a: Side, b: Side, matched: Matched) -> tuple[Field, ...]:
     """Return every field that says what runs were made of and has other values in A than in B; fields of all cells first."""
-    of_rows = a.is_file or b.is_file
     measured = [(one, other) for one, other in matched.pairs if one.rate and other.rate]
     where: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for one, other in measured:
-        own: Facts = together(a.facts(one, of_rows=of_rows))
-        others: Facts = together(b.facts(other, of_rows=of_rows))
+        own: Facts = together(a.facts(one))
+        others: Facts = together(b.facts(other))
         for path in differing(own, others):
             values = tuple(tuple(map(printable, shown(facts.get(path, ())))) for facts in (own, others))
             where.setdefault((printable(path), values[0], values[1]), []).append(one.cell_id)
@@ -141,8 +134,6 @@ def _caption(of: Compared, first: Sequence[CellResult], second: Sequence[CellRes
         f"one run, and p < {ALPHA:g} in a t test on the logarithms{corrected}. Would find: the smallest "
         f"difference that these runs find in {100 * POWER:.0f} of 100 comparisons"
     ]
-    if any(one.ratio is not None and one.ratio.paired for one in of.found):
-        parts.append("Both sides are of the same repeats of one study: intervals are of the differences in each repeat")
     alone = [side for side, cells in (("A", first), ("B", second)) if any(cell.num_allocations == 1 < cell.num_measured for cell in cells)]
     if alone:
         parts.append(f"Runs of {' and '.join(alone)} were in one job: what its nodes have in common is in all of them and in no interval")
@@ -174,17 +165,18 @@ def _p_text(value: float | None) -> str:
 
 def fields_table(of: Compared) -> Table:
     """Build the table of the fields that differ."""
-    everywhere = f"all {len(of.found)}" if len(of.found) > 1 else "the cell"
+    cells = [
+        some(field.cells, MOST_CELLS) if not field.everywhere or len(field.cells) < 2 else f"all {len(field.cells)}" for field in of.fields
+    ]
     return Table(
         name="fields",
         title="What differs in what the runs were made of",
-        caption="Every field of the records of the measured runs but those of their results. In: the cells in which it differs so."
-        + (" Of a records.parquet only its columns are known." if of.a.is_file or of.b.is_file else ""),
+        caption="Every field of the records of the measured runs but those of their results. In: the cells in which it differs so.",
         columns=(
             words("field", "Field", [field.path for field in of.fields]),
             words("a", "A", [some(field.a, MOST_VALUES, "; ") or NONE for field in of.fields], wrap=True),
             words("b", "B", [some(field.b, MOST_VALUES, "; ") or NONE for field in of.fields], wrap=True),
-            words("in", "In", [everywhere if field.everywhere else some(field.cells, MOST_CELLS) for field in of.fields], wrap=True),
+            words("in", "In", cells, wrap=True),
         ),
         empty="Nothing differs.",
     )
@@ -197,11 +189,8 @@ def answer_text(gate: NotSlower, num_cells: int) -> str:
     parts = [f"not slower than {margin}{where}: {gate.answer}"]
     if gate.bound is not None:
         parts.append(f"with 95 % confidence B has at least {100 * gate.bound:.1f} % of A's rate")
-    if gate.power is not None and gate.found is not None:
-        parts.append(
-            f"if B were as fast, these runs would show it in {100 * gate.power:.0f} of 100 comparisons; they would find a slowdown of "
-            f"{100 * gate.found:.1f} % in {100 * POWER:.0f}"
-        )
+    if gate.power is not None:
+        parts.append(f"if B were as fast, these runs would show it in {100 * gate.power:.0f} of 100 comparisons")
     if gate.answer == "cannot be told":
         needed = "more than are practical" if gate.runs is None else f"{gate.runs} runs of each cell on each side"
         parts.append(f"to show it in {100 * POWER:.0f} of 100 takes {needed}" if gate.power is not None else "a cell has too few runs")

@@ -1,11 +1,10 @@
-"""Read what is compared: a results directory, a study file or a records.parquet, all of its cells or those that words choose."""
+"""Read what is compared: a results directory or a study file, all of its cells or those that words choose."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,18 +12,16 @@ import polars as pl
 
 from base.errors import ConfigError, RecordError
 from base.humanize import choices, some
-from extras.compare.fields import Facts, facts_of, facts_of_row
+from extras.compare.fields import Facts, facts_of
 from workflow.commands.chosen_study import results_as_they_are
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import MEASURED, CellResult
-from workflow.report.collect import collect, read_records
+from workflow.report.collect import collect
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import find_record, read_value
 from workflow.study.cell import Cell, plain_text
 from workflow.study.series import IMPLIED_BY_FRAMEWORK, flat
 
-SOURCE: Final = "source"
-BATCHES: Final = ("batch_size", "global_batch_size")
 MOST_SHOWN: Final = 5
 
 
@@ -36,31 +33,15 @@ class Side:
     analysis: Analysis
     cells: tuple[CellResult, ...]
     chosen: Mapping[str, str]
-    is_file: bool
-    """Whether it is a records.parquet, which has of a record only its columns."""
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Return the results directories that the cells are from."""
-        return tuple(source.path for source in self.analysis.sources)
+    def runs(self, cells: Iterable[CellResult]) -> pl.DataFrame:
+        """Return the rows of the measured runs of cells."""
+        return self.analysis.frame.filter(MEASURED & pl.col("cell_id").is_in([cell.cell_id for cell in cells]))
 
-    @cached_property
-    def _measured(self) -> dict[tuple[Any, ...], pl.DataFrame]:
-        return self.analysis.frame.filter(MEASURED).partition_by("source", "cell_id", as_dict=True)
-
-    def runs(self, cell: CellResult) -> pl.DataFrame:
-        """Return the rows of the measured runs of a cell."""
-        return self._measured.get((cell.source, cell.cell_id), self.analysis.frame.clear())
-
-    def facts(self, cell: CellResult, *, of_rows: bool) -> list[Facts]:
-        """Return all fields of each measured run of a cell; `of_rows`: those that a records.parquet has.
-
-        Raises RecordError where a record was exchanged since its row was made.
-        """
-        if of_rows:
-            return [facts_of_row(row) for row in self.runs(cell).iter_rows(named=True)]
-        place = next(source.place for source in self.analysis.sources if source.label == cell.source)
-        return [_facts(place / "runs", run_id) for run_id in self.runs(cell)["run_id"]]
+    def facts(self, cell: CellResult) -> list[Facts]:
+        """Return all fields of each measured run of a cell. Raises RecordError where a record was exchanged since its row was made."""
+        (source,) = self.analysis.sources
+        return [_facts(source.place / "runs", run_id) for run_id in self.runs([cell])["run_id"]]
 
 
 def _facts(runs: Path, run_id: str) -> Facts:
@@ -77,10 +58,8 @@ def read_side(typed: str, site: str | None) -> Side:
     """Read `PLACE` or `PLACE:KEY=VALUE,KEY=VALUE`. Raises ConfigError for a place that is not there, and for words that choose no cell."""
     place, words = _split(typed)
     chosen = dict(_word(typed, word) for word in words.split(",")) if words else {}
-    is_file = place.is_file() and place.suffix not in (".yaml", ".yml")
-    collection = read_records(place) if is_file else collect(results_as_they_are(place, site, [place]))
-    analysis = analyse(collection)
-    return Side(name=typed, analysis=analysis, cells=_chosen(analysis.cells, chosen, typed), chosen=chosen, is_file=is_file)
+    analysis = analyse(collect(results_as_they_are(place, site, [place])))
+    return Side(name=typed, analysis=analysis, cells=_chosen(analysis.cells, chosen, typed), chosen=chosen)
 
 
 def _split(typed: str) -> tuple[Path, str]:
@@ -89,7 +68,7 @@ def _split(typed: str) -> tuple[Path, str]:
     for end in ends:
         if "\0" not in typed and Path(typed[:end]).exists():
             return Path(typed[:end]), typed[end + 1 :]
-    raise ConfigError(f"{typed}: no such file or directory; expected a results directory, a study file or a records.parquet")
+    raise ConfigError(f"{typed}: no such file or directory; expected a results directory or a study file")
 
 
 def _word(typed: str, word: str) -> tuple[str, str]:
@@ -100,8 +79,8 @@ def _word(typed: str, word: str) -> tuple[str, str]:
 
 
 def keys_of(cell: CellResult) -> dict[str, Any]:
-    """Return the flat keys of a cell, such as `optimizer.learning_rate`, and `source`."""
-    return {**flat(cell.cell.to_json()), SOURCE: cell.source}
+    """Return the flat keys of a cell, such as `optimizer.learning_rate`."""
+    return flat(cell.cell.to_json())
 
 
 def _chosen(cells: Sequence[CellResult], chosen: Mapping[str, str], typed: str) -> tuple[CellResult, ...]:
@@ -139,7 +118,7 @@ def match(a: Side, b: Side) -> Matched:
     pairs = tuple((cell, second[keys]) for keys, cell in first.items() if keys in second)
     if not pairs:
         raise ConfigError(f"no cell of {a.name} has the keys of one of {b.name}{_closest(first, second)}")
-    seals = [{seal for pair in pairs for seal in side.runs(pair[place])["seal"].drop_nulls()} for place, side in enumerate((a, b))]
+    seals = [set(side.runs(pair[place] for pair in pairs)["seal"].drop_nulls()) for place, side in enumerate((a, b))]
     if common := seals[0] & seals[1]:
         raise ConfigError(f"{a.name} and {b.name} have {len(common)} of the same runs, by their seals: nothing to compare")
     return Matched(
@@ -166,7 +145,7 @@ def _by_keys(side: Side, named: set[str]) -> dict[str, CellResult]:
 
 def _matched_keys(cell: Cell, named: set[str]) -> dict[str, Any]:
     """Return the keys that must agree. What follows from a named one need not: the program of a framework, one batch of the other."""
-    without = {"cell_id", SOURCE, *named}
+    without = {"cell_id", *named}
     if "framework" in named:
         without |= {"program", *IMPLIED_BY_FRAMEWORK, *(["model"] if cell.model == cell.framework else [])}
     if "global_batch_size" in named:

@@ -1,9 +1,9 @@
 """Test whether a rate differs from another one, and whether it is not lower by more than a margin. Pure.
 
-The unit is the run. Ratio and interval are those of the report (`workflow.report.cells.ratio`): Welch on the logarithms, or paired where
-both were measured in the same six blocks or more. A difference is claimed where |effect| >= max(1 %, noise) and p < 0.05, p of that same t
-test, corrected by Holm for all cells that can be tested. Noise is the standard deviation of one run. Where an exact test of so many runs
-could not reach p < 0.05, such as of 3 against 3 (least p 0.1), nothing is claimed: so few runs say too little of their own distribution.
+The unit is the run. Ratio and interval are those of Welch on the logarithms (`workflow.report.cells.ratio`). A difference is claimed where
+|effect| >= max(1 %, noise) and p < 0.05, p of that same t test, corrected by Holm for all cells that can be tested. Noise is the standard
+deviation of one run. Where an exact test of so many runs could not reach p < 0.05, such as of 3 against 3 (least p 0.1), nothing is
+claimed: so few runs say too little of their own distribution.
 
 Not slower than a margin is a test of non-inferiority: it holds where the lower one-sided 95 % bound of the ratio is above 1 - margin. For
 several cells to hold each has to, which needs no correction; that any is slower is tested at 5 % over the number of cells.
@@ -48,28 +48,29 @@ class Difference(Struct, frozen=True, kw_only=True):
 class NotSlower(Struct, frozen=True, kw_only=True):
     """The answer to whether B is slower than A by more than `margin`, in one cell or in all.
 
-    `power`: how likely "held" was with these runs if B were as fast as A. `found`: the smallest true slowdown that "not held" would have
-    found with the probability POWER. `runs`: how many on each side would give "held" that power; None: more than MOST_RUNS.
+    `power`: how likely "held" was with these runs if B were as fast as A. `runs`: how many on each side would give it the probability
+    POWER; None: more than MOST_RUNS.
     """
 
     answer: Answer
     margin: float
     bound: float | None = None
     power: float | None = None
-    found: float | None = None
     runs: int | None = None
 
 
 def differences(pairs: Sequence[tuple[LogSample | None, LogSample | None]], reasons: Sequence[str]) -> list[Difference]:
     """Return how the second of each pair differs from the first. `reasons`: why a pair cannot be compared, "" where it can."""
-    ratios = [_ratio(*pair, reason) for pair, reason in zip(pairs, reasons, strict=True)]
-    whys = [reason or _too_few(*pair, found) for pair, reason, found in zip(pairs, reasons, ratios, strict=True)]
-    tested = {place: _p(found) for place, (found, why) in enumerate(zip(ratios, whys, strict=True)) if found is not None and not why}
-    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
-    return [
-        _difference(*pair, found, why, tested.get(place), corrected.get(place), len(tested))
-        for place, (pair, found, why) in enumerate(zip(pairs, ratios, whys, strict=True))
+    found = [_untested(*pair, reason) for pair, reason in zip(pairs, reasons, strict=True)]
+    tested = [
+        (place, one.ratio, noise(above, below))
+        for place, (one, (above, below)) in enumerate(zip(found, pairs, strict=True))
+        if one.ratio is not None and above is not None and below is not None and not one.reason
     ]
+    values = [_p(quotient) for _, quotient, _ in tested]
+    for (place, quotient, spread), p, p_holm in zip(tested, values, holm(values), strict=True):
+        found[place] = _tested(quotient, spread, p, p_holm, len(tested))
+    return found
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -81,32 +82,21 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def least_p(n: int, m: int, *, paired: bool = False) -> float:
-    """Return the least two-sided p of an exact test: Mann-Whitney's of n against m runs, or that of the signs of n pairs."""
-    return min(1.0, 2 / (2**n if paired else math.comb(n + m, n)))
+def least_p(n: int, m: int) -> float:
+    """Return the least two-sided p of an exact test of n against m runs (Mann-Whitney's)."""
+    return min(1.0, 2 / math.comb(n + m, n))
 
 
-def _ratio(above: LogSample | None, below: LogSample | None, reason: str) -> Estimate | None:
+def _untested(above: LogSample | None, below: LogSample | None, reason: str) -> Difference:
+    """Return the ratio without a verdict, with the reason where so few runs claim nothing."""
     if reason or above is None or below is None:
-        return None
-    found = ratio(below, above)
-    if found.paired and least_p(found.n, found.n, paired=True) >= ALPHA:  # so few pairs claim nothing, twice as many runs may
-        return ratio(replace(below, by_block=()), above)
-    return found
-
-
-def _too_few(above: LogSample | None, below: LogSample | None, found: Estimate | None) -> str:
-    """Explain why so few runs claim nothing, "" where they are enough."""
-    if found is None or above is None or below is None:
-        return "not measured"
+        return Difference(verdict="not known", reason=reason or "not measured")
+    found, least = ratio(replace(below, by_block=()), above), least_p(above.n, below.n)
     if found.n < MIN_RUNS:
-        return f"n={found.n}, no interval: it needs {MIN_RUNS} runs"
-    least = least_p(above.n, below.n, paired=found.paired)
-    if least < ALPHA:
-        return ""
-    enough = next(n for n in range(MIN_RUNS, 10) if least_p(n, n, paired=found.paired) < ALPHA)
-    runs = f"{above.n} pairs of runs" if found.paired else f"{above.n} against {below.n} runs"
-    return f"{runs} cannot reach p < {ALPHA:g} in an exact test (least {least:.2g}); {enough} {'pairs' if found.paired else 'each'} can"
+        reason = f"n={found.n}, no interval: it needs {MIN_RUNS} runs"
+    elif least >= ALPHA:
+        reason = f"{above.n} against {below.n} runs cannot reach p < {ALPHA:g} in an exact test (least {least:.2g}); 4 each can"
+    return Difference(verdict="not known", ratio=found, reason=reason)
 
 
 def _p(found: Estimate) -> float:
@@ -119,17 +109,13 @@ def _p(found: Estimate) -> float:
     return float(2 * stdtr(found.freedom, -distance / found.error))
 
 
-def _difference(  # noqa: PLR0913 - what is known of one pair
-    above: LogSample | None, below: LogSample | None, found: Estimate | None, why: str, p: float | None, p_holm: float | None, tests: int
-) -> Difference:
-    if found is None or p is None or p_holm is None or above is None or below is None:
-        return Difference(verdict="not known", ratio=found, reason=why)
-    floor = max(LEAST_EFFECT, noise(above, below))
+def _tested(found: Estimate, spread: float, p: float, p_holm: float, tests: int) -> Difference:
+    floor, error = max(LEAST_EFFECT, spread), found.error or 0.0
     verdict: Verdict = "no difference claimed"
     if p_holm < ALPHA and abs(found.value - 1) >= floor:
         verdict = "slower" if found.value < 1 else "faster"
-    by_test = noncentrality(found.freedom, 1 - ALPHA / 2 / tests) * (found.error or 0.0)
-    by_floor = -math.log1p(-min(floor, 0.99)) + _one_sided(found.freedom, POWER) * (found.error or 0.0)
+    by_test = noncentrality(found.freedom, 1 - ALPHA / 2 / tests) * error
+    by_floor = -math.log1p(-min(floor, 0.99)) + _one_sided(found.freedom, POWER) * error
     return Difference(verdict=verdict, ratio=found, p=p, p_holm=p_holm, found=-math.expm1(-max(by_test, by_floor)))
 
 
@@ -158,17 +144,14 @@ def not_slower(found: Estimate | None, margin: float, cells: int = 1) -> NotSlow
     """Test whether the rate of B, `found` of A's, is not lower than A's by more than `margin`; `cells` are tested in all."""
     if found is None or found.error is None:
         return NotSlower(answer="cannot be told", margin=margin)
-    edge = math.log1p(-margin)
     bound = found.least() or 0.0
     most = found.value**2 / (found.least(1 - ALPHA / cells) or math.inf)
     answer: Answer = "held" if bound > 1 - margin else "not held" if most < 1 - margin else "cannot be told"
-    slowdown = edge - noncentrality(found.freedom, 1 - ALPHA / cells) * found.error
     return NotSlower(
         answer=answer,
         margin=margin,
         bound=bound,
         power=power_to_hold(found.error, found.freedom, margin),
-        found=-math.expm1(slowdown),
         runs=_runs_to_hold(found, margin),
     )
 
@@ -183,11 +166,10 @@ def power_to_hold(error: float, freedom: float, margin: float) -> float:
 
 
 def _runs_to_hold(found: Estimate, margin: float) -> int | None:
-    """Return the runs on each side (pairs where `found` is paired) that give the test POWER, if they differ as much as these."""
+    """Return the runs on each side that give the test POWER, if they differ as much as these."""
     of_one = (found.error or 0.0) * math.sqrt(found.n)
     for n in range(MIN_RUNS, MOST_RUNS + 1):
-        freedom = n - 1 if found.paired else 2 * n - 2
-        if power_to_hold(of_one / math.sqrt(n), freedom, margin) >= POWER:
+        if power_to_hold(of_one / math.sqrt(n), 2 * n - 2, margin) >= POWER:
             return n
     return None
 
@@ -195,16 +177,15 @@ def _runs_to_hold(found: Estimate, margin: float) -> int | None:
 def together(found: Sequence[NotSlower], margin: float) -> NotSlower:
     """Combine the cells: held where all are, not held where one is not.
 
-    The power is that to hold in all of them, as if they were independent; slowdown and runs are those of the cell that tells least.
+    The power is that to hold in all of them, as if they were independent; the runs are those of the cell that needs most.
     """
     answers = {one.answer for one in found}
     answer: Answer = "not held" if "not held" in answers else "held" if answers == {"held"} else "cannot be told"
-    powers, slowdowns, runs = [one.power for one in found], [one.found for one in found], [one.runs for one in found]
+    powers, runs = [one.power for one in found], [one.runs for one in found]
     return NotSlower(
         answer=answer,
         margin=margin,
         bound=min((one.bound for one in found if one.bound is not None), default=None),
         power=None if not powers or None in powers else math.prod(power for power in powers if power is not None),
-        found=None if not slowdowns or None in slowdowns else max(one for one in slowdowns if one is not None),
         runs=None if not runs or None in runs else max(n for n in runs if n is not None),
     )

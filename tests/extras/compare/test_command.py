@@ -13,7 +13,6 @@ import pytest
 
 from tests.workflow.report.builder import make_record, scaling_cells, write_records, write_study
 from workflow.commands.main import run
-from workflow.report.outputs import write_collected
 
 
 def study(
@@ -75,7 +74,7 @@ def test_the_exit_code_answers_to_a_margin(
     answer = {0: "held", 29: "not held", 30: "cannot be told"}[code]
     text = printed.err if code else printed.out
     assert f"not slower than 2 % in each of 2 cells: {answer}" in text
-    assert ("they would find a slowdown of" in text) == (repeats > 2)
+    assert ("if B were as fast, these runs would show it in" in text) == (repeats > 2)
 
 
 def test_a_cell_that_b_has_lost_is_not_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,18 +92,6 @@ def test_words_choose_cells_of_one_study(tmp_path: Path, capsys: pytest.CaptureF
     fields = [row["field"] for row in result["differs"]]
     assert fields[:2] == ["cell.framework", "provenance.framework"]
     assert len(found(capsys, f"{place}:framework=jax,nodes=1", f"{place}:framework=jax,nodes=2")["cells"]) == 1
-
-
-def test_a_records_parquet_stands_for_its_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = study(tmp_path / "before"), study(tmp_path / "after", {"provenance.git_sha": "abc"}, slow=1.03)
-    write_collected([Path(one)], tmp_path)
-    file = tmp_path / "records.parquet"
-    result = found(capsys, str(file), two)
-    assert [row["verdict"] for row in result["cells"]] == ["slower", "slower"]
-    assert [row["field"] for row in result["differs"]] == ["provenance.git_sha"]
-    file.write_bytes(file.read_bytes()[:200])
-    compare(str(file), two, code=19)
-    assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -22,37 +22,18 @@ from extras.compare.statistics import (
     together,
 )
 from tests.workflow.report.builder import log_sample
-from workflow.report.cells import LogSample, ratio
 
 EVEN = (100.0, 101.0, 99.0, 100.5, 99.5)
 
 
-def apart(values: Sequence[float]) -> LogSample:
-    """Runs of a study of their own, that share no block with others."""
-    sample = log_sample(values)
-    return LogSample(n=sample.n, mean=sample.mean, variance=sample.variance)
-
-
 def one(first: Sequence[float], second: Sequence[float]) -> Difference:
-    return differences([(apart(first), apart(second))], [""])[0]
+    return differences([(log_sample(first), log_sample(second))], [""])[0]
 
 
-def test_p_is_that_of_welch_and_of_the_paired_test() -> None:
+def test_p_is_that_of_welch() -> None:
     second = (97.0, 98.5, 96.2, 99.0, 95.0, 96.0)
     found = one(EVEN, second)
     assert found.p == pytest.approx(stats.ttest_ind(np.log(EVEN), np.log(second), equal_var=False).pvalue)
-    first = (*EVEN, 102.0)
-    paired = differences([(log_sample(first), log_sample(second))], [""])[0]
-    assert paired.ratio is not None
-    assert paired.ratio.paired
-    assert paired.p == pytest.approx(stats.ttest_rel(np.log(first), np.log(second)).pvalue)
-
-
-def test_few_pairs_are_compared_as_runs() -> None:
-    found = differences([(log_sample(EVEN), log_sample([0.9 * value for value in EVEN]))], [""])[0]
-    assert found.ratio is not None
-    assert not found.ratio.paired
-    assert found.verdict == "slower"
 
 
 def test_holm_by_hand() -> None:
@@ -95,9 +76,9 @@ def test_verdicts_need_the_effect_and_the_noise() -> None:
 
 
 def test_many_cells_are_corrected_for_their_number() -> None:
-    first, second = apart(EVEN), apart([0.985 * value for value in EVEN])
+    first, second = log_sample(EVEN), log_sample([0.985 * value for value in EVEN])
     assert differences([(first, second)], [""])[0].verdict == "slower"
-    alike = apart(EVEN)
+    alike = log_sample(EVEN)
     among = differences([(first, second), *[(alike, alike)] * 30], [""] * 31)
     assert among[0].p_holm == pytest.approx(31 * (among[0].p or 0.0))
     assert among[0].verdict == "no difference claimed"
@@ -105,11 +86,12 @@ def test_many_cells_are_corrected_for_their_number() -> None:
 
 
 def test_what_cannot_be_compared_keeps_its_reason() -> None:
-    assert differences([(None, apart(EVEN))], ["A: oom"])[0] == Difference(verdict="not known", reason="A: oom")
+    assert differences([(None, log_sample(EVEN))], ["A: oom"])[0] == Difference(verdict="not known", reason="A: oom")
 
 
 def gate(first: Sequence[float], second: Sequence[float], margin: float = 0.02) -> NotSlower:
-    return not_slower(ratio(apart(second), apart(first)), margin)
+    (found,) = differences([(log_sample(first), log_sample(second))], [""])
+    return not_slower(found.ratio, margin)
 
 
 def test_a_margin_is_held_not_held_or_cannot_be_told() -> None:
@@ -151,14 +133,14 @@ def test_runs_that_are_all_the_same_have_a_power() -> None:
 
 
 def test_cells_together() -> None:
-    held = NotSlower(answer="held", margin=0.02, bound=0.99, power=0.9, found=0.03, runs=4)
-    unsure = NotSlower(answer="cannot be told", margin=0.02, bound=0.97, power=0.5, found=0.06, runs=12)
+    held = NotSlower(answer="held", margin=0.02, bound=0.99, power=0.9, runs=4)
+    unsure = NotSlower(answer="cannot be told", margin=0.02, bound=0.97, power=0.5, runs=12)
     assert together([held, held], 0.02).answer == "held"
     assert together([held, held], 0.02).power == pytest.approx(0.81)
-    assert together([held, unsure], 0.02) == NotSlower(answer="cannot be told", margin=0.02, bound=0.97, power=0.45, found=0.06, runs=12)
+    assert together([held, unsure], 0.02) == NotSlower(answer="cannot be told", margin=0.02, bound=0.97, power=0.45, runs=12)
     assert together([unsure, NotSlower(answer="not held", margin=0.02)], 0.02).answer == "not held"
     assert together([], 0.02).answer == "cannot be told"
 
 
 def test_noise_is_of_one_run() -> None:
-    assert noise(apart(EVEN), apart([2 * value for value in EVEN])) == pytest.approx(math.sqrt(apart(EVEN).variance))
+    assert noise(log_sample(EVEN), log_sample([2 * value for value in EVEN])) == pytest.approx(math.sqrt(log_sample(EVEN).variance))
