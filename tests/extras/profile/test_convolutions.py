@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from base.errors import ConfigError
 from extras.profile.convolutions import measured_convolutions
+from tests.extras.profile.test_captured import CAPTURED, profile
 from workflow.commands import main
 from workflow.report.formats import to_values
-from workflow.report.profile.profile import Layer, Profile, algorithm_of, profile_of
-from workflow.report.profile.trace import read_trace
-
-CAPTURED = Path(__file__).parents[2] / "captured" / "gpu"
+from workflow.report.profile.profile import Layer, algorithm_of
 
 
-@dataclass(frozen=True)
-class Captured:
-    alexnet: Profile
-    resnet50: Profile
-
-
-@pytest.fixture(scope="module")
-def captured() -> Captured:
-    names = ("alexnet-fp32-nchw", "resnet50-bf16-nhwc")
-    return Captured(*(profile_of(read_trace(CAPTURED / f"{name}.json.gz")) for name in names))
-
-
-def test_cudnn_multiplied_as_an_fft_what_has_windows_at_each_pixel(captured: Captured) -> None:
+def test_cudnn_multiplied_as_an_fft_what_has_windows_at_each_pixel() -> None:
     """And directly what has stride 4, as the arithmetic says. The rate of conv2 is above what the fp32 units of an H100 can do directly."""
-    rows = {row["layer"]: row for row in to_values(measured_convolutions(captured.alexnet, "alexnet", 128))["rows"]}
+    rows = {row["layer"]: row for row in to_values(measured_convolutions(profile("alexnet-fp32-nchw"), "alexnet", 128))["rows"]}
     taken = {name: (row["measured_layer"], row["algorithm"]) for name, row in rows.items()}
     assert taken == {
         "conv1": ("features.0", "implicit gemm"),
@@ -48,8 +32,8 @@ def test_cudnn_multiplied_as_an_fft_what_has_windows_at_each_pixel(captured: Cap
     assert rows["conv2"]["direct_per_s"] > 67e12 / 2 > rows["conv2"]["fft_multiplications"] / rows["conv2"]["forward_s"]
 
 
-def test_every_convolution_of_resnet50_has_its_layer(captured: Captured) -> None:
-    rows = to_values(measured_convolutions(captured.resnet50, "resnet50", 64))["rows"]
+def test_every_convolution_of_resnet50_has_its_layer() -> None:
+    rows = to_values(measured_convolutions(profile("resnet50-bf16-nhwc"), "resnet50", 64))["rows"]
     assert len(rows) == 53
     places = {row["layer"]: row["measured_layer"] for row in rows}
     assert places["stage2.block1.conv2"] == "layer2.0.conv2"
@@ -61,20 +45,22 @@ def test_every_convolution_of_resnet50_has_its_layer(captured: Captured) -> None
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet152", "alexnet"])
-def test_another_network_than_the_traced_one_is_refused(captured: Captured, name: str) -> None:
+def test_another_network_than_the_traced_one_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="the trace has kernels of 54, by other names; valid: the network that was traced"):
-        measured_convolutions(captured.resnet50, name, 64)
+        measured_convolutions(profile("resnet50-bf16-nhwc"), name, 64)
     with pytest.raises(ConfigError, match="fcn5: this network has no convolutions"):
-        measured_convolutions(captured.resnet50, "fcn5", 64)
+        measured_convolutions(profile("resnet50-bf16-nhwc"), "fcn5", 64)
 
 
-def test_layers_that_are_called_as_ours_need_no_kernel_names(captured: Captured) -> None:
+def test_layers_that_are_called_as_ours_need_no_kernel_names() -> None:
     """As in a trace of Slipway's own on a processor."""
     layers: list[Layer] = [
-        msgspec.structs.replace(captured.alexnet.layers[0], name=name, algorithm=None, forward_kernel=kernel, forward_ms=forward_ms)
+        msgspec.structs.replace(
+            profile("alexnet-fp32-nchw").layers[0], name=name, algorithm=None, forward_kernel=kernel, forward_ms=forward_ms
+        )
         for name, kernel, forward_ms in (("relu1", None, 1.0), ("conv2", "aten::mkldnn_convolution", 0.0), ("conv1", None, 2.0))
     ]
-    found = msgspec.structs.replace(captured.alexnet, layers=tuple(layers))
+    found = msgspec.structs.replace(profile("alexnet-fp32-nchw"), layers=tuple(layers))
     rows = to_values(measured_convolutions(found, "lenet", 8))["rows"]
     assert [(row["measured_layer"], row["forward_s"], row["algorithm"]) for row in rows] == [("conv1", 2e-3, ""), ("conv2", 0.0, "")]
     assert [row["direct_per_s"] for row in rows] == [8 * 24 * 24 * 20 * 25 / 2e-3, None]

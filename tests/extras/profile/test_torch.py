@@ -95,17 +95,6 @@ def test_inference(tmp_path: Path) -> None:
     check(traced(tmp_path, model, model, torch.randn(64, 1, 28, 28), backward=False), backward=False)
 
 
-def test_a_layer_that_is_used_twice_and_two_forwards(tmp_path: Path) -> None:
-    import torch
-    from torch import nn
-
-    model = with_ranges(nn.ModuleDict({"a": nn.Linear(256, 256), "b": nn.Linear(256, 10)}))
-    found = traced(tmp_path, model, lambda x: model["b"](model["a"](model["a"](x))) + model["b"](x + 1), torch.randn(64, 256))
-    check(found)
-    assert [one.name for one in found.layers] == ["a", "b"]
-    assert found.other["functional"] > 0
-
-
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing(tmp_path: Path, reentrant: bool) -> None:
     import torch

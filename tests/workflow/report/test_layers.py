@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from blake3 import blake3
 
@@ -20,7 +19,7 @@ from workflow.report.layers_table import STACKED, profiles, stacked, step_of
 from workflow.report.outputs import write_collected
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
-from workflow.report.profile.runs import Exchange, RunProfile
+from workflow.report.profile.runs import RunProfile
 from workflow.report.tables import TABLES
 from workflow.study.cell import Cell, profile_of
 
@@ -60,7 +59,7 @@ def told(directory: Path) -> RunProfile:
 
 def test_what_a_program_wrote_of_the_exchange_stands_beside_its_trace(tmp_path: Path) -> None:
     found = told(results(tmp_path, EXCHANGE))
-    assert found.exchange == msgspec.convert(EXCHANGE, Exchange)
+    assert found.exchange == EXCHANGE
     assert found.problem is None
 
 
@@ -115,11 +114,9 @@ def test_a_profile_that_tells_nothing_is_a_row_with_the_reason(tmp_path: Path, o
 @pytest.mark.parametrize(
     "wrong",
     [
-        {**EXCHANGE, "step_s": -1.0},
-        {**EXCHANGE, "step_s": 1e300},
-        {**EXCHANGE, "schema": "slipway.exchange/2"},
-        {**EXCHANGE, "bucket_bytes": [0] * 10_001},
-        {**EXCHANGE, "comm_hook": "x" * 201},
+        {**EXCHANGE, "step_s": 1e300 * 1e300},
+        {**EXCHANGE, "bucket_bytes": ["x"]},
+        {**EXCHANGE, "comm_hook": "x" * (1 << 20)},
         [EXCHANGE],
         "text",
     ],

@@ -174,9 +174,8 @@ def idle_causes(found: Attributed) -> dict[str, float]:
     before the first and after the last kernel of a stretch of steps."""
     spent = {"host_wait": 0.0, "kernel_wait": 0.0, "other": 0.0, "edges": 0.0}
     first: dict[float, float | None] = {}  # the start of a busy stretch -> when its first activity was launched
-    for place, one in enumerate(found.work):
-        if one.start not in first:
-            first[one.start] = found.launched.get(place)
+    for one in found.work:
+        first.setdefault(one.start, one.launch)
     for window in found.windows:
         before = None
         for start, end in within(found.busy, [window]):

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from workflow.report.profile.trace import Activity, Span, Step, Trace
+from workflow.report.profile.trace import Span, Step, Trace
 
 Phase = Literal["forward", "backward"]
 COLLECTIVE: Final = re.compile("nccl.*Kernel")
@@ -75,6 +75,8 @@ class Work(Struct, frozen=True, gc=False):
     own: float
     """Microseconds that count; of an operator those without the operators below it."""
     num_bytes: int | None = None
+    launch: float | None = None
+    """When the activity was launched, where that is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +90,6 @@ class Attributed:
     """When any of the steps' work was done; they do not overlap."""
     layers: Sequence[str]
     """The layers that were called in the steps, in the order of their first calls."""
-    launched: Mapping[int, float]
-    """Place in `work` -> when the activity was launched, where that is known."""
 
 
 def attribute(trace: Trace) -> Attributed:
@@ -97,20 +97,15 @@ def attribute(trace: Trace) -> Attributed:
     found = _Owners(trace)
     steps = _Steps(trace.steps or (_whole(trace),))
     work: list[Work] = []
-    launched: dict[int, float] = {}
-    for one, asked, launch in _activities(trace, found) if has_activities(trace) else found.operators():
+    for one, asked in found.activities(trace) if has_activities(trace) else found.operators():
         step = steps.at(asked)
-        if step is None:
-            continue
-        if launch is not None:
-            launched[len(work)] = launch
-        work.append(_in_step(one, step, steps.steps[step].end))
+        if step is not None:
+            work.append(_in_step(one, step, steps.steps[step].end))
     return Attributed(
         work=work,
         windows=steps.windows(work),
         busy=merged((one.start, one.end) for one in work),
         layers=found.layers(steps),
-        launched=launched,
     )
 
 
@@ -180,15 +175,6 @@ class _Steps:
         return merged(zip(self.starts, ends, strict=True))
 
 
-def _activities(trace: Trace, found: _Owners) -> Iterator[tuple[Work, float, float | None]]:
-    """Yield the activities of GPUs, when the processor asked for each, and when it launched it, if that is known."""
-    for one in trace.activities:
-        if one.kind == "sync":
-            continue
-        launch, asked, owner = found.launch_of(one)
-        yield Work(owner, one.kind, one.name, 0, one.start, one.end, one.end - one.start, one.num_bytes), asked, launch
-
-
 class _Owners:
     """The owners of all spans of a trace."""
 
@@ -251,22 +237,26 @@ class _Owners:
         elif span.sequence is not None and not span.is_backward:
             self.forward.setdefault(span.sequence, []).append((span.start, owner))
 
-    def launch_of(self, activity: Activity) -> tuple[float | None, float, Owner]:
-        """Return when an activity was launched, if that is known, when the processor was at it, and the owner of it."""
-        known = self.launches.get(activity.link, []) if activity.link is not None else []
-        place = bisect_right(known, activity.end, key=_start)
-        asked, owner = known[place - 1] if place else (activity.start, None)
-        found = self._resolved(owner)
-        if COLLECTIVE.match(activity.name):
-            found = COMMUNICATION
-        elif activity.kind == "copy" and found.kind != "layer" and found.name not in ("optimizer", "communication"):
-            found = COPIES
-        return asked if place else None, asked, found
+    def activities(self, trace: Trace) -> Iterator[tuple[Work, float]]:
+        """Yield the activities of GPUs, each with the moment at which the processor asked for it."""
+        for one in trace.activities:
+            if one.kind == "sync":
+                continue
+            known = self.launches.get(one.link, []) if one.link is not None else []
+            place = bisect_right(known, one.end, key=_start)
+            launch, owner = known[place - 1] if place else (None, None)
+            found = self._resolved(owner)
+            if COLLECTIVE.match(one.name):
+                found = COMMUNICATION
+            elif one.kind == "copy" and found.kind != "layer" and found.name not in ("optimizer", "communication"):
+                found = COPIES
+            work = Work(found, one.kind, one.name, 0, one.start, one.end, one.end - one.start, one.num_bytes, launch)
+            yield work, one.start if launch is None else launch
 
-    def operators(self) -> Iterator[tuple[Work, float, float | None]]:
+    def operators(self) -> Iterator[tuple[Work, float]]:
         """Yield the operators with the time of their own, and the ranges that decide with the time between the operators in them."""
         for span, owner, own in self.work:
-            yield Work(self._resolved(owner), span.kind, span.name, 0, span.start, span.end, own), span.start, None
+            yield Work(self._resolved(owner), span.kind, span.name, 0, span.start, span.end, own), span.start
 
     def layers(self, steps: _Steps) -> list[str]:
         """Return the layers that were called in the steps, in the order of their first calls."""

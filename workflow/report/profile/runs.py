@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from base.errors import DatasetError, RecordError
 from base.jsonfile import read_content
@@ -23,32 +23,8 @@ from workflow.study.cell import Cell, profile_run
 TRACE_FILE: Final = "trace.json.gz"
 EXCHANGE_FILE: Final = "exchange.json"
 MAX_EXCHANGE_BYTES: Final = 1 << 20
-Seconds = Annotated[float, Meta(ge=0, le=1e8)]
-Difference = Annotated[float, Meta(ge=-1e8, le=1e8)]
-Size = Annotated[int, Meta(ge=0, le=1 << 60)]
-Word = Annotated[str, Meta(max_length=200)]
-
-
-class Exchange(Struct, frozen=True, kw_only=True):
-    """What DistributedDataParallel told of the steps with its log, as means over ranks and steps; of no step nothing but their number."""
-
-    schema: Literal["slipway.exchange/1"]
-    steps: Size
-    ranks: Size
-    step_s: Seconds | None = None
-    before_s: Seconds | None = None
-    forward_s: Seconds | None = None
-    backward_s: Seconds | None = None
-    exchange_s: Seconds | None = None
-    overlap_s: Seconds | None = None
-    exposed_s: Seconds | None = None
-    skew_s: Seconds | None = None
-    optimizer_s: Seconds | None = None
-    other_s: Difference | None = None
-    closing_ratio: Seconds | None = None
-    bucket_bytes: Annotated[tuple[Size, ...], Meta(max_length=10_000)] = ()
-    backend: Word = ""
-    comm_hook: Word | None = None
+Exchange = dict[str, float | str | list[int] | None]
+"""What DistributedDataParallel told of the steps with its log, as the program wrote it (docs/where-the-time-goes.md)."""
 
 
 class RunProfile(Struct, frozen=True, kw_only=True):
