@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -23,17 +23,25 @@ from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geo
 from workflow.report.derive import Comparison
 from workflow.report.keys import counted_shape, key_columns, line_label, linked, sentence, size_columns
 from workflow.report.table import NONE, Column, Table, estimate_text, numbers, percent, significant, value_of, words
+from workflow.study.cell import NO_EXCHANGE
 
-PARTS: Final[dict[str, str]] = {
-    "input": "if_no_input_s",
-    "copy": "if_no_copy_s",
-    "communication": "if_no_exposed_s",
-    "stragglers": "if_no_skew_s",
-    "host": "if_no_other_s",
+
+class Removable(NamedTuple):
+    """A part that may bound a step: the column of a mean step without it, its title in the table, and what removes it."""
+
+    column: str
+    title: str
+    remedy: str
+
+
+PARTS: Final = {
+    "input": Removable("if_no_input_s", "No input wait", "input that is never waited for"),
+    "copy": Removable("if_no_copy_s", "No copy", "copies that are never waited for"),
+    "communication": Removable("if_no_exposed_s", "No exposed communication", "a faster network"),
+    "stragglers": Removable("if_no_skew_s", "No stragglers", "ranks that are all as fast as the others"),
+    "host": Removable("if_no_other_s", "No host", "a host that is never waited for"),
 }
-"""Part -> the column of a mean step without it."""
-COMPUTE: Final = ("part_forward_s", "part_backward_s", "part_optimizer_s")
-ANCHORS: Final[dict[str, tuple[str, str]]] = {"communication": ("comm_hook", "noop"), "input": ("reader", "memory")}
+ANCHORS: Final[dict[str, tuple[str, str]]] = {"communication": ("comm_hook", NO_EXCHANGE), "input": ("reader", "memory")}
 """Part -> the key of the study, and its value, by which it is gone."""
 LEAST: Final = 0.15
 """A part with a smaller share bounds nothing (benchmarks/bounds.py)."""
@@ -86,21 +94,21 @@ def bound_of(runs: Sequence[Mapping[str, Any]], anchors: Mapping[str, Estimate] 
         by_anchor = {part: Gain(factor=factor, is_anchor=True) for part, factor in (anchors or {}).items()}
         return Bound(verdict="not known", gains=by_anchor, notes=(_why_not_known(runs),))
     gains = {part: found for part in PARTS if (found := _gain(runs, part, (anchors or {}).get(part)))}
-    compute = [_compute(run) for run in runs]
     best = max(gains, key=lambda part: gains[part].share, default=None)
     if best == "stragglers" and (cause := _cause(runs)) in gains and gains[cause].share >= LEAST:
         best = cause
     if best is None or gains[best].share < LEAST:
-        made = geometric_mean(log_sample([max(share, 1 / MOST_GAIN) for share in compute]))
-        return Bound(verdict="compute", share=made.value, low=made.low, high=_most_one(made.high), gains=gains, notes=_doubts(gains, None))
-    factor = gains[best].factor
+        rest = geometric_mean(log_sample([_rest(run) for run in runs]))
+        high = None if rest.high is None else min(1.0, rest.high)
+        return Bound(verdict="compute", share=rest.value, low=rest.low, high=high, gains=gains, notes=_doubts(gains, None))
+    factor, share = gains[best].factor, gains[best].share
     low, high = (None if end is None else share_of(end) for end in (factor.low, factor.high))
-    notes = (
-        *_disk(runs, best, gains[best].share),
-        *(_who(runs) if best == "stragglers" or best == _cause(runs) else ()),
-        *_doubts(gains, best),
-    )
-    return Bound(verdict=best, share=gains[best].share, low=low, high=high, gains=gains, notes=notes)
+    notes = _doubts(gains, best)
+    if best in ("stragglers", _cause(runs)):
+        notes = (_who(runs), *notes)
+    if best == "input":
+        notes = (_disk(runs, share), *notes)
+    return Bound(verdict=best, share=share, low=low, high=high, gains=gains, notes=notes)
 
 
 def log_sample(values: Sequence[float]) -> LogSample:
@@ -122,27 +130,21 @@ def _gain(runs: Sequence[Mapping[str, Any]], part: str, anchor: Estimate | None)
 def _without(run: Mapping[str, Any], part: str) -> float | None:
     """Return the step without a part. Beside a GPU the host also costs what the GPU idles in the computing of the step: its looks tell how
     much it idles in all, and what it waits for batches, copies and between the parts is known."""
-    seconds: float | None = run[PARTS[part]]
+    seconds: float | None = run[PARTS[part].column]
     if part != "host" or run["gpu_busy_ratio"] is None:
         return seconds
     step_s = run["if_step_s"]
-    waits = math.fsum(step_s - (run[PARTS[one]] if run[PARTS[one]] is not None else step_s) for one in ("input", "copy", "host"))
+    told = [run[PARTS[one].column] for one in ("input", "copy", "host")]
+    waits = math.fsum(step_s - one for one in told if one is not None)
     idle_s = max(0.0, (1 - run["gpu_busy_ratio"]) * step_s - waits)
-    without: float = max(0.0, (step_s if seconds is None else seconds) - idle_s)
-    return without
+    without: float = (step_s if seconds is None else seconds) - idle_s
+    return max(0.0, without)
 
 
-def _compute(run: Mapping[str, Any]) -> float:
-    """Return the share of forward, backward and optimizer, mean over ranks; where they are not told, of what is none of the parts."""
-    told = [run[name] for name in COMPUTE]
-    if all(seconds is not None for seconds in told) and run["part_step_s"]:
-        return _most_one(math.fsum(told) / run["part_step_s"]) or 0.0
+def _rest(run: Mapping[str, Any]) -> float:
+    """Return the share of what is none of the parts, which is compute."""
     shares = [share_of(gain_of(run["if_step_s"], seconds)) for part in PARTS if (seconds := _without(run, part)) is not None]
-    return max(0.0, 1 - math.fsum(shares))
-
-
-def _most_one(value: float | None) -> float | None:
-    return None if value is None else min(1.0, value)
+    return max(1 / MOST_GAIN, 1 - math.fsum(shares))
 
 
 def _why_not_known(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -163,14 +165,14 @@ def _cause(runs: Sequence[Mapping[str, Any]]) -> Any:
     return part if 2 * count > len(runs) else None
 
 
-def _who(runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _who(runs: Sequence[Mapping[str, Any]]) -> str:
     """Name the rank and the host that the others wait for, and by which part of its work."""
     found = Counter((run["straggler_rank"], _host(run), run["slow_part"]) for run in runs if run["straggler_rank"] is not None)
     if not found:
-        return ("ranks are slow in turn",)
+        return "ranks are slow in turn"
     (((rank, host, part), count),) = found.most_common(1)
     by = f", by its {part}" if part else ""
-    return (f"the others wait for rank {rank}{f' on {host}' if host else ''} in {count} of {len(runs)} runs{by}",)
+    return f"the others wait for rank {rank}{f' on {host}' if host else ''} in {count} of {len(runs)} runs{by}"
 
 
 def _host(run: Mapping[str, Any]) -> str:
@@ -179,18 +181,17 @@ def _host(run: Mapping[str, Any]) -> str:
     return hosts[place] if place < len(hosts) else ""
 
 
-def _disk(runs: Sequence[Mapping[str, Any]], verdict: str, share: float) -> tuple[str, ...]:
-    if verdict != "input":
-        return ()
+def _disk(runs: Sequence[Mapping[str, Any]], share: float) -> str:
+    """Say whether the disk makes the input slow, by the load of the nodes."""
     waits = [run["io_wait_ratio"] for run in runs if run["io_wait_ratio"] is not None]
     if len(waits) < len(runs):
-        return ("whether the disk or decoding is slow is not known: the load of a node does not tell of waits for its disk",)
+        return "whether the disk or decoding is slow is not known: the load of a node does not tell of waits for its disk"
     waited = math.fsum(waits) / len(waits)
     faults = [run["faults_per_s"] for run in runs if run["faults_per_s"] is not None]
     pages = f", {significant(math.fsum(faults) / len(faults))} pages/s were read for it" if faults else ""
     if waited >= OF_DISK * share:
-        return (f"its disk is slow: it was waited for in {percent(waited, 0)} of the time{pages}",)
-    return (f"decoding or the reader is slow, not the disk, which was waited for in {percent(waited, 0)} of the time",)
+        return f"its disk is slow: it was waited for in {percent(waited, 0)} of the time{pages}"
+    return f"decoding or the reader is slow, not the disk, which was waited for in {percent(waited, 0)} of the time"
 
 
 def _doubts(gains: Mapping[str, Gain], bound: str | None) -> tuple[str, ...]:
@@ -225,12 +226,9 @@ def anchors_of(cells: Sequence[CellResult]) -> dict[int, dict[str, Estimate]]:
     found: dict[int, dict[str, Estimate]] = {}
     for part, (key, value) in ANCHORS.items():
         measured = [cell for cell in cells if cell.rate is not None and (part != "communication" or cell.num_processes > 1)]
-        if not any(getattr(cell.cell, key) == value for cell in measured):
-            continue
-        rest = {id(cell): _all_but(cell, key) for cell in measured}
-        gone = {rest[id(cell)]: cell for cell in measured if getattr(cell.cell, key) == value}
-        for cell in measured:
-            anchor = gone.get(rest[id(cell)])
+        anchors = {_all_but(cell, key): cell for cell in measured if getattr(cell.cell, key) == value}
+        for cell in measured if anchors else ():
+            anchor = anchors.get(_all_but(cell, key))
             if anchor is not None and anchor is not cell and anchor.rate and cell.rate:
                 found.setdefault(id(cell), {})[part] = ratio(anchor.rate, cell.rate)
     return found
@@ -246,68 +244,32 @@ def is_anchor(cell: CellResult) -> bool:
     return any(getattr(cell.cell, key) == value for key, value in ANCHORS.values())
 
 
-class Judged(NamedTuple):
-    """A cell and what bounds it."""
-
-    cell: CellResult
-    bound: Bound
-
-
-OF_A_RUN: Final = (
-    *(
-        "source",
-        "cell_id",
-        "if_step_s",
-        *PARTS.values(),
-        *COMPUTE,
-        "part_step_s",
-        "slow_part",
-        "straggler_rank",
-        "hosts",
-        "gpus_per_node",
-        "num_processes",
-    ),
-    *("mode", "io_wait_ratio", "faults_per_s", "gpu_busy_ratio"),
-)
-
-
-NO_EXCHANGE: Final = Bound(
+OF_RUNS: Final = "source cell_id if_step_s slow_part straggler_rank hosts gpus_per_node num_processes mode io_wait_ratio faults_per_s"
+OF_A_RUN: Final = (*OF_RUNS.split(), "gpu_busy_ratio", *(part.column for part in PARTS.values()))
+OF_NO_EXCHANGE: Final = Bound(
     verdict="not known", notes=("an anchor, not judged itself: its ranks exchange nothing, and do not wait for each other",)
 )
 
 
-def judged(analysis: Analysis) -> list[Judged]:
+def judged(analysis: Analysis) -> list[tuple[CellResult, Bound]]:
     """Return what bounds each cell with a measured run; nothing where no record tells of it."""
     frame = analysis.frame.filter(MEASURED)
     if frame["if_step_s"].count() == 0:
         return []
     anchors = anchors_of(analysis.cells)
-    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for values in zip(*(frame[name].to_list() for name in OF_A_RUN), strict=True):  # a sixth of the time of polars' own rows
-        rows.setdefault((values[0], values[1]), []).append(dict(zip(OF_A_RUN, values, strict=True)))
-    cells = [(cell, rows.get((cell.source, cell.cell_id))) for cell in analysis.cells]
-    return [
-        Judged(cell, NO_EXCHANGE if cell.cell.comm_hook == "noop" else bound_of(found, anchors.get(id(cell))))
-        for cell, found in cells
-        if found
-    ]
-
-
-TITLES: Final[dict[str, str]] = {
-    "input": "No input wait",
-    "copy": "No copy",
-    "communication": "No exposed communication",
-    "stragglers": "No stragglers",
-    "host": "No host",
-}
+    runs = frame.select(OF_A_RUN).rows_by_key(["source", "cell_id"], named=True)
+    found = []
+    for cell in analysis.cells:
+        if rows := runs.get((cell.source, cell.cell_id)):
+            bound = OF_NO_EXCHANGE if cell.cell.comm_hook == NO_EXCHANGE else bound_of(rows, anchors.get(id(cell)))
+            found.append((cell, bound))
+    return found
 
 
 def bounds(analysis: Analysis) -> Table:
     """Build the table of what bounds each cell, and of what the removal of each part would bring."""
     found = judged(analysis)
-    cells, made = [one.cell for one in found], [one.bound for one in found]
-    without = [_rate_without(one) for one in found]
-    basis = [_basis(one) for one in made]
+    cells, made = [cell for cell, _ in found], [bound for _, bound in found]
     columns = [
         *key_columns(analysis, cells),
         *size_columns(cells),
@@ -316,11 +278,11 @@ def bounds(analysis: Analysis) -> Table:
         Column(key="share_low", title="From", values=[one.low for one in made], show=percent, stated=True),
         Column(key="share_high", title="To", values=[one.high for one in made], show=percent, stated=True),
         *[
-            numbers(f"no_{part}_factor", title, estimate_text, [_factor(one, part) for one in made], raw=value_of)
-            for part, title in TITLES.items()
+            numbers(f"no_{name}_factor", part.title, estimate_text, [_factor(one, name) for one in made], raw=value_of)
+            for name, part in PARTS.items()
         ],
-        numbers("rate_without_per_s", "Rate without it", estimate_text, without, raw=value_of),
-        words("basis", "Basis", basis),
+        numbers("rate_without_per_s", "Rate without it", estimate_text, [_rate_without(*one) for one in found], raw=value_of),
+        words("basis", "Basis", [_basis(one) for one in made]),
         words("note", "Note", ["; ".join(one.notes) for one in made], wrap=True),
     ]
     return Table(
@@ -351,8 +313,8 @@ def _factor(one: Bound, part: str) -> Estimate | None:
     return one.gains[part].factor if part in one.gains else None
 
 
-def _rate_without(one: Judged) -> Estimate | None:
-    gain, rate = one.bound.gains.get(one.bound.verdict), one.cell.rate_per_s
+def _rate_without(cell: CellResult, bound: Bound) -> Estimate | None:
+    gain, rate = bound.gains.get(bound.verdict), cell.rate_per_s
     return None if gain is None or rate is None else gain.factor.scaled(rate.value)
 
 
@@ -364,55 +326,51 @@ def _basis(one: Bound) -> str:
 # One sentence for each series, by which somebody can act.
 
 
-REMEDIES: Final[dict[str, str]] = {
-    "input": "Input that is never waited for",
-    "copy": "Copies that are never waited for",
-    "communication": "A faster network",
-    "stragglers": "Ranks that are all as fast as the others",
-    "host": "A host that is never waited for",
-}
-COMPRESSED: Final = {**REMEDIES, "communication": "An exchange that takes no time, nor its compression,"}
-TWICE: Final = "Processors twice as fast"
+NO_COMPRESSION: Final = "an exchange that takes no time, nor its compression,"
+TWICE: Final = "processors twice as fast"
 
 
 def advice(analysis: Analysis) -> list[str]:
     """Return for each line of the study what bounds it at its largest size, what can be gained there, and where the bound changes."""
-    found = {id(one.cell): one for one in judged(analysis) if not is_anchor(one.cell)}
+    found = {id(cell): bound for cell, bound in judged(analysis) if not is_anchor(cell)}
     sentences = []
     for line, comparisons in analysis.lines.items():
         known = sorted((one for one in comparisons if id(one.cell) in found), key=lambda one: one.cell.shape)
         if known:
             label = line_label(analysis, known[-1], line)
-            sentences.append(printable(f"{label}: {_advice(analysis, known, [found[id(one.cell)].bound for one in known])}"))
+            sentences.append(printable(f"{label}: {_advice(analysis, known, [found[id(one.cell)] for one in known])}"))
     return list(dict.fromkeys(sentences))
 
 
 def _advice(analysis: Analysis, known: Sequence[Comparison], bounds: Sequence[Bound]) -> str:
-    last, where = bounds[-1], f"at {counted_shape(analysis, known[-1].cell)}"
+    cell, last = known[-1].cell, bounds[-1]
+    where = f"at {counted_shape(analysis, cell)}"
     if last.share is None:
         return f"what bounds it {where} is not known: {'; '.join(last.notes)}."
-    share = _share_text(last)
-    remedies = REMEDIES if known[-1].cell.cell.comm_hook == "none" else COMPRESSED
-    rest = sorted(last.gains, key=lambda part: -last.gains[part].factor.value)[:2] if last.verdict == "compute" else []
-    if "communication" in last.gains and known[-1].cell.num_processes > 1 and "communication" not in (last.verdict, *rest):
-        rest.append("communication")  # whether a faster network would help is asked of every machine
     if last.verdict == "compute":
-        best = f"{TWICE} would bring at most +{percent(1 / (1 - last.share / 2) - 1, 0)}"
+        gains = [f"{TWICE} would bring at most +{percent(1 / (1 - last.share / 2) - 1, 0)}"]
+        told = sorted(last.gains, key=lambda part: -last.gains[part].factor.value)[:2]
     else:
-        best = f"{remedies[last.verdict]} would bring {_gain_text(last.gains[last.verdict])}"
-    said = [best, *(f"{remedies[part][0].lower()}{remedies[part][1:]} {_gain_text(last.gains[part])}" for part in rest)]
-    text = f"{last.verdict} bounds it {where}, with {share} of the step. {', '.join(said)}"
+        gains, told = [], [last.verdict]
+    if "communication" in last.gains and cell.num_processes > 1 and "communication" not in told:
+        told.append("communication")  # whether a faster network would help is asked of every machine
+    for part in told:
+        compressed = part == "communication" and cell.cell.comm_hook != "none"
+        remedy = NO_COMPRESSION if compressed else PARTS[part].remedy
+        gains.append(f"{remedy}{'' if gains else ' would bring'} {_gain_text(last.gains[part])}")
     changes = [
         f"{bound.verdict} from {counted_shape(analysis, one.cell)} on"
         for one, bound, before in zip(known, bounds, [None, *bounds], strict=False)
         if before is None or bound.verdict != before.verdict
     ]
-    more = f" The bound changes: {', '.join(changes)}." if len(changes) > 1 else ""
-    return f"{text}.{more}{_noted(last.notes)}"
+    found = [f"{where} it is bound by {last.verdict} ({_share_text(last)} of the step). {_capital(', '.join(gains))}."]
+    if len(changes) > 1:
+        found.append(f"The bound changes: {', '.join(changes)}.")
+    return " ".join([*found, *[f"{_capital(note)}." for note in last.notes]])
 
 
-def _noted(notes: Iterable[str]) -> str:
-    return "".join(f" {note[0].upper()}{note[1:]}." for note in notes)
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _gain_text(gain: Gain) -> str:
