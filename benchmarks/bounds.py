@@ -79,8 +79,6 @@ class Place:
 
     work: Path
     data: Path
-    lib: Path
-    file: Path
     spaces: tuple[str, ...]
     batch: int
     steps: int
@@ -103,6 +101,7 @@ def run(place: Place, fault: Fault, number: int) -> dict[str, Any]:
     out.mkdir()
     steps = {"warmup": WARMUP, "measured": place.steps}
     keys: dict[str, Any] = {"nodes": RANKS, "gpus_per_node": 1, "steps": steps, "save_parameters": False}
+    keys["comm_hook"] = "noop" if fault.kind == "noop" else "none"
     cell = make_cell(place.data, RANKS, global_batch_size=RANKS * place.batch, **keys)
     (out / "cell.json").write_text(json.dumps(cell))
     kind = "delay" if fault.kind == "network" and not place.spaces else fault.kind
@@ -117,10 +116,10 @@ def run(place: Place, fault: Fault, number: int) -> dict[str, Any]:
         ended.callback(watcher.send_signal, signal.SIGTERM)
         ranks = []
         for rank in range(RANKS):
-            env = environment(out, place.data, place.lib, rank, RANKS, port)
+            env = environment(out, place.data, place.work / "lib", rank, RANKS, port)
             env |= {
                 "SLIPWAY_FAULT": f"{kind} {fault.seconds} {place.device_s}",
-                "SLIPWAY_FAULT_FILE": str(place.file),
+                "SLIPWAY_FAULT_FILE": str(place.work / "file"),
                 "GLOO_SOCKET_IFNAME": "lo",
             }
             env |= {"TORCH_CPP_LOG_LEVEL": "ERROR", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": str(rank)}
@@ -146,13 +145,12 @@ def run(place: Place, fault: Fault, number: int) -> dict[str, Any]:
 
 def columns(found: Performance, load: Load) -> dict[str, Any]:
     """Return what a verdict is made of, as records.parquet has it."""
-    if_s, parts, during = found.what_if, found.parts, load.during
-    if if_s is None or parts is None or found.window_s is None:
+    if_s, during = found.what_if, load.during
+    if if_s is None or found.window_s is None:
         raise SystemExit("the program does not tell the parts of its steps")
     of_load = {"io_wait_ratio": during and during.io_wait_ratio, "faults_per_s": during and (during.major_faults or 0) / during.seconds}
     return {
         **{f"if_{name}": getattr(if_s, name) for name in ("step_s", "no_input_s", "no_copy_s", "no_exposed_s", "no_skew_s", "no_other_s")},
-        **{f"part_{name}": getattr(parts, name) for name in ("forward_s", "backward_s", "optimizer_s", "step_s")},
         **{"slow_part": if_s.slow_part, "straggler_rank": found.straggler_rank, "hosts": "node00,node01", "gpus_per_node": 1},
         **{"num_processes": RANKS, "mode": "train", "gpu_busy_ratio": None, **of_load},
         "step_s": found.window_s / found.num_measured_steps,
@@ -262,19 +260,10 @@ def main() -> int:
         data = work / build_dataset(spec, "images", work, jobs=1).path
         (work / "lib").mkdir()
         copy_library(work / "lib", [str(folder) for name in framework_folders() for folder in load_framework(name).library_folders])
-        file = work / "file"
-        file.write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20))
+        (work / "file").write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20))
         names = ended.enter_context(spaces()) if options.network == "tbf" else ()
-        place = Place(
-            work=work,
-            data=data,
-            lib=work / "lib",
-            file=file,
-            spaces=names,
-            batch=options.batch,
-            steps=options.steps,
-            device_s=options.device_ms / 1000,
-        )
+        own = {"batch": options.batch, "steps": options.steps, "device_s": options.device_ms / 1000}
+        place = Place(work=work, data=data, spaces=names, **own)
         step_s = min(run(place, Fault(kind="none"), number)["step_s"] for number in range(2))
         print(f"mean step {1000 * step_s:.1f} ms; the network's fault is {'bandwidth' if names else 'a delay'}", flush=True)
         runs: list[tuple[Fault, dict[str, Any]]] = []

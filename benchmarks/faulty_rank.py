@@ -2,7 +2,7 @@
 
 SLIPWAY_FAULT is `kind seconds device`: `input` (the reader needs so long for each batch), `disk` (as long, in which it reads the file
 SLIPWAY_FAULT_FILE past the page cache), `rank` (rank 1 computes so much longer), `compute` (all ranks do), `delay` (the exchange of each
-bucket ends so much later), `noop` (there is no exchange), `none`. In each forward the rank sleeps for the seconds of a device beside that.
+bucket ends so much later), `none`, or `noop` by its cell. In each forward the rank sleeps for the seconds of a device beside that.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def slow_forward(seconds: float) -> None:
     Network.forward = slow
 
 
-def other_exchange(kind: str, seconds: float) -> None:
-    """Exchange nothing, or let the exchange of each bucket end so much later."""
+def slow_exchange(seconds: float) -> None:
+    """Let the exchange of each bucket end so much later."""
     from slipway_pytorch import steps  # type: ignore[import-not-found]
-    from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     distribute = steps.distribute
 
@@ -75,7 +75,7 @@ def other_exchange(kind: str, seconds: float) -> None:
 
     def distributed(*arguments: Any, **options: Any) -> Any:
         ddp = distribute(*arguments, **options)
-        ddp.register_comm_hook(None, lambda state, bucket: debugging_hooks.noop_hook(state, bucket) if kind == "noop" else late(bucket))
+        ddp.register_comm_hook(None, lambda _, bucket: late(bucket))
         return ddp
 
     steps.distribute = distributed
@@ -90,8 +90,8 @@ def main() -> None:
         slow_forward(forward_s)
     if kind in ("input", "disk"):
         slow_reader(kind, float(seconds))
-    elif kind in ("delay", "noop"):
-        other_exchange(kind, float(seconds))
+    elif kind == "delay":
+        slow_exchange(float(seconds))
     runpy.run_path(os.path.join(sys.argv[1], "program.py"), run_name="__main__")
 
 

@@ -12,27 +12,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from benchmarks.step import environment, free_port
 from containers.frameworks import load_framework
-from containers.models import build
 from containers.renderings import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
+from tests.containers.frameworks.conftest import environment, free_ports, make_cell
 from workflow.run.node.workdir import copy_library
+from workflow.run.record.events import read_events
 
 LAST = 20
 RANKS = 2
 OWN_NETWORK = ("unshare", "--user", "--map-root-user", "--net")
-COUNT = """ip link set lo up && "$@"; code=$?; awk '/lo:/ {print $10}' /proc/net/dev >"$SENT"; exit $code"""
-BOTH = 'for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank "$@" & pids="$pids $!"; done; for pid in $pids; do wait $pid || exit 1; done'
+ENABLE = ("ip", "link", "set", "lo", "up")
+ALL_RANKS = f"""
+{" ".join(ENABLE)}
+for rank in {" ".join(map(str, range(RANKS)))}; do RANK=$rank LOCAL_RANK=$rank "$@" & pids="$pids $!"; done
+for pid in $pids; do wait $pid || exit 1; done
+awk '/lo:/ {{print $10}}' /proc/net/dev >"$SLIPWAY_OUT/sent"
+"""
 
 
 def main() -> int:
@@ -62,37 +65,17 @@ def main() -> int:
 
 
 def trained(work: Path, data: Path, model: str, hook: str, options: argparse.Namespace) -> tuple[float, int | None]:
-    """Return the loss at the end, and the bytes that were sent."""
-    (work / "cell.json").write_text(json.dumps(cell(model, hook, options)))
+    """Return the loss at the end, and the bytes that were sent; None: they cannot be counted here."""
+    optimizer = {"name": "sgd", "learning_rate": options.rate, "momentum": 0.9, "weight_decay": 0.0}
+    keys = {"comm_hook": hook, "optimizer": optimizer, "steps": {"warmup": 0, "measured": options.steps}, "save_parameters": False}
+    (work / "cell.json").write_text(json.dumps(make_cell(data, RANKS, model, options.batch * RANKS, **keys)))
     spec = load_framework("pytorch")
     argv = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
-    sent = work / "sent"
-    sent.unlink(missing_ok=True)
-    places = {"SLIPWAY_CELL": work / "cell.json", "SLIPWAY_DATA": data, "SLIPWAY_LIB": work / "lib", "SLIPWAY_OUT": work, "SENT": sent}
-    words = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
-    environ = {**environment(work), **words, **{name: str(path) for name, path in places.items()}}
-    counted = subprocess.run([*OWN_NETWORK, "ip", "link", "set", "lo", "up"], env={**os.environ}, check=False, capture_output=True)
-    around = [*OWN_NETWORK, "sh", "-c", COUNT, "sh"] if counted.returncode == 0 else []
-    subprocess.run([*around, "sh", "-c", BOTH, "sh", *argv], env=environ, check=True)
-    events = [json.loads(line) for rank in range(RANKS) for line in (work / f"events-{rank}.jsonl").read_text().splitlines()]
-    losses = [event["loss"] for event in events if event["event"] == "step" and event["step"] >= options.steps - LAST]
-    return statistics.fmean(losses), int(sent.read_text()) if sent.exists() else None
-
-
-def cell(model: str, hook: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return cell.json of a run."""
-    found = build(model, 1, (32, 32), 10)
-    return {
-        **{"mode": "train", "model": model, "precision": "fp32", "layout": "nchw", "comm_hook": hook, "device": "cpu"},
-        **{"strategy": "ddp", "threads": 1, "seed": 0, "epochs": None, "save_parameters": False},
-        "batch_size": options.batch,
-        "global_batch_size": options.batch * RANKS,
-        "optimizer": {"name": "sgd", "learning_rate": options.rate, "momentum": 0.9, "weight_decay": 0.0},
-        "steps": {"warmup": 0, "measured": options.steps},
-        "model_layers": list(found.layers),
-        "model_parameters": found.parameters,
-        "model_variant": found.variant,
-    }
+    counted = subprocess.run([*OWN_NETWORK, *ENABLE], check=False, capture_output=True).returncode == 0
+    own = {**environment(work, data, work / "lib", 0, RANKS, *free_ports(1)), "GLOO_SOCKET_IFNAME": "lo"}
+    subprocess.run([*(OWN_NETWORK if counted else ()), "sh", "-c", ALL_RANKS, "sh", *argv], env=own, check=True)
+    steps = [step for rank in read_events(work, RANKS).values() for number, step in rank.steps.items() if number >= options.steps - LAST]
+    return statistics.fmean([step.loss for step in steps if step.loss is not None]), int((work / "sent").read_text()) if counted else None
 
 
 if __name__ == "__main__":

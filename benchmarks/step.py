@@ -17,25 +17,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from containers.frameworks import load_framework
-from containers.models import build
 from containers.renderings import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
+from tests.containers.frameworks.conftest import environment, free_ports, make_cell
 from workflow.run.node.workdir import copy_library
 from workflow.run.record.events import read_events
 from workflow.run.record.step_parts import parts_of
 
 ROOT = Path(__file__).parents[1]
 WARMUP = 20
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
 BLOCK = 25
 
 
@@ -79,14 +78,12 @@ def spread(ratios: list[float]) -> str:
 
 def ours(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
     """Seconds of the steps of rank 0 under our program, launcher `ranks`."""
-    (work / "cell.json").write_text(json.dumps(cell(options)))
+    write_cell(work, data, options)
     spec = load_framework("pytorch")
     argv = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
-    places = {"SLIPWAY_CELL": work / "cell.json", "SLIPWAY_DATA": data, "SLIPWAY_LIB": work / "lib", "SLIPWAY_OUT": work}
-    base = {**environment(work), **{name: str(path) for name, path in places.items()}, "MASTER_ADDR": "127.0.0.1"}
-    base["MASTER_PORT"] = str(free_port())
-    sizes = {"WORLD_SIZE": str(options.world), "LOCAL_WORLD_SIZE": str(options.world)}
-    ranks = [subprocess.Popen(argv, env={**base, **sizes, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(options.world)]
+    (port,) = free_ports(1)
+    environments = [{**environment(work, data, work / "lib", rank, options.world, port), **LOOPBACK} for rank in range(options.world)]
+    ranks = [subprocess.Popen(argv, env=own) for own in environments]
     if any([rank.wait() for rank in ranks]):
         sys.exit("our program failed")
     events = map(json.loads, (work / "events-0.jsonl").read_text().splitlines())
@@ -97,8 +94,9 @@ def bare(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
     """The same under torchrun."""
     times = work / "times.json"
     script = [str(ROOT / "benchmarks" / "bare_torchrun.py"), str(data), str(options.batch), str(options.steps + WARMUP), "1", str(times)]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={options.world}", f"--master_port={free_port()}"]
-    subprocess.run([*torchrun, *script], env=environment(work), check=True)
+    (port,) = free_ports(1)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={options.world}", f"--master_port={port}"]
+    subprocess.run([*torchrun, *script], env={**environment(work, data, work / "lib", 0, 1, port), **LOOPBACK}, check=True)
     found: list[float] = json.loads(times.read_text())
     return found[WARMUP:]
 
@@ -155,12 +153,9 @@ for name, place in (("wall", 0), ("processor", 1)):
 
 def told_parts(work: Path, data: Path, options: argparse.Namespace) -> str:
     """Return what telling the parts adds to a step, and the parts of the mean step with their residual."""
-    (work / "cell.json").write_text(json.dumps(cell(options)))
-    places = {"SLIPWAY_CELL": work / "cell.json", "SLIPWAY_DATA": data, "SLIPWAY_OUT": work}
-    sizes = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    write_cell(work, data, options)
     paths = os.pathsep.join([str(work / "lib"), str(load_framework("pytorch").folder)])
-    words = {name: str(place) for name, place in places.items()}
-    own = {**environment(work), **words, **sizes, "MASTER_PORT": str(free_port()), "PYTHONPATH": paths}
+    own = {**environment(work, data, work / "lib", 0, 1, *free_ports(1)), **LOOPBACK, "PYTHONPATH": paths}
     argv = [sys.executable, "-c", PARTS, str(options.steps)]
     told = subprocess.run(argv, env=own, check=True, stdout=subprocess.PIPE, text=True).stdout
     steps = [step for step in read_events(work, 1)[0].steps.values() if step.forward_s is not None]
@@ -171,32 +166,11 @@ def told_parts(work: Path, data: Path, options: argparse.Namespace) -> str:
     return f"{told}{', '.join(rows)} of {found.step_s * 1e3:.3f} ms: residual {found.other_s / found.step_s:.1%}\n"
 
 
-def cell(options: argparse.Namespace) -> dict[str, Any]:
-    """cell.json of the run."""
-    model = build("lenet", 1, (32, 32), 10)
-    return {
-        **{"mode": "train", "model": "lenet", "precision": "fp32", "layout": "nchw", "comm_hook": "none", "device": "cpu"},
-        **{"strategy": "ddp", "threads": 1, "seed": 0, "epochs": None, "save_parameters": False},
-        "batch_size": options.batch,
-        "global_batch_size": options.batch * options.world,
-        "optimizer": {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.0},
-        "steps": {"warmup": WARMUP, "measured": options.steps},
-        "model_layers": list(model.layers),
-        "model_parameters": model.parameters,
-        "model_variant": model.variant,
-    }
-
-
-def environment(work: Path) -> dict[str, str]:
-    """What both programs get."""
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(work / "lib"), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def write_cell(work: Path, data: Path, options: argparse.Namespace) -> None:
+    """Write cell.json of the run."""
+    steps = {"warmup": WARMUP, "measured": options.steps}
+    cell = make_cell(data, options.world, global_batch_size=options.batch * options.world, steps=steps, save_parameters=False)
+    (work / "cell.json").write_text(json.dumps(cell))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ one has been handed to the device, which waits for nobody that matters.
 """
 
 import atexit
+import contextlib
 import hashlib
 import json
 import math
@@ -156,23 +157,6 @@ class CudaClock:
             self.finished.append((time.monotonic(), number, seconds, input_s, counts, value))
 
 
-class PartOfStep:
-    """What `Run.part` returns. On a GPU of PyTorch its moments are events of the stream, which nobody waits for; where steps are handed to
-    another device, the program cannot tell how long they take there, and nothing is told."""
-
-    def __init__(self, run: "Run", name: str) -> None:
-        self.run = run
-        self.name = name
-        self.begun: Any = None
-
-    def __enter__(self) -> None:
-        self.begun = self.run.moment()
-
-    def __exit__(self, *_: Any) -> None:
-        if self.begun is not None:
-            self.run.parts.setdefault(self.run.step, []).append((self.name, self.begun, self.run.moment()))
-
-
 class Run:
     """One rank of a run; `active` is False where Slipway is not around."""
 
@@ -292,12 +276,17 @@ class Run:
             number += 1
         self.inside_epochs = False
 
-    def part(self, name: str) -> PartOfStep:
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
         """Tell a part of the current step: `with run.part("forward"): ...`. A part that is told several times in a step counts with its
-        sum; parts must not overlap."""
+        sum; parts must not overlap. On a GPU of PyTorch its moments are events of the stream, which nobody waits for. Where steps are
+        handed to another device, the program cannot tell how long they take there, and nothing is told."""
         if name not in PARTS:
             raise ValueError("part %r is not known; valid: %s" % (name, ", ".join(PARTS)))
-        return PartOfStep(self, name)
+        begun = self.moment()
+        yield
+        if begun is not None:
+            self.parts.setdefault(self.step, []).append((name, begun, self.moment()))
 
     def moment(self) -> Any:
         """Return the moment by the clock that the steps are timed by, or None where they are not, or by the end of their loss alone."""

@@ -308,7 +308,8 @@ with run.part("forward"):
     pass
 print(len(run.parts))
 try:
-    run.part("loss")
+    with run.part("loss"):
+        pass
 except ValueError as error:
     print(error)
 """

@@ -51,7 +51,13 @@ def parts(analysis: Analysis) -> Table:
         *key_columns(analysis, cells),
         *size_columns(cells),
         *[
-            numbers(name, f"{title} [ms]", _with_share, [_of_step(row, name) for row in rows], raw=lambda part: part[0])
+            numbers(
+                name,
+                f"{title} [ms]",
+                _with_share,
+                [None if row[name] is None else (row[name], row["step_s"]) for row in rows],
+                raw=lambda part: part[0],
+            )
             for name, title in STEP_PARTS.items()
         ],
         numbers("step_s", "Step [ms]", _milliseconds, [row["step_s"] for row in rows], _marks(cells)),
@@ -70,10 +76,6 @@ def parts(analysis: Analysis) -> Table:
         columns=linked(analysis, columns, cells),
         empty="No program told parts of its steps.",
     )
-
-
-def _of_step(row: Mapping[str, Any], name: str) -> tuple[float, float] | None:
-    return None if row[name] is None else (row[name], row["step_s"])
 
 
 def _with_share(part: tuple[float, float] | None) -> str:

@@ -22,7 +22,7 @@ from containers.frameworks import SUPPORTED, check_strategy, check_supports, che
 from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size
 from containers.spec import PARAMETERS
 from data_prep.spec import OF_ONE_SIZE, DatasetSpec
-from workflow.study.cell import OF_PROGRAMS, SEED, Cell, ParametersFile, cell_id
+from workflow.study.cell import NO_EXCHANGE, OF_PROGRAMS, SEED, Cell, ParametersFile, cell_id
 from workflow.study.explain import Fault
 from workflow.study.matrix import MERGED, Candidate, Layers, place_of
 from workflow.study.model import CellKeys, defaults
@@ -350,34 +350,24 @@ def _check_parameters(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return None
 
 
-def _check_buckets(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    size = keys["bucket_cap_mb"]
-    if size is None or keys["program"] is not None:
+def _check_exchange(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    size, hook = keys["bucket_cap_mb"], keys["comm_hook"]
+    if hook == NO_EXCHANGE and keys["mode"] != "train":
+        return "comm_hook", f"found {hook}, and with mode {keys['mode']} there are no gradients; valid: none, or exclude these cells"
+    of_buckets = keys["mode"] == "train" and keys["strategy"] == "ddp" and hook != "powersgd"
+    if size is None or keys["program"] is not None or (of_buckets and load_framework(keys["framework"]).supports.bucket_size):
         return None
-    if keys["mode"] != "train":
-        return "bucket_cap_mb", f"found {size}, and with mode {keys['mode']} there are no gradients; valid: none, or exclude these cells"
-    if not load_framework(keys["framework"]).supports.bucket_size or keys["strategy"] != "ddp":
-        return (
-            "bucket_cap_mb",
-            f"found {size}, which {keys['framework']} with strategy {keys['strategy']} has not; valid: none, or pytorch, ddp",
-        )
-    if keys["comm_hook"] == "powersgd":
-        return "bucket_cap_mb", f"found {size}, and on CPUs powersgd exchanges all gradients at once; valid: none, or another comm_hook"
-    return None
+    only = "framework pytorch that trains with strategy ddp and without powersgd"
+    return "bucket_cap_mb", f"found {size}, which is only for {only}; valid: none, or exclude other cells"
 
 
 def _check_input_gradient(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     if not keys["input_gradient"]:
         return None
-    if keys["program"] is not None:
-        return "input_gradient", f"found true, and what gradients {keys['program']!r} computes is up to the program; valid: false"
-    if keys["mode"] != "train":
-        return "input_gradient", f"found true, and with mode {keys['mode']} there are no gradients; valid: false, or exclude these cells"
-    if not maker.datasets[keys["dataset"]].has_images:
-        return "input_gradient", f"found true, and dataset {keys['dataset']!r} has no images; token ids have no gradient; valid: false"
-    if not load_framework(keys["framework"]).supports.input_gradient:
-        return "input_gradient", f"found true, which framework {keys['framework']} does not support; valid: false, or framework pytorch"
-    return None
+    of_images = keys["program"] is None and keys["mode"] == "train" and maker.datasets[keys["dataset"]].has_images
+    if of_images and load_framework(keys["framework"]).supports.input_gradient:
+        return None
+    return "input_gradient", "found true, which is only for framework pytorch that trains on images; valid: false, or exclude other cells"
 
 
 def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
@@ -400,7 +390,7 @@ _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tu
     (_check_training, ("mode", "augmentation", "dataset", "program")),
     (_check_reader, ("reader", "program", "framework", "mode", "augmentation", "dataset")),
     (_check_parameters, ("parameters", "framework", "program")),
-    (_check_buckets, ("bucket_cap_mb", "program", "mode", "framework", "strategy", "comm_hook")),
+    (_check_exchange, ("bucket_cap_mb", "program", "mode", "framework", "strategy", "comm_hook")),
     (_check_input_gradient, ("input_gradient", "program", "mode", "dataset", "framework")),
     (_check_site, ("gpus_per_node", "device")),
 )

@@ -230,11 +230,6 @@ def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> d
     given: dict[str, object] = keys.baseline.model_dump(exclude_unset=True)
     if not flat(given):
         raise fault_error(document, [Fault(place=("baseline",), message="found no key; valid: keys with one value, such as nodes: 1")])
-    if flat(given).get("comm_hook") == NO_EXCHANGE:
-        message = (
-            "found noop, with which gradients are not exchanged: a diagnosis, which nothing is compared with; valid: another comm_hook"
-        )
-        raise fault_error(document, [Fault(place=("baseline", "comm_hook"), message=message)])
     if not any(is_named(cell, given) for cell in cells):
         raise fault_error(document, [_no_baseline(given, cells)])
     return given

@@ -64,14 +64,15 @@ def test_steps_after_a_resume_are_left_out_of_the_window(run_program: Run, tmp_p
     assert phases == ["init", "warmup", "train", "eval", "checkpoint", "checksum"]
 
 
-def test_what_cannot_be_carried_is_said(run_program: Run, tmp_path: Path) -> None:
-    keys = {"steps": {"warmup": 0, "measured": 200}, "comm_hook": "powersgd"}
+@pytest.mark.parametrize("hook", ["powersgd", "onebit"])
+def test_what_cannot_be_carried_is_said(run_program: Run, tmp_path: Path, hook: str) -> None:
+    keys = {"steps": {"warmup": 0, "measured": 200}, "comm_hook": hook}
     path, *_ = checkpoint_of(cut(run_program, tmp_path, 5, 2, **keys))
     rest = resumed(run_program, path, 2, **keys)
     assert rest.exit_codes == [0, 0], rest.stderr
     for rank in (0, 1):
         (warning,) = rest.of("warning", rank)
-        assert "the error feedback of powersgd is not in the checkpoint" in warning["message"]
+        assert f"the error feedback of {hook} is not in the checkpoint" in warning["message"]
 
 
 def test_inference_goes_on_too(run_program: Run, tmp_path: Path) -> None:

@@ -54,15 +54,12 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"axes": {"dataset": ["digit"]}}, ["axes.dataset[0]", "'digit'", "did you mean 'digits'"]),
         ({"base": {"framework": "pytorhc"}}, ["base.framework", "pytorhc", "did you mean 'pytorch'"]),
         ({"base": {"bucket_cap_mb": 0}}, ["base.bucket_cap_mb", "found the whole number 0; valid: 1 or more"]),
-        ({"base": {"bucket_cap_mb": 50, "mode": "infer"}}, ["base.bucket_cap_mb", "with mode infer there are no gradients"]),
-        ({"base": {"bucket_cap_mb": 50, "framework": "jax"}}, ["base.bucket_cap_mb", "which jax with strategy ddp has not"]),
-        ({"base": {"bucket_cap_mb": 50, "strategy": "fsdp2"}}, ["base.bucket_cap_mb", "with strategy fsdp2 has not"]),
-        ({"base": {"bucket_cap_mb": 50, "comm_hook": "powersgd"}}, ["base.bucket_cap_mb", "exchanges all gradients at once"]),
-        (
-            {"axes": {"comm_hook": ["none", "noop"]}, "baseline": {"nodes": 1, "comm_hook": "noop"}},
-            ["baseline.comm_hook", "found noop", "a diagnosis, which nothing is compared with"],
-        ),
+        *[
+            ({"base": {"bucket_cap_mb": 50, **keys}}, ["base.bucket_cap_mb", "found 50, which is only for framework pytorch that trains"])
+            for keys in ({"mode": "infer"}, {"framework": "jax"}, {"strategy": "fsdp2"}, {"comm_hook": "powersgd"})
+        ],
         ({"base": {"comm_hook": "noop"}, "baseline": {"nodes": 1}}, ["baseline", "no cell has {nodes: 1}"]),
+        ({"base": {"comm_hook": "noop", "mode": "infer"}}, ["base.comm_hook", "found noop, and with mode infer there are no gradients"]),
         ({"base": {"device": "gpu"}}, ["base.device", "did you mean 'cuda'"]),
         ({"limits": {"walltime": "24:00:00"}}, ["limits.walltime", "did you mean 24h?"]),
         ({"base": {"precision": "fp23"}}, ["base.precision", "fp23", "did you mean 'fp32'"]),
@@ -77,12 +74,17 @@ NATIVE = {"framework": "caffe", "reader": "native"}
             ["base.conv_algorithm", "framework 'jax' does not support conv_algorithm 'measured'; valid: auto"],
         ),
         ({"base": {"input_gradient": "on"}}, ["base.input_gradient", "true or false"]),
-        ({"base": {"input_gradient": True, "mode": "infer"}}, ["base.input_gradient", "with mode infer there are no gradients"]),
-        ({"base": {"input_gradient": True, "framework": "jax"}}, ["base.input_gradient", "framework jax does not support; valid: false"]),
-        (
-            {"base": {"input_gradient": True, "dataset": "text", "model": "lstm"}, "axes": {"model": None}, "datasets": {"text": TEXT}},
-            ["base.input_gradient", "token ids have no gradient"],
-        ),
+        *[
+            (
+                {"base": {"input_gradient": True, **keys}, **more},
+                ["base.input_gradient", "only for framework pytorch that trains on images"],
+            )
+            for keys, more in (
+                ({"mode": "infer"}, {}),
+                ({"framework": "jax"}, {}),
+                ({"dataset": "text", "model": "lstm"}, {"axes": {"model": None}, "datasets": {"text": TEXT}}),
+            )
+        ],
         ({"base": {"augmentation": "crop-flop"}}, ["base.augmentation", "did you mean 'crop-flip'"]),
         ({"base": {"dropout": "off"}}, ["base.dropout", "true or false"]),
         ({"base": {"mode": "infer", "augmentation": "flip"}}, ["base.augmentation", "found 'flip'", "nothing is trained", "valid: none"]),

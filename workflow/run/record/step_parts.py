@@ -38,11 +38,13 @@ def parts_of(ranks: Sequence[Mapping[int, Step]], measured: Sequence[int]) -> St
 
 def without_exchange(steps: Mapping[int, Step]) -> dict[int, Step]:
     """Return the steps of a rank that trains alone: it exchanges nothing, and what it calls so belongs to its backward."""
-    return {number: step if step.exchange_s is None else _alone(step, step.exchange_s) for number, step in steps.items()}
-
-
-def _alone(step: Step, exchange_s: float) -> Step:
-    return step._replace(exchange_s=0.0, backward_s=None if step.backward_s is None else step.backward_s + exchange_s)
+    return {
+        number: step._replace(
+            exchange_s=None if step.exchange_s is None else 0.0,
+            backward_s=None if step.backward_s is None else step.backward_s + (step.exchange_s or 0.0),
+        )
+        for number, step in steps.items()
+    }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
