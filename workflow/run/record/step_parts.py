@@ -2,7 +2,8 @@
 
 Communication is told apart from waiting for a slower rank as follows. In a step of training all ranks leave the exchange of gradients at
 the same time, and what a rank waits there is its `exchange_s`. The rank that came last waits for the exchange alone, so the least
-`exchange_s` of a step is communication that nothing hides, and what a rank waits beyond that is skew.
+`exchange_s` of a step is exposed communication, which nothing hides, and what a rank waits beyond that is skew. What no part tells of is
+`other_s`, and over the step it is the residual.
 """
 
 from __future__ import annotations
