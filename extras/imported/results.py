@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from base.errors import ConfigError
 from base.jsonfile import parse_json
-from base.sanitize import number, text, whole
+from base.sanitize import ascii_int, number, text, whole
 from extras.export.mlperf import CELL
-from extras.lint_table.columns import Column, Kind, Understood, is_of_a_node, understand
+from extras.lint_table.columns import Kind, Understood, is_of_a_node, understand
 from extras.lint_table.numbers import SECONDS, spelled_unit
 from extras.lint_table.reading import read_tables, read_text
 
 MLLOG: Final = ":::MLLOG "
 ADVICE: Final = "give a whole file, as the tool has written it"
-MAX_KEYS: Final = 20
-MOST_CELL_KEYS: Final = 100
 MAX_VALUE: Final = 1e30
 """Quotients of what is within it, and the ends of their intervals, are numbers too; nobody measures more, or less than 1 over it."""
 
@@ -84,29 +83,18 @@ def _nccl(path: Path, value: Mapping[str, Any]) -> Iterator[Result]:
     models = sorted({text(one["device_info"], 100) for one in devices if "device_info" in one})
     config = _dict(value.get("config"))
     ranks = len(devices) * (whole(config.get("nthreads"), 1) or 1) * (whole(config.get("ngpus"), 1) or 1)
+    nodes = len({str(device.get("hostname")) for device in devices})
+    result = partial(Result, tool="nccl-tests", hardware=" / ".join(models) or None, nodes=nodes or None, processes=ranks or None)
     program = Path(str((_list(value.get("args")) or ["nccl-tests"])[0])).name
     for at, one in enumerate(map(_dict, _list(value.get("results")))):
         for way in ("out_of_place", "in_place"):
             told = _dict(one.get(way))
-            keys = (
-                ("program", text(program, 50)),
-                *((key, text(one[key], 50)) for key in ("size", "type", "redop") if key in one),
-                ("way", way),
-            )
+            named = {"program": program, **{key: one[key] for key in ("size", "type", "redop") if key in one}, "way": way}
+            keys = tuple((key, text(told_as, 50)) for key, told_as in named.items())
             for name, metric, unit, rises in (("bus_bw", "bus bandwidth", "GB/s", True), ("time", "time", "us", False)):
                 if (found := _positive(told.get(name))) is not None:
-                    yield Result(
-                        source=f"{path}: results[{at}]",
-                        tool="nccl-tests",
-                        metric=metric,
-                        unit=unit,
-                        value=found,
-                        rises=rises,
-                        keys=keys,
-                        hardware=" / ".join(models) or None,
-                        nodes=len({str(device.get("hostname")) for device in devices}) or None,
-                        processes=ranks or None,
-                    )
+                    source = f"{path}: results[{at}]"
+                    yield result(source=source, metric=metric, unit=unit, value=found, rises=rises, keys=keys)
 
 
 def _reframe(path: Path, value: object) -> Iterator[Result]:
@@ -119,20 +107,16 @@ def _reframe(path: Path, value: object) -> Iterator[Result]:
             processes, per_node = whole(told.get("num_tasks"), 1), whole(told.get("num_tasks_per_node"), 1)
             hosts = len(_list(told.get("nodelist") or told.get("job_nodelist"))) or None
             nodes = hosts or (processes // per_node if processes and per_node else None)
-            keys = [(key, text(one, 50)) for key, one in _leaves(told.get("check_params")) if one != processes or isinstance(one, bool)]
+            parameters = [
+                (key, text(one, 50)) for key, one in _leaves(told.get("check_params")) if one != processes or isinstance(one, bool)
+            ]
             name = text(told.get("display_name") or told.get("name") or "", 200).partition(" %")[0]
+            keys = (("test", name), ("system", text(told.get("system") or "", 100)), *parameters)
+            source = f"{path}: {text(told.get('unique_name') or name, 100)}"
+            result = partial(Result, source=source, tool="ReFrame", keys=keys, nodes=nodes, processes=processes)
             for variable, found, unit in _variables(case):
-                yield Result(
-                    source=f"{path}: {text(told.get('unique_name') or name, 100)}",
-                    tool="ReFrame",
-                    metric=variable,
-                    unit=unit,
-                    value=found,
-                    rises=False if unit in SECONDS else True if unit.endswith("/s") else None,
-                    keys=(("test", name), ("system", text(told.get("system") or "", 100)), *keys[:MAX_KEYS]),
-                    nodes=nodes,
-                    processes=processes,
-                )
+                rises = False if unit in SECONDS else True if unit.endswith("/s") else None
+                yield result(metric=variable, unit=unit, value=found, rises=rises)
 
 
 def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
@@ -166,32 +150,22 @@ def _mlperf(path: Path, content: str) -> Iterator[Result]:
     ranks, nodes, each = (whole(first.get(name), 1) for name in ("number_of_ranks", "number_of_nodes", "accelerators_per_node"))
     platform = text(first.get("submission_platform") or "", 100)
     count, _, model = platform.partition("x")
-    if nodes is None and count.isascii() and count.isdigit() and len(count) < 6:
-        nodes = int(count) or None
+    nodes = nodes or ascii_int(count) or None
     names = ("submission_benchmark", "submission_division", "submission_org")
     keys: list[tuple[str, str]] = [(name, text(first[name], 100)) for name in names if name in first]
-    keys += [(text(key, 100), text(one, 1000)) for key, one in list(_dict(first.get(CELL)).items())[:MOST_CELL_KEYS]]
+    keys += [(text(key, 100), text(one, 1000)) for key, one in _dict(first.get(CELL)).items()]
     began, ended = _positive(first.get("run_start")), _positive(_dict(last.get("run_stop")).get("time_ms"))
     status = _dict(_dict(last.get("run_stop")).get("metadata")).get("status")
     stats = _dict(_dict(last.get("tracked_stats")).get("value"))
+    hardware = (model if count.isdigit() else platform) or None
+    processes = ranks or (nodes * each if nodes and each else None)
+    result = partial(Result, source=str(path), tool="MLPerf", keys=tuple(keys), hardware=hardware, nodes=nodes, processes=processes)
     for metric, unit, value, rises in (
         ("time to train", "s", (ended - began) / 1000 if began and ended and ended > began and status == "success" else None, False),
         ("throughput", "samples/s", _positive(stats.get("throughput")), True),
     ):
         if value is not None:
-            yield Result(
-                source=str(path),
-                tool="MLPerf",
-                metric=metric,
-                unit=unit,
-                value=value,
-                rises=rises,
-                keys=tuple(keys),
-                hardware=(model if count.isdigit() else platform) or None,
-                nodes=nodes,
-                processes=ranks or (nodes * each if nodes and each else None),
-                global_batch_size=whole(first.get("global_batch_size"), 1),
-            )
+            yield result(metric=metric, unit=unit, value=value, rises=rises, global_batch_size=whole(first.get("global_batch_size"), 1))
 
 
 _MEASURES: Final = {Kind.THROUGHPUT: True, Kind.BYTE_RATE: True, Kind.STEP_TIME: False, Kind.EPOCH_TIME: False, Kind.TOTAL_TIME: False}
@@ -202,26 +176,17 @@ def _separated(found: Understood) -> Iterator[Result]:
     per_node = any(map(is_of_a_node, found.of(Kind.MICRO_BATCH)))
     measures = [column for column in found.of(*_MEASURES) if column.unit or column.kind == Kind.THROUGHPUT]
     for row in range(len(found.table.rows)):
-        hardware = " / ".join(filter(None, (found.text(row, column) for column in found.of(Kind.HARDWARE))))
-        keys = [(column.title, found.text(row, column)) for column in found.of(Kind.PARAMETER)]
+        hardware = " / ".join(filter(None, (found.text(row, column) for column in found.of(Kind.HARDWARE)))) or None
+        keys = tuple((column.title, found.text(row, column)) for column in found.of(Kind.PARAMETER))
+        processes = found.processes(row) if found.of(Kind.GPUS, Kind.GPUS_PER_NODE) else None
+        source = f"{found.table.path}:{found.line(row)}"
+        nodes = found.whole(row, Kind.NODES)
+        result = partial(Result, source=source, tool="table", keys=keys, hardware=hardware, nodes=nodes, processes=processes)
         for column in measures:
             printed = column.number(row, column.variant)
             if printed and (value := _positive(printed.value)) is not None:
-                yield Result(
-                    source=f"{found.table.path}:{found.line(row)}",
-                    tool="table",
-                    metric=column.title,
-                    unit=_unit(column),
-                    value=value,
-                    rises=_MEASURES[column.kind],
-                    keys=tuple(keys[:MAX_KEYS]),
-                    hardware=hardware or None,
-                    nodes=found.whole(row, Kind.NODES),
-                    processes=found.processes(row) if found.of(Kind.GPUS, Kind.GPUS_PER_NODE) else None,
-                    batch_size=None if per_node else found.whole(row, Kind.MICRO_BATCH, column.variant),
-                    global_batch_size=found.whole(row, Kind.GLOBAL_BATCH, column.variant),
-                )
-
-
-def _unit(column: Column) -> str:
-    return spelled_unit(column.unit) or "per s"
+                unit = spelled_unit(column.unit) or "per s"
+                batch = None if per_node else found.whole(row, Kind.MICRO_BATCH, column.variant)
+                whole_batch = found.whole(row, Kind.GLOBAL_BATCH, column.variant)
+                rises = _MEASURES[column.kind]
+                yield result(metric=column.title, unit=unit, value=value, rises=rises, batch_size=batch, global_batch_size=whole_batch)

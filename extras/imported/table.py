@@ -10,10 +10,13 @@ from typing import Final
 
 from msgspec import structs
 
+from base.humanize import some
 from extras.imported.results import Result
+from workflow.report.bounds import log_sample
 from workflow.report.cells import Estimate, LogSample, geometric_mean, ratio
-from workflow.report.table import NONE, Reason, Table, estimate_text, numbers, percent, value_of, words
+from workflow.report.table import NONE, Column, Reason, Table, estimate_text, numbers, percent, value_of, words
 
+SIZES: Final = ("nodes", "processes", "batch_size", "global_batch_size")
 NOT_KNOWN: Final = Reason("not known")
 CAPTION: Final = (
     "Results of other tools, as their files tell them: no window, steps or marks stand behind them, and how they came about is not known. "
@@ -21,7 +24,6 @@ CAPTION: Final = (
     "fewest processes (nodes, where processes are not known) of the same keys, hardware and metric; weak: with the same batch per process, "
     "strong: with the same global batch; same parameters: no batch is told, and all parameters that are told are the same."
 )
-Size = tuple[int | None, int | None, int | None, int | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +33,6 @@ class Imported:
     result: Result
     sources: tuple[str, ...]
     sample: LogSample
-    batch_size: int | None
-    global_batch_size: int | None
     base: Imported | None = None
 
     @property
@@ -45,29 +45,25 @@ class Imported:
         found = geometric_mean(self.sample)
         return found if self.sample.n > 1 else structs.replace(found, value=self.result.value)
 
-    @property
-    def is_base(self) -> bool:
-        return self.base is not None and self.base.sources == self.sources and self.base.count == self.count
-
     def scaling(self) -> str | Reason:
         """Return weak, strong or baseline; a reason where the batches do not tell."""
         if self.base is None:
             return NOT_KNOWN
-        if self.is_base:
+        own, base = self.result, self.base.result
+        if own is base:
             return "baseline"
-        if self.global_batch_size and self.global_batch_size == self.base.global_batch_size:
+        if own.global_batch_size and own.global_batch_size == base.global_batch_size:
             return "strong"
-        if self.batch_size or self.global_batch_size:
-            return "weak" if self.batch_size and self.batch_size == self.base.batch_size else NOT_KNOWN
+        if own.batch_size or own.global_batch_size:
+            return "weak" if own.batch_size and own.batch_size == base.batch_size else NOT_KNOWN
         return "same parameters"
 
     def speedup(self) -> Estimate | None:
-        """Return how many times as fast it is as its base; None for a base, and where nothing tells that
-        the work is comparable."""
-        if self.base is None or self.is_base or self.scaling() is NOT_KNOWN:
+        """Return how many times as fast it is as its base; None for a base, where nothing tells that the work is comparable, and for a time
+        of work that may have grown with the processes."""
+        scaling = self.scaling()
+        if self.base is None or scaling in ("baseline", NOT_KNOWN) or (scaling == "weak" and not self.result.rises):
             return None
-        if not self.result.rises and self.scaling() == "weak":
-            return None  # a time of work that may have grown with the processes
         return ratio(self.sample, self.base.sample) if self.result.rises else ratio(self.base.sample, self.sample)
 
     def efficiency(self) -> Estimate | None:
@@ -79,9 +75,9 @@ def rows_of(results: Sequence[Result]) -> list[Imported]:
     """Return a row for each point, in the order of the results."""
     points: dict[tuple[object, ...], list[Result]] = defaultdict(list)
     for one in results:
-        points[*_series(one), *_size(one)].append(one)
-    rows = [_row(found) for found in points.values()]
+        points[*_series(one), *(getattr(one, size) for size in SIZES)].append(one)
     series: dict[tuple[object, ...], list[Imported]] = defaultdict(list)
+    rows = [_row(found) for found in points.values()]
     for row in rows:
         series[_series(row.result)].append(row)
     return [_with_base(row, series[_series(row.result)]) for row in rows]
@@ -91,22 +87,15 @@ def _series(result: Result) -> tuple[object, ...]:
     return result.tool, result.keys, result.hardware, result.metric, result.unit, result.processes is None
 
 
-def _size(result: Result) -> Size:
-    return result.nodes, result.processes, result.batch_size, result.global_batch_size
-
-
 def _row(results: Sequence[Result]) -> Imported:
-    logs = [math.log(one.value) for one in results]
-    mean = math.fsum(logs) / len(logs)
-    variance = math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1) if len(logs) > 1 else 0.0
     first = results[0]
     batch, whole, count = first.batch_size, first.global_batch_size, first.processes
+    batch_size = batch or (whole // count if whole and count and whole % count == 0 else None)
+    global_batch_size = whole or (batch * count if batch and count else None)
     return Imported(
-        result=first,
+        result=replace(first, batch_size=batch_size, global_batch_size=global_batch_size),
         sources=tuple(dict.fromkeys(one.source for one in results)),
-        sample=LogSample(n=len(logs), mean=mean, variance=variance),
-        batch_size=batch or (whole // count if whole and count and whole % count == 0 else None),
-        global_batch_size=whole or (batch * count if batch and count else None),
+        sample=log_sample([one.value for one in results]),
     )
 
 
@@ -114,22 +103,23 @@ def _with_base(row: Imported, series: Sequence[Imported]) -> Imported:
     """Return the row with its base: the fewest processes of those with the same global batch or batch per process, if it is not alone."""
     if row.result.rises is None or row.count is None or len({one.count for one in series}) < 2:
         return row
-    told = any(one.batch_size or one.global_batch_size for one in series)
-    alike = [
-        one for one in series if not told or _same(one.global_batch_size, row.global_batch_size) or _same(one.batch_size, row.batch_size)
-    ]
-    return replace(row, base=min((row, *alike), key=lambda one: one.count or math.inf)) if len(alike) > 1 else row
+    told = any(one.result.batch_size or one.result.global_batch_size for one in series)
+    alike = [one for one in series if one is not row and (not told or _comparable(one.result, row.result))]
+    return replace(row, base=min((row, *alike), key=lambda one: one.count or math.inf)) if alike else row
 
 
-def _same(one: int | None, other: int | None) -> bool:
-    return one is not None and one == other
+def _comparable(one: Result, other: Result) -> bool:
+    """Return True if the batch per process or the global one is told and the same."""
+    pairs = ((one.batch_size, other.batch_size), (one.global_batch_size, other.global_batch_size))
+    return any(own is not None and own == base for own, base in pairs)
 
 
 def imported_table(rows: Sequence[Imported]) -> Table:
     """Build the table of imported results; programs read its CSV, in the units that the files have."""
 
-    def known(values: Sequence[object]) -> list[object]:
-        return [NOT_KNOWN if value is None else value for value in values]
+    def told(key: str, title: str, number: bool = True) -> Column:
+        values = (getattr(row.result, key) for row in rows)
+        return words(key, title, [NOT_KNOWN if value is None else value for value in values], number=number)
 
     tools: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for row in rows:
@@ -140,23 +130,13 @@ def imported_table(rows: Sequence[Imported]) -> Table:
         title="Results of other tools",
         caption=CAPTION,
         columns=(
-            words(
-                "source", "Source", [row.sources[0] + (f" and {len(row.sources) - 1} more" if len(row.sources) > 1 else "") for row in rows]
-            ),
-            words("tool", "Tool", [row.result.tool for row in rows]),
+            words("source", "Source", [some(row.sources, 1) for row in rows]),
+            told("tool", "Tool", number=False),
             words("keys", "Keys", [_key_words(row.result.keys, several[row.result.tool]) for row in rows]),
-            words("hardware", "Hardware", known([row.result.hardware for row in rows])),
-            *[
-                words(key, title, known([getattr(row, key, None) or getattr(row.result, key) for row in rows]), number=True)
-                for key, title in (
-                    ("nodes", "Nodes"),
-                    ("processes", "Processes"),
-                    ("batch_size", "Batch"),
-                    ("global_batch_size", "Global batch"),
-                )
-            ],
-            words("metric", "Metric", [row.result.metric for row in rows]),
-            words("unit", "Unit", [row.result.unit for row in rows]),
+            told("hardware", "Hardware", number=False),
+            *(told(key, title) for key, title in zip(SIZES, ("Nodes", "Processes", "Batch", "Global batch"), strict=True)),
+            told("metric", "Metric", number=False),
+            told("unit", "Unit", number=False),
             words("runs", "Runs", [row.sample.n for row in rows], number=True),
             numbers("value", "Value", estimate_text, [row.value for row in rows], raw=value_of),
             words("scaling", "Scaling", [row.scaling() for row in rows]),

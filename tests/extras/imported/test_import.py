@@ -128,7 +128,7 @@ def test_runs_are_averaged_and_compared_with_the_fewest_processes_of_the_same_ba
     assert speedup.value == pytest.approx((390 * 391 * 392 / (100 * 101 * 102)) ** (1 / 3))
     assert speedup.low is not None
     one, two = rows_of([result(100, 1, global_batch_size=64), result(180, 2, global_batch_size=64)])
-    assert (two.scaling(), two.batch_size, one.batch_size) == ("strong", 32, 64)
+    assert (two.scaling(), two.result.batch_size, one.result.batch_size) == ("strong", 32, 64)
     one, two = rows_of([result(100, 1, batch_size=8), result(180, 2, batch_size=16)])
     assert two.scaling() == "not known"
     assert two.speedup() is None
