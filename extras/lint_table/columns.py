@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import cached_property
+from enum import StrEnum, auto
 from typing import Final
 
-from extras.lint_table.numbers import BYTES, SECONDS, Interval, Printed, canonical_unit, has_decimal_comma, is_ambiguous, parse_cell
+from extras.lint_table.numbers import BYTE_RATES, BYTES, SECONDS, Interval, Printed, canonical_unit, has_decimal_comma, parse_cell
 from extras.lint_table.reading import Row, TextTable
 
 
 class Kind(StrEnum):
-    """What a column is; the value is how `--explain` calls it."""
+    """What a column is, as `--json` prints it."""
 
-    GPUS = "number of GPUs or processes"
-    NODES = "number of nodes"
-    GPUS_PER_NODE = "GPUs per node"
-    BATCH = "batch, of a GPU or of all is not said"
-    MICRO_BATCH = "batch per GPU"
-    REPLICAS = "data-parallel replicas"
-    RANK_BATCH = "batch per GPU with accumulation"
-    GLOBAL_BATCH = "global batch"
-    ACCUMULATION = "accumulation steps"
-    THROUGHPUT = "throughput"
-    GPU_THROUGHPUT = "throughput per GPU"
-    TOTAL_TIME = "time in all"
-    EPOCH_TIME = "time of an epoch"
-    STEP_TIME = "time of a step"
-    EPOCHS = "epochs"
-    STEPS = "steps"
-    EPOCH_STEPS = "steps of an epoch"
-    BYTES = "bytes"
-    BYTE_TIME = "time of a copy"
-    BYTE_RATE = "bytes per second"
-    SPEEDUP = "speed-up"
-    EFFICIENCY = "efficiency"
-    HARDWARE = "hardware or software that has to be the same"
-    LABEL = "weak or strong"
-    IDENTITY = "name of the row"
-    PARTNER = "name of the base row"
-    PARAMETER = "what tells series apart"
+    GPUS = auto()  # or processes
+    NODES = auto()
+    GPUS_PER_NODE = auto()
+    BATCH = auto()  # whether of a GPU or of all is not told
+    MICRO_BATCH = auto()
+    RANK_BATCH = auto()  # of a GPU, with its accumulation
+    GLOBAL_BATCH = auto()
+    ACCUMULATION = auto()
+    THROUGHPUT = auto()
+    GPU_THROUGHPUT = auto()
+    TOTAL_TIME = auto()
+    EPOCH_TIME = auto()
+    STEP_TIME = auto()
+    EPOCHS = auto()
+    STEPS = auto()
+    EPOCH_STEPS = auto()
+    BYTES = auto()
+    BYTE_TIME = auto()
+    BYTE_RATE = auto()
+    SPEEDUP = auto()
+    EFFICIENCY = auto()
+    HARDWARE = auto()  # or software that has to be the same
+    LABEL = auto()  # weak or strong
+    IDENTITY = auto()
+    PARTNER = auto()  # the identity of the base row
+    PARAMETER = auto()  # what tells series apart
 
 
 _COUNTED: Final = r"(?:gpus?|devices?|accelerators?|process(?:es)?|procs|ranks?|workers?|tpus?|cores?|threads?|cpus?)"
@@ -54,20 +52,10 @@ _TIME: Final = r"(?:time|s|ms|us|µs|ns|d|days|secs?|seconds?|mins?|minutes?|h|h
 _S: Final = r"(?:s|secs?|seconds?|ms)\b"
 _WHOLE: Final = r"(?:number of |num |total |no of |count of |total number of )?"
 _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
-    (None, (r"\b(?:low|high|ci|std|stdev|stddev|dev|deviation|p\d\d|percentile|tolerance|interval)\b|\d\d ?%",)),
-    (
-        None,
-        (r"\b(?:rtf|utili[sz]ation|memory|power|energy|parameters|median|minimum|maximum|expected|ideal|predicted|seed|accuracy|loss)\b",),
-    ),
-    (
-        None,
-        (r"\b(?:perplexity|latency|overhead|(?:inference|system|user) time)\b", "^(?:min|max)$"),
-    ),
-    (
-        None,
-        (r"\bhours?\b(?!.*\b(?:train|speed|total)\b)(?<!^hours)",),
-    ),
-    (Kind.REPLICAS, (r"\bdata parallel", "^dp$")),
+    (None, (r"\b(?:low|high|ci|std|stdev|stddev|dev|deviation|p\d\d|percentile|tolerance|interval)\b|\d\d ?%", "^(?:min|max)$")),
+    (None, (r"\b(?:rtf|utili[sz]ation|memory|power|energy|parameters|median|minimum|maximum|expected|ideal|predicted|seed)\b",)),
+    (None, (r"\b(?:accuracy|loss|perplexity|latency|overhead|(?:inference|system|user) time)\b",)),
+    (None, (r"\bhours?\b(?!.*\b(?:train|speed|total)\b)(?<!^hours)",)),
     (Kind.PARAMETER, (r"\b(?:tensor|pipeline|model|context|expert)(?: model)? parallel",)),
     (Kind.EFFICIENCY, (r"\beffic", r"\bscaling factor", "^e(?: [np])?$")),
     (Kind.SPEEDUP, (r"\bspeed ?ups?\b", r"\bscal(?:ing|ability)\b", r"\bacceleration\b", "^s(?: [np])?$")),
@@ -83,10 +71,10 @@ _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
     (Kind.GLOBAL_BATCH, (r"\b(?:global|total|effective|overall) (?:mini )?(?:batch|bs\b|bsz)", "^gbs$")),
     (Kind.MICRO_BATCH, (rf"\b(?:batch|bs|bsz)\b.*(?:/|\bper\b) ?{_COUNTED}", rf"\bbatch\w* ?(?:per|/) ?{_COUNTED}")),
     (Kind.MICRO_BATCH, (r"\b(?:micro|local|per gpu|per device|per process) ?(?:batch|bs\b)", "^mbs$")),
+    (Kind.BYTE_RATE, (r"\b(?:bandwidth|algbw|transfer rate)\b", r"\b[kmgt]?i?b ?/ ?s\b")),
     (Kind.GPU_THROUGHPUT, (rf"(?:throughput|/ ?{_S}|per {_S}).*(?:/|\bper\b) ?{_COUNTED}",)),
     (Kind.THROUGHPUT, (r"\bthro?ugh?t?put\b", rf"\b{_SAMPLES} ?(?:/|per) ?{_S}", "^(?:rate|ips|speed)$")),
     (Kind.BATCH, (r"^(?:mini ?)?batch(?: ?sizes?)?\b(?!.*\btime)", "^(?:bs|bsz)$")),
-    (Kind.BYTE_RATE, (r"\b(?:bandwidth|algbw|transfer rate)\b", r"\b[kmgt]?i?b ?/ ?s\b")),
     (Kind.TOTAL_TIME, (r"\btime to (?:train|solution|accuracy|target|convergence)", r"\btrain(?:ing)? time", r"\btotal (?:\w+ )?time")),
     (Kind.TOTAL_TIME, (r"\bwall|\brun ?time\b|\belapsed|\bduration", "^(?:minutes|min|hours|seconds)$")),
     (Kind.TOTAL_TIME, (rf"^(?:t(?: [np])?|time|(?:average |avg |mean )?time in|(?:average |avg |mean )time|total)(?: {_TIME})?$",)),
@@ -95,11 +83,8 @@ _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
     (Kind.GPUS, (rf"^{_WHOLE}(?:\w+ )?{_COUNTED}(?: num| number| count)?$", r"\bworld size\b", "^(?:n|p|np)$")),
     (Kind.BYTES, (r"\b(?:bytes|transferred|volume|size|copied|data)\b",)),
     (Kind.NODES, (rf"^{_WHOLE}(?:compute )?(?:nodes?|hosts|machines|servers)(?: num| number| count| used)?$", r"\bnodes x gpus\b")),
-    (
-        Kind.HARDWARE,
-        (r"\b(?:hardware|system|machine|device name|platform|cluster|interconnect|instance)\b", r"\bgpus? (?:model|type|name)\b"),
-    ),
-    (Kind.HARDWARE, (r"\b(?:image|container)$", r"\b(?:digest|driver|nccl|cuda)\b")),
+    (Kind.HARDWARE, (r"\b(?:hardware|system|machine|device name|platform|cluster|interconnect|instance)\b",)),
+    (Kind.HARDWARE, (r"\bgpus? (?:model|type|name)\b", r"\b(?:image|container)$", r"\b(?:digest|driver|nccl|cuda)\b")),
     (Kind.PARTNER, ("^(?:partner|baseline|base row|reference)$",)),
     (Kind.IDENTITY, ("^(?:cell|id|run|run id|job|job id|date|hosts?|comments?|notes?|marks?|link|log|reason|interval)$",)),
 )
@@ -113,7 +98,6 @@ _VARIANT: Final = re.compile(
 )
 _FULL: Final = ("fp32", "tf32", "fp64", "full precision")
 NUMERIC: Final = frozenset(Kind) - {Kind.HARDWARE, Kind.LABEL, Kind.IDENTITY, Kind.PARTNER, Kind.PARAMETER}
-_COUNTS: Final = frozenset({Kind.GPUS, Kind.NODES, Kind.GPUS_PER_NODE})
 _BATCHES: Final = frozenset({Kind.BATCH, Kind.MICRO_BATCH, Kind.RANK_BATCH, Kind.GLOBAL_BATCH})
 TIMES: Final = frozenset({Kind.TOTAL_TIME, Kind.EPOCH_TIME, Kind.STEP_TIME, Kind.BYTE_TIME})
 
@@ -183,14 +167,9 @@ class Understood:
         return rank * replicas if rank and replicas else None
 
     def replicas(self, row: int) -> int | None:
-        """Return how many batches of a GPU make a global one: where a model is split over GPUs only a column of its own tells that."""
-        if self.first(Kind.REPLICAS):
-            return self.whole(row, Kind.REPLICAS)
-        return None if self.splits_models else self.processes(row)
-
-    @cached_property
-    def splits_models(self) -> bool:
-        return any(re.search(r"\b(?:tensor|pipeline|model)\b.*parallel", head_words(title)) for title in self.table.header)
+        """Return how many batches of a GPU make a global one; None where a model may be split over GPUs."""
+        is_split = any(re.search(r"\b(?:tensor|pipeline|model)\b.*parallel", head_words(title)) for title in self.table.header)
+        return None if is_split else self.processes(row)
 
     def rank_batch(self, row: int, variant: str | None = None) -> int | None:
         """Return what one GPU contributes to an update: its batch times its accumulation steps."""
@@ -208,11 +187,8 @@ class Understood:
 
 def understand(table: TextTable) -> Understood:
     """Return what is understood of a table; a column that no rule knows, or whose cells are not what its head says, is left out."""
-    comma = has_decimal_comma(cell for row in table.rows for cell in row.cells)
-    unclear = table.delimiter == ";" and not comma and any(map(is_ambiguous, (cell for row in table.rows for cell in row.cells)))
+    comma = has_decimal_comma((cell for row in table.rows for cell in row.cells), table.delimiter)
     found = [column for index, title in enumerate(table.header) if (column := _column(index, title, table.rows, comma))]
-    if unclear:
-        found = [replace(one, cells=()) for one in found if one.kind not in NUMERIC]
     return Understood(table=table, columns=tuple(_second_look(found)))
 
 
@@ -235,67 +211,27 @@ def _column(index: int, title: str, rows: Sequence[Row], comma: bool) -> Column 
     column = Column(index=index, title=title, kind=kind or Kind.PARAMETER, variants=variants)
     if all(text.lower() in ("weak", "strong", "baseline", "base") for text in filled):
         return replace(column, kind=Kind.LABEL)
-    cells = tuple(_counted(text) if kind in _COUNTS else parse_cell(text, comma) for text in texts)
+    cells = tuple(parse_cell(text, comma) for text in texts)
     numeric = sum(map(bool, cells)) * 2 >= len(filled)
     in_cells = {canonical_unit(cell[0].unit) for cell in cells if cell and cell[0].unit}
-    if not matched:
-        return _unknown(column, words, cells if numeric else (), in_cells)
-    if kind == Kind.THROUGHPUT:
-        cells = _coarsened(cells)
-    if kind in _COUNTS and 2 * sum(any(one.value % 1 for one in cell) for cell in cells) > len(filled):
-        return None
+    if kind in (None, Kind.THROUGHPUT) and numeric and in_cells and all(unit.endswith("/s") for unit in in_cells):
+        column = replace(column, kind=Kind.BYTE_RATE if in_cells <= BYTE_RATES.keys() else Kind.THROUGHPUT)
+    elif not matched:
+        return None if numeric and not _PARAMETERS.search(words) else column
     if kind in NUMERIC and not numeric:
         named = kind == Kind.GPUS and any(re.search("[a-zA-Z]{2}", text) for text in filled)
         return replace(column, kind=Kind.HARDWARE if named else Kind.PARAMETER) if named or kind in _BATCHES else None
-    if kind == Kind.THROUGHPUT and _is_of_bytes(title, in_cells):
-        column = replace(column, kind=Kind.BYTE_RATE)
-    found = _with_units(replace(column, cells=cells), in_cells)
-    return found or (column if _PARAMETERS.search(words) else None)
-
-
-def _is_of_bytes(title: str, in_cells: set[str]) -> bool:
-    units = {canonical_unit(word) for word in _units(title)} | in_cells
-    return any(unit.endswith("/s") and unit[:-2] in BYTES and unit != "b/s" for unit in units)
-
-
-def _counted(text: str) -> tuple[Printed, ...]:
-    """Return the count of a cell such as `8`, `8x V100` or `4 x 8`."""
-    found = re.fullmatch(r"(\d{1,7})(?:\s*[x×*]\s*(\d{1,7})|\s*[x×]?\s*[A-Za-z][\w\s-]{0,40})?", text)
-    return (Printed(float(int(found[1]) * int(found[2] or 1)), 1.0),) if found else parse_cell(text)
-
-
-def _coarsened(cells: tuple[tuple[Printed, ...], ...]) -> tuple[tuple[Printed, ...], ...]:
-    """Return numbers that all end with zeros as rounded to tens or hundreds, where that is at most half a percent of the least."""
-    values = [one.value for cell in cells for one in cell]
-    if len(values) < 2 or not all(value % 1 == 0 and value > 0 for value in values):
-        return cells
-    steps = [step for step in (10.0, 100.0, 1e3) if step <= 0.005 * min(values) and not any(value % step for value in values)]
-    return tuple(tuple(one._replace(step=max([one.step, *steps])) for one in cell) for cell in cells)
-
-
-def _unknown(column: Column, words: str, cells: Sequence[tuple[Printed, ...]], in_cells: set[str]) -> Column | None:
-    rates = [unit for unit in in_cells if unit.endswith("/s")]
-    if cells and rates and not in_cells - set(rates):
-        kind = Kind.BYTE_RATE if rates[0][:-2] in BYTES else Kind.THROUGHPUT
-        return _with_units(replace(column, kind=kind, cells=tuple(cells)), in_cells)
-    if cells and in_cells and in_cells <= set(BYTES) - {"b"}:
-        return _with_units(replace(column, kind=Kind.BYTES, cells=tuple(cells)), in_cells)
-    if cells and column.variants and not _VARIANT.sub("", words).strip(" +/"):
-        return replace(column, kind=Kind.PARAMETER, title=column.title, cells=tuple(cells))
-    return None if cells and not _PARAMETERS.search(words) else column
+    return _with_units(replace(column, cells=cells), in_cells)
 
 
 def _with_units(column: Column, in_cells: set[str]) -> Column | None:
     """Return the column with its numbers in one unit: bytes and seconds in the larger of head or first cell."""
-    known: Mapping[str, float] = {}
-    if column.kind in TIMES:
-        known = SECONDS
-    elif column.kind in (Kind.BYTES, Kind.BYTE_RATE):
-        known = {unit + ("/s" if column.kind == Kind.BYTE_RATE else ""): factor for unit, factor in BYTES.items()}
+    known = SECONDS if column.kind in TIMES else {Kind.BYTES: BYTES, Kind.BYTE_RATE: BYTE_RATES}.get(column.kind)
+    first = min(in_cells, default="")
     if not known:
-        unit = next((canonical_unit(word) for word in _rates(column.title)), next(iter(sorted(in_cells)), ""))
-        return replace(column, unit=unit)
-    unit = next((one for word in _units(column.title) if (one := canonical_unit(word)) in known), next(iter(sorted(in_cells)), ""))
+        rates = re.findall(r"[A-Za-z]+\s*(?:/|per)\s*(?:s|ms|sec|second)\b", column.title)
+        return replace(column, unit=canonical_unit(rates[0]) if rates else first)
+    unit = next((one for word in _units(column.title) if (one := canonical_unit(word)) in known), first)
     if unit not in known or not in_cells <= set(known):
         return None if known is not SECONDS or in_cells else replace(column, unit="")
     factors = [[known[canonical_unit(one.unit)] / known[unit] if one.unit else 1.0 for one in cell] for cell in column.cells]
@@ -309,26 +245,16 @@ def _units(title: str) -> Iterator[str]:
     yield from re.split(r"[\s_,]+", title)
 
 
-def _rates(title: str) -> list[str]:
-    return re.findall(r"[A-Za-z]+\s*(?:/|per)\s*(?:s|ms|sec|second)\b", title)
-
-
 def _second_look(columns: Sequence[Column]) -> Iterator[Column]:
-    """Decide what a column is by its neighbours: FP32 beside a throughput of mixed precision is one too, a time beside bytes a copy's."""
+    """Decide what a column is by its neighbours: a time beside bytes is a copy's."""
     kinds = {column.kind for column in columns}
-    rates = [column for column in columns if column.kind == Kind.THROUGHPUT]
     for column in columns:
-        if column.kind == Kind.PARAMETER and column.cells and column.variants:
-            if rates:
-                yield replace(column, kind=Kind.THROUGHPUT)
-        elif column.kind == Kind.BATCH and {Kind.IDENTITY, Kind.PARTNER} <= kinds:
+        if column.kind == Kind.BATCH and {Kind.IDENTITY, Kind.PARTNER} <= kinds:
             yield replace(column, kind=Kind.MICRO_BATCH)  # as Slipway's own scaling.csv has it
         elif column.kind == Kind.BATCH and Kind.NODES in kinds and not kinds & {Kind.GPUS, Kind.GPUS_PER_NODE} and is_of_a_node(column):
             yield replace(column, kind=Kind.MICRO_BATCH)  # processes are nodes there
         elif column.kind == Kind.TOTAL_TIME and {Kind.BYTES, Kind.BYTE_RATE} <= kinds:
             yield replace(column, kind=Kind.BYTE_TIME)
-        elif column.kind == Kind.GPUS and {Kind.GPUS, Kind.NODES} <= kinds and _is_per_node(column, columns):
-            yield replace(column, kind=Kind.GPUS_PER_NODE)
         else:
             yield column
 
@@ -336,14 +262,6 @@ def _second_look(columns: Sequence[Column]) -> Iterator[Column]:
 def is_of_a_node(batch: Column) -> bool:
     """Return True if the head of a batch says that it is of a node."""
     return bool(re.search(r"(?:/|\bper\b) ?(?:node|server|machine|host)\b", head_words(batch.title)))
-
-
-def _is_per_node(gpus: Column, columns: Sequence[Column]) -> bool:
-    """Return True if the number of GPUs stays where that of the nodes grows."""
-    nodes = next(column for column in columns if column.kind == Kind.NODES)
-    pairs = [(one[0].value, other[0].value) for one, other in zip(nodes.cells, gpus.cells, strict=True) if one and other]
-    nodes_, each = ({pair[at] for pair in pairs} for at in (0, 1))
-    return len(nodes_) > 1 and (len(each) == 1 or any(node > gpu for node, gpu in pairs))
 
 
 def rounded(column: Column, row: int, variant: str | None = None) -> Interval | None:

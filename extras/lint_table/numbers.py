@@ -11,24 +11,18 @@ from base.sanitize import MAX_NUMBER
 BYTES: Final = (
     {"b": 1.0} | {p + "b": 1e3 ** (i + 1) for i, p in enumerate("kmgtp")} | {p + "ib": 2.0 ** (10 * (i + 1)) for i, p in enumerate("kmgtp")}
 )
+BYTE_RATES: Final = {f"{unit}/s": factor for unit, factor in BYTES.items()}
 SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SPELLED: Final = {
-    **dict.fromkeys(("byte", "bytes"), "b"),
-    **dict.fromkeys(("nanosecond", "nanoseconds", "nsec"), "ns"),
-    **dict.fromkeys(("microsecond", "microseconds", "usec", "μs"), "us"),
-    **dict.fromkeys(("millisecond", "milliseconds", "msec"), "ms"),
-    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("mins", "minute", "minutes"), "min"),
-    **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
-    **dict.fromkeys(("day", "days"), "d"),
+    **{"byte": "b", "minute": "min", "mins": "min", "hr": "h", "hour": "h", "day": "d", "second": "s", "sec": "s"},
+    **{"nanosecond": "ns", "nsec": "ns", "microsecond": "us", "usec": "us", "μs": "us", "millisecond": "ms", "msec": "ms"},
 }
+"""Units as people write them, without the s of the plural."""
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d)\.)?(?:[eE][+-]?\d{1,3})?")
 _GERMAN: Final = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?(?:[eE][+-]?\d{1,3})?")
 _CLOCK: Final = re.compile(r"(\d{1,4}):([0-5]\d):([0-5]\d(?:\.\d+)?)")
 _LIST: Final = re.compile(r"\s+and\s+|\s*/\s*|\s*,\s+|\s+,\s*|\s+:\s+|\s*;\s*|(?<=\d),(?=\d{1,2}(?!\d))", re.IGNORECASE)
 _UNIT: Final = re.compile(r"\s*(%|[×x](?![a-z])|[a-zµμ]+(?:\s*(?:/|per)\s*[a-zµμ]+)?)?\.?\s*", re.IGNORECASE)
-LONGEST: Final = 200
-"""Characters of a cell that is read as a number."""
 
 
 class Interval(NamedTuple):
@@ -86,8 +80,6 @@ class Printed(NamedTuple):
 def parse_cell(text: str, decimal_comma: bool = False) -> tuple[Printed, ...]:
     """Return the numbers of a cell, several where it is a list such as `16 and 8`; nothing where any part is no plain number."""
     text = text.strip().lstrip("~≈").strip()
-    if not text or len(text) > LONGEST:
-        return ()
     if clock := _CLOCK.fullmatch(text):
         hours, minutes, seconds = clock.groups()
         return (Printed(3600.0 * int(hours) + 60.0 * int(minutes) + float(seconds), 1.0, "s"),)
@@ -126,8 +118,8 @@ def _parse_number(text: str, decimal_comma: bool) -> Printed | None:
 def canonical_unit(text: str) -> str:
     """Return a unit of time or bytes as a key of SECONDS or BYTES, a rate of bytes as such a key and `/s`; other units as they are."""
     unit, _, per = re.sub(r"\s*(/|per)\s*", "/", text.strip().lower()).partition("/")
-    unit = _SPELLED.get(unit, unit)
-    return f"{unit}/{_SPELLED.get(per, per)}" if per else unit
+    unit, per = (_SPELLED.get(one, _SPELLED.get(one.removesuffix("s"), one)) for one in (unit, per))
+    return f"{unit}/{per}" if per else unit
 
 
 def spelled_unit(unit: str) -> str:
@@ -139,17 +131,13 @@ def spelled_unit(unit: str) -> str:
     return (prefix if prefix.startswith("k") else prefix.capitalize()) + "B" + slash + per
 
 
-def has_decimal_comma(cells: Iterable[str]) -> bool:
-    """Return True if numbers of a table are written as 1.234,5: some can only be read so, and none can only be read the other way."""
-    comma = False
+def has_decimal_comma(cells: Iterable[str], delimiter: str) -> bool:
+    """Return True if numbers of a table are written as 1.234,5: some can only be read so, or semicolons divide them, and none can only be
+    read the other way."""
+    comma = delimiter == ";"
     for cell in cells:
         text = cell.strip().rstrip("%x× ")
         if re.fullmatch(r"[+-]?\d*\.(\d{1,2}|\d{4,})|[+-]?[\d,]+,\d{3}\.\d*", text):
             return False
         comma |= bool(re.fullmatch(r"[+-]?(\d{1,3}(\.\d{3})+|\d+),(\d{1,2}|\d{4,})|[+-]?\d{1,3}(\.\d{3})+,\d+", text))
     return comma
-
-
-def is_ambiguous(text: str) -> bool:
-    """Return True for 1,234 and 1.234 as whole cells, whose sign for thousands only other cells can tell."""
-    return bool(re.fullmatch(r"[+-]?\d{1,3},\d{3}", text.strip()))

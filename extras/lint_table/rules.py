@@ -4,32 +4,61 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import pairwise
-from math import prod
+from math import ceil, log10, prod
 from typing import Final
 
 from extras.lint_table.columns import Column, Kind, Understood, head_words, rounded
-from extras.lint_table.findings import Finding, Rule
-from extras.lint_table.numbers import BYTES, SECONDS, Interval, parse_cell, spelled_unit
-from extras.lint_table.ratios import DURATIONS, LABEL, Meaning
-from extras.lint_table.series import Series, find_series
+from extras.lint_table.meanings import DURATIONS, LABEL, Meaning, Series, find_series
+from extras.lint_table.numbers import BYTES, SECONDS, Interval, spelled_unit
 
 MOST_EFFICIENCY: Final = 1.03
 MOST_RISE: Final = 0.03
-STEP_SLACK: Final = 0.05
 TOTAL_SLACK: Final = 0.1
-MOST_BASES: Final = 20
-"""Rows that a wrong number may be relative to instead: more are not looked through for each."""
 SAME_BATCH: Final = 0.01
 """Global batches that differ less are rounded to whole accumulation steps."""
-_COUNTS: Final = (
-    *(Kind.GPUS, Kind.NODES, Kind.GPUS_PER_NODE, Kind.REPLICAS),
-    *(Kind.MICRO_BATCH, Kind.RANK_BATCH, Kind.GLOBAL_BATCH, Kind.ACCUMULATION),
-)
+_BATCHES: Final = (Kind.MICRO_BATCH, Kind.ACCUMULATION, Kind.RANK_BATCH, Kind.GLOBAL_BATCH)
 _BATCH_WORDS: Final = re.compile(r"batch|\b[mg]?bsz?\b|bsz|\bbs ?=|\bb\d{2,}\b", re.IGNORECASE)
 _PROCESSES: Final = re.compile(r"process|proc|rank|worker|^n?p$")
 _BATCH_NUMBER: Final = re.compile(r"batch\D{0,30}\d", re.IGNORECASE)
+
+
+class Rule(StrEnum):
+    """The rules, by the names that `--ignore` takes."""
+
+    SPEEDUP = "speed-up"
+    EFFICIENCY = "efficiency"
+    RATIO = "ratio"
+    BASE_ROW = "base-row"
+    LABEL = "label"
+    BATCH = "batch"
+    MISSING_BATCH = "missing-batch"
+    INTEGERS = "integers"
+    SUPERLINEAR = "superlinear"
+    RISING = "rising"
+    MIXED = "mixed"
+    RATE = "rate"
+    EPOCHS = "epochs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something in a table that does not hold. `table`: the line of its head; `right`: the value that would hold, in the unit of the
+    column, or empty."""
+
+    rule: Rule
+    path: str
+    table: int
+    line: int
+    column: str
+    printed: str
+    right: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.reason}"
 
 
 def check_table(found: Understood, understood: Sequence[Meaning]) -> list[Finding]:
@@ -43,7 +72,6 @@ def check_table(found: Understood, understood: Sequence[Meaning]) -> list[Findin
         *_curves(found, understood),
         *_mixed(found, understood),
         *_rates(found),
-        *_step_throughputs(found),
         *_epochs(found),
     ]
     return sorted(dict.fromkeys(findings), key=lambda one: (one.line, one.rule, one.column))
@@ -65,15 +93,7 @@ def _finding(found: Understood, rule: Rule, row: int | None, column: Column, rig
 
 def shown(value: float, step: float = 0.0) -> str:
     """Return a number with the digits of the one beside it (`step`: one unit of its last digit), or four significant ones."""
-    if step and abs(value) < 1e15:
-        places = max(0, -round_down(step))
-        return f"{value:.{places}f}"
-    return f"{value:.4g}"
-
-
-def round_down(step: float) -> int:
-    """Return the power of ten of a step."""
-    return int(f"{step:e}".partition("e")[2])
+    return f"{value:.{max(0, ceil(-log10(step)))}f}" if step else f"{value:.4g}"
 
 
 def _ratios(found: Understood, meaning: Meaning) -> Iterator[Finding]:
@@ -81,30 +101,25 @@ def _ratios(found: Understood, meaning: Meaning) -> Iterator[Finding]:
     column, variant = meaning.column, meaning.variant
     rule = Rule.RATIO if meaning.other else Rule.EFFICIENCY if column.kind == Kind.EFFICIENCY else Rule.SPEEDUP
     where = {row: series for series in meaning.series for row in series.rows}
-    bases = [row for row in _rows(found) if any(found.processes(row) == series.counts[0] for series in meaning.series[:1])][:MOST_BASES]
     for row in sorted(meaning.fails):
-        printed, expected, series = column.number(row, variant), meaning.expected(row, where.get(row)), where.get(row)
+        series = where.get(row)
+        printed, expected = column.number(row, variant), meaning.expected(row, series)
         if not printed or not expected:
             continue
         right = shown(expected.middle, printed.step)
-        head = f"{column.title!r} prints {found.text(row, column)}, "
-        if meaning.other:
-            yield _finding(found, rule, row, column, right, f"{head}and {_quotient(found, meaning, row, row)} is {right}")
-            continue
-        if series and (other := _other_base(meaning, row, series, bases)) is not None:
+        reason = f"{column.title!r} prints {found.text(row, column)}, "
+        other = _other_base(found, meaning, row, series) if series else None
+        if series and other is not None:
             used, own = (f"line {found.line(one)} (batch {found.batch_words(one, variant)})" for one in (other, series.base))
-            yield _finding(found, Rule.BASE_ROW, row, column, right, f"{head}which is relative to {used}, not to {own}: {right}")
-        elif series:
-            gpus = f", over {series.ratio(row):g} times the GPUs," if meaning.per_gpu else ""
-            yield _finding(found, rule, row, column, right, f"{head}and {_quotient(found, meaning, row, series.base)}{gpus} is {right}")
+            reason += f"which is relative to {used}, not to {own}: {right}"
+        else:
+            gpus = f", over {series.ratio(row):g} times the GPUs," if series and meaning.per_gpu else ""
+            reason += f"and {_quotient(found, meaning, row, series.base if series else row)}{gpus} is {right}"
+        yield _finding(found, rule if other is None else Rule.BASE_ROW, row, column, right, reason)
     for series in meaning.series:
         printed = column.number(series.base, variant)
-        if (
-            printed
-            and meaning.from_one
-            and set(series.others) & meaning.holds
-            and not printed.rounded_or_cut.meets(Interval(meaning.scale, meaning.scale))
-        ):
+        one = Interval(meaning.scale, meaning.scale)
+        if printed and meaning.from_one and set(series.others) & meaning.holds and not printed.rounded_or_cut.meets(one):
             right = shown(meaning.scale, printed.step)
             reason = f"{column.title!r} prints {found.text(series.base, column)} in the base row, and the other rows follow from {right}"
             yield _finding(found, rule, series.base, column, right, reason)
@@ -116,12 +131,14 @@ def _quotient(found: Understood, meaning: Meaning, row: int, base: int) -> str:
     return f"{reference} / {own}" if meaning.measure.kind in DURATIONS else f"{own} / {reference}"
 
 
-def _other_base(meaning: Meaning, row: int, series: Series, bases: Sequence[int]) -> int | None:
-    """Return the row of another batch that the printed value is relative to."""
+def _other_base(found: Understood, meaning: Meaning, row: int, series: Series) -> int | None:
+    """Return the row of another batch, on as many GPUs as the base row, that the printed value is relative to."""
     printed = meaning.column.number(row, meaning.variant)
-    for other in bases if printed else ():
+    for other in _rows(found):
+        if other in series.rows or found.processes(other) != series.counts[series.rows[0]]:
+            continue
         expected = meaning.expected(row, series, base=other)
-        if other not in series.rows and expected and printed and printed.rounded_or_cut.meets(expected):
+        if expected and printed and printed.rounded_or_cut.meets(expected):
             return other
     return None
 
@@ -135,13 +152,7 @@ def design_of(found: Understood, variant: str | None, rows: Sequence[int]) -> st
     """Return `strong` where the global batch of the rows is constant, `weak` where that of a GPU is, `neither`; None: not known."""
     counts = [found.processes(row) or 0 for row in rows]
     batches = [found.global_batch(row, variant) or 0 for row in rows]
-    unnamed = [found.whole(row, Kind.BATCH, variant) or 0 for row in rows]
-    if len(set(counts)) < 2 or not all(counts):
-        return None
-    if not all(batches) and all(unnamed) and not _constant(unnamed):  # a batch that moves tells what it is of
-        moves = [batch * count for batch, count in zip(unnamed, counts, strict=True)]
-        batches = moves if _constant(moves) else unnamed
-    if not all(batches):
+    if len(set(counts)) < 2 or not all(counts) or not all(batches):
         return None
     if _constant(batches):
         return "strong"
@@ -159,24 +170,15 @@ def _bases(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding
         variant = meaning.variant
         if not batch or design_of(found, variant, series.rows) != "neither":
             continue
+        base, other = (found.global_batch(row, variant) or 0 for row in (series.base, series.others[0]))
         without = design_of(found, variant, series.others)
-        base, first = found.global_batch(series.base, variant), found.global_batch(series.others[0], variant)
         if without in ("weak", "strong"):
-            told = (found.processes(series.others[0]) or 1, found.processes(series.base) or 1)
-            right = first if without == "strong" else (first or 0) * told[1] / told[0]
-            form = (
-                f"the global batch of all other rows is {first}"
-                if without == "strong"
-                else f"batch over GPUs is the same in all other rows: {right:g}"
-            )
-            reason = f"the base row has another batch: its global batch is {base}, and {form}"
-            yield _finding(found, Rule.BASE_ROW, series.base, batch, f"{right:g}", reason)
+            right = f"{other if without == 'strong' else other / series.ratio(series.others[0]):g}"
+            reason = f"the global batch of the base row is {base}, and that of the other rows is of {without} scaling from {right}"
+            yield _finding(found, Rule.BASE_ROW, series.base, batch, right, reason)
         else:
-            all_of = ", ".join(str(found.global_batch(row, variant)) for row in series.rows)
-            counts = ", ".join(map(str, series.counts))
-            reason = (
-                f"the global batch ({all_of}) is neither constant nor in proportion to {counts} GPUs: the speed-up compares different work"
-            )
+            batches = ", ".join(str(found.global_batch(row, variant)) for row in series.rows)
+            reason = f"the global batch ({batches}) is neither constant nor in proportion to the GPUs: the speed-up compares different work"
             yield _finding(found, Rule.BATCH, series.base, batch, "", reason)
 
 
@@ -227,14 +229,14 @@ def _missing_batch(found: Understood, understood: Sequence[Meaning]) -> Iterator
 
 def _integers(found: Understood) -> Iterator[Finding]:
     """Yield counts that are none, and products that do not hold: batch x accumulation x GPUs, nodes x GPUs per node."""
-    for column in found.of(*_COUNTS):
+    for column in found.of(Kind.GPUS, Kind.NODES, Kind.GPUS_PER_NODE, *_BATCHES):
         for row, cell in enumerate(column.cells):
             if bad := [one for one in cell if one.value < 0 or (one.value % 1 and one.unit != "k")]:
                 yield _finding(found, Rule.INTEGERS, row, column, "", f"{column.title!r} is {bad[0].value:g}: not a whole number")
     nodes, each, gpus = (found.first(kind) for kind in (Kind.NODES, Kind.GPUS_PER_NODE, Kind.GPUS))
     if nodes and each and gpus:
         yield from _products(found, (nodes, each), gpus, None)
-    batch, steps, rank, whole = (found.first(kind) for kind in (Kind.MICRO_BATCH, Kind.ACCUMULATION, Kind.RANK_BATCH, Kind.GLOBAL_BATCH))
+    batch, steps, rank, whole = map(found.first, _BATCHES)
     if not batch:
         return
     factors = (batch, steps) if steps else (batch,)
@@ -254,22 +256,19 @@ def _products(
 ) -> Iterator[Finding]:
     """Yield the rows whose product is not the result. With `replicas`, all rows may lack the same factor: steps of accumulation, or the
     GPUs of a node."""
-    known: list[tuple[int, list[int], int]] = []
+    known: list[tuple[int, list[int], float]] = []
     for row in _rows(found):
-        numbers: list[int | None] = [
-            *(found.whole(row, factor.kind, variant) for factor in factors),
-            *([found.replicas(row)] if replicas else []),
-        ]
+        numbers = [found.whole(row, factor.kind, variant) for factor in factors] + [found.replicas(row)] * replicas
+        parts = [one for one in numbers if one]
         whole = found.whole(row, result.kind, variant)
-        if whole and all(numbers):
-            known.append((row, [one for one in numbers if one], whole))
-    quotients = [whole / prod(parts) for _, parts, whole in known]
-    lacking = _lacking(quotients) if replicas else 1
-    for (row, parts, whole), quotient in zip(known, quotients, strict=True):
+        if whole and len(parts) == len(numbers):
+            known.append((row, parts, whole / prod(parts)))
+    lacking = _lacking([quotient for _, _, quotient in known]) if replicas else 1
+    for row, parts, quotient in known:
         if lacking and quotient != lacking:
             value = prod(parts) * lacking
             product = " x ".join(map(str, [*parts, *([lacking] if lacking > 1 else [])]))
-            reason = f"{product} = {value}, and {result.title!r} prints {found.text(row, result)}{_mend(parts, factors, whole / lacking)}"
+            reason = f"{product} = {value}, and {result.title!r} prints {found.text(row, result)}"
             yield _finding(found, Rule.INTEGERS, row, result, str(value), reason)
 
 
@@ -279,12 +278,6 @@ def _lacking(quotients: Sequence[float]) -> int | None:
     if often % 1 == 0 and quotients.count(often) > 1 and 2 * quotients.count(often) >= len(quotients):
         return int(often)
     return None if 1.0 not in quotients and all(one % 1 == 0 for one in quotients) else 1
-
-
-def _mend(numbers: Sequence[int], factors: Sequence[Column], whole: float) -> str:
-    """Return with which other number of one column the product would hold."""
-    fits = [(factor.title, whole * one / prod(numbers)) for one, factor in zip(numbers, factors, strict=False)]
-    return "".join(f"; {value:g} in {title!r} would hold" for title, value in fits if value >= 1 and value % 1 == 0)
 
 
 def _curves(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding]:
@@ -302,18 +295,16 @@ def _curves(found: Understood, understood: Sequence[Meaning]) -> Iterator[Findin
 
 def _curve(found: Understood, meaning: Meaning, series: Series) -> Iterator[Finding]:
     measure = meaning.measure
-    points = [(row, count, one) for row, count in zip(series.rows, series.counts, strict=True) if (one := meaning.expected(row, series))]
-    above = [(row, count, one) for row, count, one in points if one.low > MOST_EFFICIENCY and count > found.processes(series.base)]  # type: ignore[operator]
+    points = [(row, count, one) for row, count in series.counts.items() if (one := meaning.expected(row, series))]
+    above = [(row, count, one) for row, count, one in points if one.low > MOST_EFFICIENCY and count > series.counts[series.base]]
     if above:
         row, count, one = max(above, key=lambda point: point[2].middle)
         base = f"what the base row (line {found.line(series.base)}) gives for as many"
         reason = f"{measure.title!r} on {count} GPUs is {100 * one.middle:.1f} % of {base}: more than 103 %"
         yield _finding(found, Rule.SUPERLINEAR, row, measure, "", reason)
         return
-    rises = [
-        (after[2].low - before[2].high, before, after) for before, after in pairwise(points) if after[2].low - before[2].high > MOST_RISE
-    ]
-    if rises:
+    rises = [(after[2].low - before[2].high, before, after) for before, after in pairwise(points)]
+    if rises and max(rises)[0] > MOST_RISE:
         _, before, after = max(rises)
         low, high = (f"{100 * one.middle:.1f} % on {count}" for _, count, one in (before, after))
         reason = f"the efficiency of {measure.title!r} rises from {low} to {high} GPUs"
@@ -324,14 +315,14 @@ def _mixed(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding
     """Yield the rows of a series that ran on other hardware, or with another image or driver, than its base row."""
     for series, _ in _claimed(understood):
         for column in found.of(Kind.HARDWARE):
-            texts = {row: re.sub(r"^\d+\s*[x×]?\s*", "", found.text(row, column)).lower() for row in series.rows}
+            base = found.text(series.base, column)
             for row in series.others:
-                if texts[row] and texts[series.base] and texts[row] != texts[series.base]:
-                    base = f"{found.text(series.base, column)!r} of the base row (line {found.line(series.base)})"
-                    reason = (
-                        f"{column.title!r} is {found.text(row, column)!r}, and {base} is another: the speed-up is not that of GPUs alone"
-                    )
-                    yield _finding(found, Rule.MIXED, row, column, found.text(series.base, column), reason)
+                own = found.text(row, column)
+                names = {re.sub(r"^\d+\s*[x×]?\s*", "", text).lower() for text in (own, base)}
+                if len(names) > 1 and "" not in names:
+                    first = f"{base!r} of the base row (line {found.line(series.base)})"
+                    reason = f"{column.title!r} is {own!r}, and {first} is another: the speed-up is not that of GPUs alone"
+                    yield _finding(found, Rule.MIXED, row, column, base, reason)
 
 
 def _rates(found: Understood) -> Iterator[Finding]:
@@ -340,52 +331,25 @@ def _rates(found: Understood) -> Iterator[Finding]:
     if not size or not time or not rate or not all((size.unit, time.unit, rate.unit)):
         return
     per_s, unit = 1 / SECONDS[time.unit], rate.unit.removesuffix("/s")
-    counts = [at for at, title in enumerate(found.table.header) if re.search(r"\b(?:invocations|calls|copies|count)\b", title.lower())]
     for row in _rows(found):
         taken, copied, printed = rounded(time, row), rounded(size, row), rate.number(row)
         exact = copied.over(taken) if taken and copied else None
         if not printed or not exact:
             continue
-        numbers = [number for at in counts for number in parse_cell(found.table.rows[row].cells[at])]
-        per = [1.0, *(factor for one in numbers if one.value > 0 for factor in (one.value, 1 / one.value))]  # bytes or time may be of one
-        expected = {
-            one: [exact.scaled(n * per_s * a / b) for n in per for a in _readings(size.unit) for b in _readings(one)] for one in BYTES
-        }
+        expected = {one: [exact.scaled(per_s * a / b) for a in _readings(size.unit) for b in _readings(one)] for one in BYTES}
         fitting = [one for one, values in expected.items() if any(map(printed.rounded_or_cut.meets, values))]
         if unit in fitting:
             continue
         right = shown(expected[unit][0].middle)
         other = f": the unit is {spelled_unit(fitting[0])}/s" if fitting else ""
-        transfer = f"{_with_unit(found, row, size, spelled_unit(size.unit))} in {_with_unit(found, row, time, time.unit)}"
+        transfer = f"{size.title!r} {found.text(row, size)} in {time.title!r} {found.text(row, time)}"
         reason = f"{transfer} are {right} {spelled_unit(unit)}/s, and {rate.title!r} prints {found.text(row, rate)}{other}"
         yield _finding(found, Rule.RATE, row, rate, right, reason)
-
-
-def _with_unit(found: Understood, row: int, column: Column, unit: str) -> str:
-    text, number = found.text(row, column), column.number(row)
-    return text if number and number.unit else f"{text} {unit}"
 
 
 def _readings(unit: str) -> tuple[float, float]:
     """Return what a unit of bytes is by its name, and what it is as often."""
     return BYTES[unit], BYTES[unit.replace("i", "") if "i" in unit else unit if unit == "b" else f"{unit[0]}ib"]
-
-
-def _step_throughputs(found: Understood) -> Iterator[Finding]:
-    """Yield throughputs that are more than 5 % from global batch over time of a step."""
-    time, rates = found.first(Kind.STEP_TIME), found.of(Kind.THROUGHPUT)
-    if not time or len(rates) != 1 or not time.unit:
-        return
-    for row in _rows(found):
-        batch, taken, printed = found.global_batch(row), rounded(time, row), rates[0].number(row)
-        if not batch or not taken or not printed:
-            continue
-        expected = Interval(batch / taken.high, batch / taken.low).scaled(1 / SECONDS[time.unit])
-        if not printed.rounded.meets(expected, STEP_SLACK):
-            right = shown(expected.middle)
-            step = f"a global batch of {batch} in {_with_unit(found, row, time, time.unit)}"
-            reason = f"{step} is {right} per second, and {rates[0].title!r} prints {found.text(row, rates[0])}"
-            yield _finding(found, Rule.THROUGHPUT, row, rates[0], right, reason)
 
 
 _SUMS: Final = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -139,17 +138,10 @@ def german(table: Made) -> str:
     return separated(replace(table, rows=tuple(tuple(cell.replace(".", ",") for cell in cells) for cells in table.rows)), ";")
 
 
-def html_table(table: Made) -> str:
-    rows = ["<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>" for tag, cells in
-            (("th", table.header), *(("td", cells) for cells in table.rows))]  # fmt: skip
-    return "\n".join(["Some README.", "", f"<h3>{table.title}</h3>", "<table>", *rows, "</table>", ""])
-
-
 FORMS: Mapping[str, tuple[str, Callable[[Made], str]]] = {
     "markdown": ("t.md", markdown),
     "bare": ("t.md", bare_markdown),
     "csv": ("t.csv", separated),
     "tsv": ("t.tsv", lambda table: separated(table, "\t")),
     "german": ("t.csv", german),
-    "html": ("t.md", html_table),
 }

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from extras.lint_table.columns import understand
-from extras.lint_table.findings import Finding, Rule
-from extras.lint_table.ratios import meanings
+from extras.lint_table.meanings import meanings
 from extras.lint_table.reading import read_tables
-from extras.lint_table.rules import check_table
+from extras.lint_table.rules import Finding, Rule, check_table
 from tests.extras.lint_table.tables import FORMS, TABLES, Made
 
 
@@ -122,12 +121,6 @@ def test_times_may_be_of_work_that_grows_and_bases_of_several_gpus(
     assert findings(Made("t", header, rows), tmp_path) == []
     wrong = (*rows[-1][:-1], rows[-1][-1].replace(rows[-1][-1].rstrip(" %"), times(rows[-1][-1].rstrip(" %"), 1.1)))
     assert [one.line for one in findings(Made("t", header, (*rows[:-1], wrong)), tmp_path)] == [4 + len(rows)]
-
-
-def test_bytes_may_be_those_of_one_invocation(tmp_path: Path) -> None:
-    header = ("kind", "invocations", "size (MB)", "duration (ms)", "rate (GB/s)")
-    rows = (("HtoD", "10", "2.00", "4.00", "5.00"), ("DtoH", "10", "2.00", "0.40", "5.00"), ("DtoD", "10", "2.00", "4.00", "0.70"))
-    assert [(one.line, one.rule) for one in findings(Made("t", header, rows), tmp_path)] == [(7, Rule.RATE)]
 
 
 @pytest.mark.parametrize(

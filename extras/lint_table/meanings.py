@@ -1,21 +1,105 @@
-"""Find out what a column of speed-ups, efficiencies or ratios is relative to: by the meaning that most of its rows agree with."""
+"""Find the series of a table, and what its columns of speed-ups, efficiencies or ratios are relative to: what most rows agree with."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations, product
+from functools import partial
+from itertools import pairwise, permutations, product
 from typing import Final
 
 from extras.lint_table.columns import Column, Kind, Understood, rounded
 from extras.lint_table.numbers import Interval
-from extras.lint_table.series import Series, find_series
 
 DURATIONS: Final = (Kind.TOTAL_TIME, Kind.EPOCH_TIME, Kind.STEP_TIME)
 _MEASURES: Final = (Kind.THROUGHPUT, Kind.GPU_THROUGHPUT, *DURATIONS)
 LABEL: Final = re.compile(r"\b(weak|strong)(?:ly)?[\s_-]+scal|\bscal\w*[\s(:,-]+(weak|strong)\b", re.IGNORECASE)
+SPLITTERS: Final = (Kind.HARDWARE, Kind.MICRO_BATCH, Kind.BATCH, Kind.RANK_BATCH, Kind.ACCUMULATION, Kind.GLOBAL_BATCH)
+"""What tells series apart only where a number of GPUs occurs twice otherwise, tried in this order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Rows of a table. `counts`: the number of GPUs of each, ascending; `base`: the row that the others are relative to."""
+
+    counts: Mapping[int, int]
+    base: int
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return tuple(self.counts)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        return tuple(row for row in self.counts if row != self.base)
+
+    def ratio(self, row: int) -> float:
+        """Return how many times the GPUs of the base a row has."""
+        return self.counts[row] / self.counts[self.base]
+
+
+def find_series(found: Understood, speedup: Column | None = None, variant: str | None = None) -> list[Series]:
+    """Return the series of a table for numbers of one precision; at least two numbers of GPUs each.
+
+    Where a column names the base row, it counts. Else rows belong together that are equal in all parameters; a batch tells them apart only
+    where a number of GPUs occurs twice, and where nothing does, a series ends where the number does not grow. The base is the row of
+    `speedup` that prints 1, else the one with the fewest GPUs.
+    """
+    rows = [row for row in range(len(found.table.rows)) if found.processes(row)]
+    if pairs := _named_pairs(found, rows):
+        return pairs
+    keys = found.of(Kind.PARAMETER)
+    groups = _grouped(rows, lambda row: tuple(found.text(row, column).lower() for column in keys))
+    several = [series for group in groups for series in _split(found, group)]
+    return [_series(found, group, speedup, variant) for group in several if len({found.processes(row) for row in group}) > 1]
+
+
+def _named_pairs(found: Understood, rows: Sequence[int]) -> list[Series]:
+    names, partners = found.first(Kind.IDENTITY), found.first(Kind.PARTNER)
+    if not names or not partners:
+        return []
+    by_name = {found.text(row, names): row for row in reversed(rows)}
+    pairs = [(row, by_name.get(found.text(row, partners))) for row in rows]
+    counts = {row: found.processes(row) or 0 for row in rows}
+    return [
+        Series(counts={base: counts[base], row: counts[row]}, base=base)
+        for row, base in pairs
+        if base is not None and base != row and counts[base] != counts[row]
+    ]
+
+
+def _grouped(rows: Iterable[int], key: Callable[[int], object]) -> list[list[int]]:
+    groups: dict[object, list[int]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.values())
+
+
+def _repeats(found: Understood, rows: Sequence[int]) -> bool:
+    return len({found.processes(row) for row in rows}) < len(rows)
+
+
+def _split(found: Understood, rows: list[int]) -> Iterator[list[int]]:
+    if not _repeats(found, rows):
+        yield rows
+        return
+    for column in [column for kind in SPLITTERS for column in found.of(kind)[:1]]:
+        parts = _grouped(rows, partial(found.text, column=column))
+        if len(parts) > 1:
+            for part in parts:
+                yield from _split(found, part)
+            return
+    starts = [at for at in range(1, len(rows)) if (found.processes(rows[at]) or 0) <= (found.processes(rows[at - 1]) or 0)]
+    for start, end in pairwise([0, *starts, len(rows)]):
+        yield rows[start:end]
+
+
+def _series(found: Understood, rows: Sequence[int], speedup: Column | None, variant: str | None) -> Series:
+    counted = sorted((found.processes(row) or 0, row) for row in rows)
+    ones = [row for _, row in counted if speedup and (one := speedup.number(row, variant)) and one.value == 1]
+    return Series(counts={row: count for count, row in counted}, base=[*ones, counted[0][1]][0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +119,6 @@ class Meaning:
     series: tuple[Series, ...] = ()
     holds: frozenset[int] = frozenset()
     fails: frozenset[int] = frozenset()
-
-    def __str__(self) -> str:
-        if self.other:
-            return f"{self.measure.title!r} against {self.other.title!r}"
-        ways = [", of work that grows with the GPUs"] * bool(self.work) + [", per GPU"] * self.per_gpu
-        return f"{self.measure.title!r} against that of the base row{''.join(ways)}"
 
     @property
     def variant(self) -> str | None:
@@ -87,7 +165,7 @@ def _candidates(found: Understood, column: Column) -> Iterator[Meaning]:
                 meaning = Meaning(column=column, measure=measure, per_gpu=per_gpu, scale=scale, from_one=from_one, work=work, series=series)
                 yield _judged(meaning)
     for one, other in permutations(measures, 2):
-        if column.kind == Kind.SPEEDUP and not LABEL.search(column.title) and one.kind == other.kind and one.variant != other.variant:
+        if column.kind == Kind.SPEEDUP and one.kind == other.kind and one.variant != other.variant:
             yield _judged(Meaning(column=column, measure=one, other=other, scale=100.0 if column.unit == "%" else 1.0))
 
 
@@ -139,7 +217,7 @@ def _best(candidates: Sequence[Meaning]) -> Meaning | None:
         return None
     alike = [one for one in candidates if one.measure is first.measure and one.per_gpu == first.per_gpu and not one.other]
     nearest = min(alike, key=_distance_of_values)
-    bases = [(first.column.number(series.base, first.variant), series.counts[0]) for series in first.series]
+    bases = [(first.column.number(series.base, first.variant), series.counts[series.rows[0]]) for series in first.series]
     is_scaling = bool(LABEL.search(first.column.title))
     starts = all(one.value in (1, first.scale, count) if one else is_scaling for one, count in bases)
     return nearest if starts and nearest.fails else None
