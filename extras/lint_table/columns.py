@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
+from functools import cached_property
 from typing import Final
 
 from extras.lint_table.numbers import BYTE_RATES, BYTES, SECONDS, Interval, Printed, canonical_unit, has_decimal_comma, parse_cell
@@ -168,8 +169,11 @@ class Understood:
 
     def replicas(self, row: int) -> int | None:
         """Return how many batches of a GPU make a global one; None where a model may be split over GPUs."""
-        is_split = any(re.search(r"\b(?:tensor|pipeline|model)\b.*parallel", head_words(title)) for title in self.table.header)
-        return None if is_split else self.processes(row)
+        return None if self.splits_models else self.processes(row)
+
+    @cached_property
+    def splits_models(self) -> bool:
+        return any(re.search(r"\b(?:tensor|pipeline|model)\b.*parallel", head_words(title)) for title in self.table.header)
 
     def rank_batch(self, row: int, variant: str | None = None) -> int | None:
         """Return what one GPU contributes to an update: its batch times its accumulation steps."""
