@@ -1,12 +1,12 @@
 """How far predictions of published series are off, and how often their intervals hold.
 
-    python -m benchmarks.prediction [--series FILE ...] [--gpus-per-node 8] [--write]
+    python -m benchmarks.prediction [--series FILE ...] [--gpus-per-node 8]
 
 A file is a JSON list of [document, name, [[GPUs, samples per second], ...]]. Each point of whole nodes, but for the first two of a series,
 is predicted from those before it, at most four times as far. Printed by factor: predictions, series, documents; median and 90th percentile
 of the error; how often an interval held that was made from the other documents of the file, and how often the one that tables show did.
 The second says nothing of the series it is made of, which are those of benchmarks/series. Series without a prediction are counted, with the
-reason. `--write` makes workflow/report/prediction_errors.json anew, of benchmarks/series. Exit code 2 for a file that is none.
+reason. Exit code 2 for a file that is none.
 """
 
 from __future__ import annotations
@@ -16,35 +16,33 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
-from base.publish import publish
 from base.sanitize import printable
 from workflow.report.prediction import (
-    ERRORS_FILE,
+    ERRORS,
     FARTHEST,
     LEAST_GROWTH,
     LEVEL,
     NODES,
-    Errors,
     FactorErrors,
     Point,
     exchange_fit,
     growth,
     merged,
-    published_errors,
     why_no_model,
 )
 
 SERIES: Final = Path(__file__).with_name("series")
 SHIPPED: Final = {"dlperf.json": 8, "deeplearningexamples-8.json": 8, "deeplearningexamples-16.json": 16}
-"""File -> GPUs of a node."""
-MADE_BY: Final = "python -m benchmarks.prediction --write: of DLPerf, and of NVIDIA's DeepLearningExamples at 729963dd (benchmarks/series)"
-MOST_BYTES: Final = 64 << 20
+"""File -> GPUs of a node: DLPerf, and NVIDIA's DeepLearningExamples at 729963dd."""
+MOST_BYTES: Final = 256 << 10
+MOST_POINTS: Final = 1000
 
 
 class Trial(NamedTuple):
@@ -63,19 +61,18 @@ class Trial(NamedTuple):
 
 def points_of_series(values: Any, gpus_per_node: int) -> tuple[Point, ...] | str:
     """Return the merged points of whole nodes of a published series, [[GPUs, rate], ...], or why it has none."""
+    try:
+        pairs = msgspec.convert(values, list[tuple[float, float]])
+    except msgspec.ValidationError:
+        return "not pairs of numbers"
+    if len(pairs) > MOST_POINTS:
+        return f"more than {MOST_POINTS} points"
     points = []
-    for entry in values if isinstance(values, list) else ():
-        if (
-            not isinstance(entry, list)
-            or len(entry) != 2
-            or any(isinstance(one, bool) or not isinstance(one, int | float) for one in entry)
-        ):
-            return "not pairs of numbers"
-        gpus, rate = entry
+    for gpus, rate in pairs:
         if not (0 < gpus <= NODES * gpus_per_node and 0 < rate < math.inf and gpus == int(gpus)):
             return "a number of GPUs, or a rate, that is none"
         if gpus % gpus_per_node == 0:
-            points.append(Point(int(gpus) // gpus_per_node, float(rate)))
+            points.append(Point(int(gpus) // gpus_per_node, rate))
     try:
         return merged(points) if points else f"no whole node of {gpus_per_node} GPUs"
     except ValueError as error:
@@ -125,42 +122,20 @@ def by_factor(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
 
 def relative_errors(trials: Sequence[Trial]) -> tuple[float, float]:
     """Return the median and the 90th percentile of the relative errors of the rate."""
-    errors = sorted(abs(math.expm1(one.log_error)) for one in trials)
-
-    def percentile(level: float) -> float:
-        place = level * (len(errors) - 1)
-        below = math.floor(place)
-        return errors[below] + (place - below) * (errors[min(below + 1, len(errors) - 1)] - errors[below])
-
-    return percentile(0.5), percentile(0.9)
+    median, p90 = np.quantile([abs(math.expm1(one.log_error)) for one in trials], [0.5, 0.9])
+    return float(median), float(p90)
 
 
-def errors_of(trials: Sequence[Trial], made_by: str) -> Errors:
-    """Make the contents of prediction_errors.json. Raises ValueError where a factor has fewer than two documents."""
+def errors_of(trials: Sequence[Trial]) -> tuple[FactorErrors, ...]:
+    """Return what ERRORS of the report is to be. Raises ValueError where a factor has fewer than two documents."""
     factors = []
     for factor, group in by_factor(trials).items():
         held = covered(group, LEVEL)
         if held is None:
             raise ValueError(f"x{factor}: one document says nothing about another")
-        median, p90 = relative_errors(group)
-        factors.append(
-            FactorErrors(
-                factor=factor,
-                predictions=len(group),
-                series=len({one.series for one in group}),
-                documents=len({one.document for one in group}),
-                scaled=round(conformal_quantile([one.scaled for one in group], LEVEL), 4),
-                median=round(median, 4),
-                p90=round(p90, 4),
-                covered=round(held[0], 3),
-            )
-        )
-    return Errors(made_by=made_by, level=LEVEL, factors=tuple(factors))
-
-
-def errors_text(errors: Errors) -> str:
-    """Return the text of prediction_errors.json."""
-    return json.dumps(msgspec.to_builtins(errors), indent=1) + "\n"
+        scaled = conformal_quantile([one.scaled for one in group], LEVEL)
+        factors.append(FactorErrors(factor, round(scaled, 4), round(held[0], 3)))
+    return tuple(factors)
 
 
 def read_series(path: Path) -> list[Any]:
@@ -168,7 +143,7 @@ def read_series(path: Path) -> list[Any]:
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise ValueError(f"{path}: larger than {MOST_BYTES >> 20} MiB")
+        raise ValueError(f"{path}: larger than {MOST_BYTES >> 10} KiB")
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -203,32 +178,21 @@ def shipped_trials() -> list[Trial]:
     return trials
 
 
-def report(trials: list[Trial], errors: Errors) -> list[str]:
+def report(trials: list[Trial]) -> list[str]:
     """Return a line for each factor."""
+    limits = {one.factor: one.scaled for one in ERRORS}
     lines = []
     for factor, group in by_factor(trials).items():
         median, p90 = relative_errors(group)
         held = covered(group, LEVEL)
-        known = errors.of(factor)
-        shown = sum(one.scaled <= known.scaled for one in group) / len(group) if known else None
+        shown = sum(one.scaled <= limits[factor] for one in group) / len(group)
         of = f"{len({one.series for one in group})} series, {len({one.document for one in group})} documents"
         own = "no other document" if held is None else f"{held[0]:.1%} of {held[1]} held by the other documents"
         lines.append(
-            f"x{factor}: {len(group)} predictions ({of}): error median {median:.1%}, p90 {p90:.1%}; nominal {LEVEL:.0%}: {own}"
-            + ("" if shown is None else f", {shown:.1%} by the interval of the tables")
+            f"x{factor}: {len(group)} predictions ({of}): error median {median:.1%}, p90 {p90:.1%}; nominal {LEVEL:.0%}: {own}, "
+            f"{shown:.1%} by the interval of the tables"
         )
     return lines
-
-
-def held_by_others(files: Mapping[Path, list[Trial]], path: Path) -> list[str]:
-    """Return by factor how many trials of a file an interval held that was made of the other files."""
-    others = by_factor([one for other, trials in files.items() if other != path for one in trials])
-    shares = {}
-    for factor, group in by_factor(files[path]).items():
-        if factor in others:
-            limit = conformal_quantile([one.scaled for one in others[factor]], LEVEL)
-            shares[factor] = sum(one.scaled <= limit for one in group) / len(group)
-    return [f"x{factor} {share:.1%}" for factor, share in shares.items()] or ["nothing is known"]
 
 
 def main() -> int:
@@ -236,15 +200,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=Path, action="append", help="default: those of benchmarks/series")
     parser.add_argument("--gpus-per-node", type=int, default=8, help="of --series")
-    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     if options.gpus_per_node < 1:
         parser.error("--gpus-per-node: at least 1")
-    if options.write:
-        publish(ERRORS_FILE, errors_text(errors_of(shipped_trials(), MADE_BY)).encode())
-        published_errors.cache_clear()
     files = {path: options.gpus_per_node for path in options.series or ()} or {SERIES / name: size for name, size in SHIPPED.items()}
-    every: dict[Path, list[Trial]] = {}
+    every: list[Trial] = []
     for number, (path, gpus_per_node) in enumerate(files.items()):
         try:
             series = read_series(path)
@@ -252,19 +212,17 @@ def main() -> int:
             print(f"benchmarks.prediction: {printable(str(error))}", file=sys.stderr)
             return 2
         trials, refused = trials_of_file(series, gpus_per_node, first=number * 1_000_000)
-        every[path] = trials
+        every += trials
         counts = f"{len({one.series for one in trials})} predicted, {sum(refused.values())} refused"
         print(f"{printable(str(path))}: {len(series)} series, nodes of {gpus_per_node} GPUs: {counts}")
         for reason, count in refused.most_common():
             print(f"  refused {count}: {printable(reason)}")
-        for line in report(trials, published_errors()):
+        for line in report(trials):
             print(f"  {line}")
     if len(files) > 1:
         print("together:")
-        for line in report([one for trials in every.values() for one in trials], published_errors()):
+        for line in report(every):
             print(f"  {line}")
-        for path in every:
-            print(f"  {printable(str(path))}, by an interval of the other files: {', '.join(held_by_others(every, path))}")
     return 0
 
 

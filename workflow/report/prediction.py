@@ -15,12 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Final, NamedTuple
-
-import msgspec
-from msgspec import Struct
 
 from base.humanize import counted
 from workflow.report.cells import quantile
@@ -39,7 +34,6 @@ of 185 predictions of published series left out, which were off by 7 % at the me
 NODES: Final = 10**6
 RATES: Final = (1e-9, 1e18)
 """More nodes, and rates outside of these, are slips of the pen."""
-ERRORS_FILE: Final = Path(__file__).with_name("prediction_errors.json")
 
 
 class Point(NamedTuple):
@@ -72,39 +66,23 @@ class Fit(NamedTuple):
         return self.constant + self.growth * x
 
 
-class FactorErrors(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FactorErrors(NamedTuple):
     """What predictions of published series up to `factor` times the nodes were off by.
 
-    `scaled`: the quantile at LEVEL of |log error| / (LEAST_GROWTH + growth); `median` and `p90` are relative errors of the rate;
-    `covered`: the share of them that an interval held which was made from the other documents.
+    `scaled`: the quantile at LEVEL of |log error| / (LEAST_GROWTH + growth); `covered`: the share of them that an interval held which was
+    made from the other documents.
     """
 
     factor: int
-    predictions: int
-    series: int
-    documents: int
     scaled: float
-    median: float
-    p90: float
     covered: float
 
 
-class Errors(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The contents of prediction_errors.json."""
-
-    made_by: str
-    level: float
-    factors: tuple[FactorErrors, ...]
-
-    def of(self, factor: float) -> FactorErrors | None:
-        """Return the errors of the least factor that is as large; None if there is none."""
-        return next((one for one in self.factors if factor <= one.factor), None)
-
-
-@cache
-def published_errors() -> Errors:
-    """Read the errors of the published series, which lie beside this module."""
-    return msgspec.json.decode(ERRORS_FILE.read_bytes(), type=Errors)
+ERRORS: Final = (
+    FactorErrors(2, 0.5163, 0.902),
+    FactorErrors(FARTHEST, 0.7461, 0.885),
+)
+"""What `benchmarks.prediction.errors_of` finds in benchmarks/series; a test compares them."""
 
 
 def fit(values: Sequence[tuple[float, float]]) -> Fit:
@@ -186,22 +164,21 @@ def why_no_model(points: Sequence[Point]) -> str | None:
     return None
 
 
-def predict(points: Sequence[Point], nodes: int, errors: Errors | None = None) -> Prediction | str:
+def predict(points: Sequence[Point], nodes: int) -> Prediction | str:
     """Predict the rate of `nodes` nodes from merged points, or return why not."""
-    errors = errors or published_errors()
     if reason := why_no_model(points):
         return reason
     largest = points[-1].nodes
     if nodes <= largest:
         return f"{counted(nodes, 'node')}: not more than the {largest} that were measured"
     factor = nodes / largest
-    known = errors.of(factor)
-    if factor > FARTHEST or known is None:
+    if factor > FARTHEST:
         return f"{nodes} nodes are more than {FARTHEST} times the {largest} that were measured"
     model = exchange_fit(points)
     rate = nodes / model.at(1 - 1 / nodes)
+    known = next(one for one in ERRORS if factor <= one.factor)
     of_series = known.scaled * (LEAST_GROWTH + growth(model, largest, nodes))
-    half = math.hypot(of_series, quantile(math.inf, errors.level) * own_error(points, nodes))
+    half = math.hypot(of_series, quantile(math.inf, LEVEL) * own_error(points, nodes))
     return Prediction(nodes, rate, rate * math.exp(-half), rate * math.exp(half), factor, known.covered)
 
 

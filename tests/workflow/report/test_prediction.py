@@ -18,17 +18,15 @@ from benchmarks.prediction import (
     conformal_quantile,
     covered,
     errors_of,
-    errors_text,
     points_of_series,
     relative_errors,
     trials_of,
 )
 from workflow.report.prediction import (
-    ERRORS_FILE,
+    ERRORS,
     LEAST_GROWTH,
     LEVEL,
     RATES,
-    Errors,
     Fit,
     Point,
     Prediction,
@@ -38,11 +36,8 @@ from workflow.report.prediction import (
     merged,
     own_error,
     predict,
-    published_errors,
     serial_fraction,
 )
-
-NONE = Errors(made_by="", level=LEVEL, factors=())
 
 
 def ring(nodes: Sequence[int], constant: float = 0.02, exchange: float = 0.01, error: float = 0.0) -> tuple[Point, ...]:
@@ -114,10 +109,6 @@ def test_points_that_follow_no_ring_are_refused_unless_their_runs_vary_that_much
     assert isinstance(faster, str), "three times as fast on two nodes is no weak scaling"
 
 
-def test_a_table_of_errors_without_the_factor_refuses() -> None:
-    assert isinstance(predict(ring((1, 2)), 4, NONE), str)
-
-
 def test_units_and_the_order_of_points_change_no_relative_prediction() -> None:
     points = [Point(1, 100.0, 0.01), Point(2, 190.0, 0.02), Point(4, 350.0, 0.0), Point(8, 670.0, 0.03)]
     expected = predicted(merged(points), 16)
@@ -131,8 +122,7 @@ def test_units_and_the_order_of_points_change_no_relative_prediction() -> None:
 
 def test_the_interval_is_that_of_the_published_series_and_of_the_runs() -> None:
     points = (Point(1, 100.0), Point(2, 180.0))
-    known = published_errors().of(2)
-    assert known is not None
+    known = ERRORS[0]
     times = [point.nodes / point.rate for point in points]
     at_4 = 1.5 * times[1] - 0.5 * times[0]
     of_series = known.scaled * (LEAST_GROWTH + 1 - times[1] / at_4)
@@ -202,7 +192,9 @@ def test_each_later_point_is_predicted_from_those_before_it() -> None:
         ([[8.5, 1.0]], "a number of GPUs, or a rate, that is none"),
         ([[1e300, 1.0]], "a number of GPUs, or a rate, that is none"),
         ([[8, 10 * RATES[1]]], "a rate of 1e+19"),
-        ({"a": 1}, "no whole node of 8 GPUs"),
+        ({"a": 1}, "not pairs of numbers"),
+        ([[8, 10**400]], "not pairs of numbers"),
+        ([[8, 1.0]] * 1001, "more than 1000 points"),
     ],
 )
 def test_a_published_series_is_read_with_care(values: Any, found: Any) -> None:
@@ -213,8 +205,13 @@ def test_a_published_series_is_read_with_care(values: Any, found: Any) -> None:
 # The figures of the published series. They are of the method: who changes it, says here what it became.
 
 
-def test_the_errors_beside_the_module_are_those_of_the_published_series() -> None:
-    assert errors_text(errors_of(benchmark.shipped_trials(), benchmark.MADE_BY)) == ERRORS_FILE.read_text("utf-8")
+def test_the_errors_of_the_report_are_those_of_the_published_series() -> None:
+    trials = benchmark.shipped_trials()
+    assert errors_of(trials) == ERRORS
+    twice, four = (group for _, group in sorted(benchmark.by_factor(trials).items()))
+    for group, counts, errors in ((twice, (122, 95, 25), (0.021, 0.0605)), (four, (52, 30, 6), (0.0313, 0.0797))):
+        assert (len(group), len({one.series for one in group}), len({one.document for one in group})) == counts
+        assert relative_errors(group) == pytest.approx(errors, abs=5e-5)
 
 
 def test_dlperf_is_predicted_at_twice_the_nodes() -> None:
