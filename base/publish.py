@@ -190,9 +190,10 @@ def _becoming(part: Path, target: Path) -> Iterator[None]:
         yield
         os.replace(part, target)
     except BaseException as error:
-        part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename2 is not None:
-            error.filename = str(target)  # such as a directory in its place; the part is gone
+        with contextlib.suppress(OSError):  # its own error would hide the cause
+            part.unlink()
+        if isinstance(error, OSError) and str(error.filename) == str(part):
+            error.filename = str(target)  # the part is gone, or could not be made
         raise
     sync_directory(target.parent)
 

@@ -260,6 +260,14 @@ def test_what_fails_is_raised(count: int) -> None:
         each(fail, range(count))
 
 
+@pytest.mark.parametrize("parent", ["nowhere", "a-file"])
+def test_a_file_that_cannot_be_made_is_named_and_not_its_part(tmp_path: Path, parent: str) -> None:
+    (tmp_path / "a-file").touch()
+    with pytest.raises(OSError, match=r"\[Errno \d+\] No") as error:
+        publish(tmp_path / parent / "a.csv", b"x")
+    assert error.value.filename == str(tmp_path / parent / "a.csv")
+
+
 def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(IsADirectoryError) as error:

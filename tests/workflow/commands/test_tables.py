@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from containers.models.facts import NETWORKS
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
 from workflow.commands import main
@@ -203,6 +204,8 @@ def test_facts_of_frameworks_need_no_study(house: House) -> None:
 
 
 def test_facts_of_networks_need_no_study_and_may_be_of_some(house: House) -> None:
+    assert main.run(["tables", "model-facts", "--json"]) == 0
+    assert [row["model"] for row in json.loads(house.capsys.readouterr().out)["rows"]] == list(NETWORKS)
     assert main.run(["tables", "model-facts", "resnet152", "resnet152-v1", "--json"]) == 0
     found = json.loads(house.capsys.readouterr().out)["rows"]
     assert [(row["model"], round(row["macs"] / 1e6)) for row in found] == [("resnet152", 11514), ("resnet152-v1", 11282)]
