@@ -261,3 +261,15 @@ def _names_one_of(path: Path, engines: set[str]) -> bool:
     if any(f"{name}.".startswith(modules) for name in syntax(path).imports):
         return True
     return not engines.isdisjoint((*syntax(path).texts, *syntax(path).docs))
+
+
+def test_no_expression_has_possessive_quantifiers_or_atomic_groups() -> None:
+    """Python before 3.11.5, such as Debian 12's, matches some of them wrongly (CPython issue 106052)."""
+    sign = re.compile(r"(?<!\\)[*+?})\]]\+\+|(?<!\\)[*?}]\+(?![^\[]*\])|\(\?>")
+    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    found = {
+        str(path.relative_to(ROOT)): [text for text in syntax(path).texts if ("\\" in text or "(?" in text) and sign.search(text)]
+        for path in paths
+    }
+    bad = {place: texts for place, texts in found.items() if texts}
+    assert not bad, bad

@@ -22,7 +22,6 @@ MAX_CELLS: Final = 1_000_000
 MAX_LINE: Final = 4000
 MAX_CELL: Final = 200
 """Characters of a line of text and of a cell that are kept: patterns are searched in them, which takes time by the square."""
-_SEPARATOR: Final = re.compile(r"\s*+\|?(\s*+:?-++:?\s*+\|)++(\s*+:?-++:?\s*+)?\|?\s*")
 _HEADING: Final = re.compile(r"\s{0,3}(#{1,6})\s+(.*)")
 _CAPTION: Final = re.compile(r"\W*(table|tab\.|caption|note)\b", re.IGNORECASE)
 
@@ -57,7 +56,7 @@ def read_tables(path: Path) -> list[TextTable]:
     text = read_text(path)
     lines = text.splitlines()
     suffix = path.suffix.lower()
-    is_separated = suffix in (".csv", ".tsv") or (suffix not in (".md", ".markdown", ".html") and not any(map(_SEPARATOR.fullmatch, lines)))
+    is_separated = suffix in (".csv", ".tsv") or (suffix not in (".md", ".markdown", ".html") and not any(map(_is_separator, lines)))
     return list(_separated(str(path), text) if is_separated else _marked_up(str(path), lines))
 
 
@@ -97,7 +96,7 @@ def _marked_up(path: str, lines: Sequence[str]) -> Iterator[TextTable]:
         end = index + 1
         if heading and (not fenced or level > 1):  # within code it is a comment; where a fence was not closed only a deeper one is seen
             sections = [one for one in sections if one.level < level] + [_Section(level, plain_text(heading[2].rstrip().rstrip("#")), [])]
-        elif "|" in line and index + 1 < len(lines) and _SEPARATOR.fullmatch(lines[index + 1]) and not _SEPARATOR.fullmatch(line):
+        elif "|" in line and index + 1 < len(lines) and _is_separator(lines[index + 1]) and not _is_separator(line):
             end = next((at for at in range(index + 2, len(lines)) if "|" not in lines[at]), len(lines))
             rows = [(at + 1, pipe_cells(lines[at])) for at in (index, *range(index + 2, end))]
             below = next((plain_text(line) for line in lines[end : end + 3] if line.strip()), "")
@@ -105,6 +104,10 @@ def _marked_up(path: str, lines: Sequence[str]) -> Iterator[TextTable]:
         elif line.strip():
             sections[-1].text.append(plain_text(line))
         index = end
+
+
+def _is_separator(line: str) -> bool:
+    return "|" in line and all(re.fullmatch(r"\s*:?-+:?\s*", part) for part in line.strip().removeprefix("|").removesuffix("|").split("|"))
 
 
 def pipe_cells(line: str) -> list[str]:

@@ -28,7 +28,7 @@ ALGORITHMS: Final = (
     ("winograd", re.compile("winograd|jit_wino|wino:", re.IGNORECASE)),
     ("fft", re.compile("fft|flip_filter|gemm_cf32|cgemm", re.IGNORECASE)),
     ("implicit gemm", re.compile("implicit|fprop|dgrad|wgrad|convolve|brg_?conv", re.IGNORECASE)),
-    ("direct", re.compile(r"depthwise|direct(?!_copy)|conv(?>.*?2d_).*kernel|\bjit(_\w+)?:", re.IGNORECASE)),
+    ("direct", re.compile(r"depthwise|direct(?!_copy)|conv\w{0,99}2d_\w{0,99}kernel|\bjit(_\w+)?:", re.IGNORECASE)),
     ("gemm", re.compile("gemm|gemv|cutlass|nvjet|slow_conv2d", re.IGNORECASE)),
 )
 
