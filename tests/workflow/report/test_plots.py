@@ -75,7 +75,8 @@ def test_whiskers_of_several_lines_stand_beside_one_another(tmp_path: Path, name
 
 
 def test_a_single_line_stands_at_its_numbers(tmp_path: Path) -> None:
-    rows = values(throughput(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2, 4])))))
+    records = [{**record, "scheduler": "slurm"} for record in plausible_records(scaling_cells(nodes=[1, 2, 4]))]
+    rows = values(throughput(collected(tmp_path / "digits", records)))
     assert {(row["x"], row["processes"]) for row in rows} == {(count, count) for count in (1, 2, 4, 8)}, "8 is what is predicted"
 
 
