@@ -6,9 +6,12 @@ import gzip
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from base.errors import RecordError
+from extras.profile.tables import advice_on
+from tests.extras.profile.test_captured import profile
 from tests.extras.profile.test_layers import gpu
 from tests.extras.profile.traces import Events
 from workflow.commands.main import run
@@ -105,6 +108,23 @@ def test_the_table_and_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
     for words in (["--step-ms", "0"], ["--step-ms", "0.2", "--json"]):
         assert run(["profile", "--trace", str(tmp_path / "trace.json.gz"), *words]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "ms", "advice"),
+    [
+        ("alexnet-h2d-pageable", 100.0, "from pinned memory"),
+        ("alexnet-h2d-pinned", 5.0, "a large share: copy the next batch"),
+        ("alexnet-h2d-pageable", 1000.0, ""),
+        ("alexnet-h2d-pinned", 100.0, ""),
+    ],
+)
+def test_what_to_do_about_copies(name: str, ms: float, advice: str) -> None:
+    _, copy = profile(name).copies
+    assert advice_on(copy, ms).startswith(advice)
+    assert bool(advice_on(copy, ms)) == bool(advice)
+    there = msgspec.structs.replace(copy, kind="Memcpy DtoD (Device -> Device)", pinned=None)
+    assert ("changes of layout" in advice_on(there, 5.0)) == (copy.ms > 0.5)
 
 
 @pytest.mark.parametrize(
