@@ -27,7 +27,6 @@ ALLOWED: Final = (
     "is a step of a job of Slurm: tests/slurm/test_pyxis.py",
     # what a machine does not have
     "no sshd in namespaces here: root, openssh-server, iproute2",
-    "paramiko is not installed: the extra remote",
     "tcsh is not here",
     "needs root, to become another user",
     "there is no GPU here (nvidia-smi is not on PATH)",

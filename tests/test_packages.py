@@ -47,7 +47,7 @@ WITHOUT_ROOM = {
     "slurm": "what only a real cluster shows: tests/minicluster",
 }
 """Folders of tests that are about no single room, and what they are about."""
-ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", "docker", "tempfile"}
+ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "docker", "tempfile"}
 """What no module imports whose docstring says that it is pure."""
 
 
@@ -65,7 +65,7 @@ ENGINES_BY_NAME = {
 LIMITED_ROOMS = ("cluster", "containers", "data_prep", "workflow/run/supervisor", "workflow/run/node", "workflow/run/link")
 WITH_LIMITS = (
     "cluster/pbs_tasks/launcher.py",
-    "cluster/ssh/__init__.py",
+    "cluster/ssh.py",
     "cluster/schedulers/queries.py",
     "cluster/schedulers/slurm/answers.py",
     "cluster/schedulers/lsf/answers.py",

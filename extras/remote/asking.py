@@ -16,7 +16,8 @@ from base.process import CommandResult, last_lines
 from base.publish import publish_file, remove_tree
 from base.typed import Check, Count, Digest, read_as
 from base.untrusted import Unusable, open_plain
-from cluster.ssh import MEMBER_BYTES, Transport, again, openssh, run
+from cluster import ssh
+from cluster.ssh import MEMBER_BYTES, OpenSsh, again, run_there
 from data_prep.hashing import hash_open
 from data_prep.space import require_space
 from data_prep.tree.manifest import name_fault
@@ -109,19 +110,19 @@ class Results:
 class RemoteHost:
     """A host with a Slipway on it."""
 
-    line: Transport
+    line: OpenSsh
     settings: Settings
 
     def ask(self, kind: type[Answer], *words: str) -> Answer:
         """Return the answer of `slipway remote-end`. Raises RemoteError, and the error that the command there ended with."""
-        result = again(lambda: run(self.line, [self.settings.slipway, "remote-end", *words], limit_s=ANSWER_S))
+        result = again(lambda: run_there(self.line, [self.settings.slipway, "remote-end", *words], limit_s=ANSWER_S))
         return answer_of(kind, result, self.line.host)
 
 
-def find_slipway(line: Transport, given: str | None) -> Hello:
+def find_slipway(line: OpenSsh, given: str | None) -> Hello:
     """Return the answer of the first Slipway that is there; a shell may not have it on its PATH. Raises RemoteError where none is."""
     places = PLACES if given is None else (given,)
-    result = again(lambda: run(line, ["/bin/sh", "-c", SCRIPT, "sh", *places], limit_s=ANSWER_S))
+    result = again(lambda: run_there(line, ["/bin/sh", "-c", SCRIPT, "sh", *places], limit_s=ANSWER_S))
     if result.returncode == GONE:
         raise RemoteError(
             f"no Slipway was found on {line.host}: looked for {', '.join(places)}. Install it there, on storage that all nodes see "
@@ -161,7 +162,7 @@ TRIES: Final = 3
 BLOCK: Final = 256 << 10
 
 
-def fetch(line: Transport, found: Results, out: Path, max_bytes: int, tell: Callable[[str], None] = lambda _text: None) -> list[str]:
+def fetch(line: OpenSsh, found: Results, out: Path, max_bytes: int, tell: Callable[[str], None] = lambda _text: None) -> list[str]:
     """Bring the files of `found` that are not below `out` yet, at most `max_bytes` of them, and return lines about them. `tell` gets a line
     before that. Raises RemoteError, NotEnoughSpace, OSError."""
     missing = [file for file in found.files if described(out, file.name) != file]
@@ -197,13 +198,13 @@ def fetch(line: Transport, found: Results, out: Path, max_bytes: int, tell: Call
     return [f"{counted(len(found.files), 'file')} ({total}): {out}", *page]
 
 
-def _bring(line: Transport, source: str, files: Sequence[ResultFile], out: Path) -> list[ResultFile]:
+def _bring(line: OpenSsh, source: str, files: Sequence[ResultFile], out: Path) -> list[ResultFile]:
     """Return those of `files` that have not come whole. Those that have stay, also where the line was cut after them."""
     coming = out / COMING
     remove_tree(coming)
     coming.mkdir()
     try:
-        openssh.get(line, source, {file.name: file.bytes for file in files}, coming)
+        ssh.get(line, source, {file.name: file.bytes for file in files}, coming)
     finally:
         wrong = []
         for file in files:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated, Any, Final
@@ -24,8 +22,9 @@ from base import VERSION
 from base.errors import ConfigError, LineCut, RemoteError
 from base.humanize import choices
 from base.logs import printable
+from cluster import ssh
 from cluster.processes import age_s
-from cluster.ssh import Transport, again, openssh, run, transport_to
+from cluster.ssh import OpenSsh, again, run_there
 from extras.remote.asking import ANSWER_S, Have, Placed, RemoteHost, Results, fetch, find_slipway, update
 from extras.remote.bundle import Bundle, make_bundle
 from extras.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
@@ -110,39 +109,30 @@ def main(
         list[str] | None, typer.Argument(metavar="[STUDY] [OPTION]...", help="A study file of this laptop, and the options that VERB has.")
     ] = None,
     slipway: Annotated[str | None, typer.Option("--slipway", metavar="PATH", help="Slipway on HOST; kept from then on.")] = None,
-    transport: Annotated[str | None, typer.Option("--transport", metavar="ssh|paramiko", help="Kept from then on.")] = None,
 ) -> None:
     """Run a command on a cluster that is reached by SSH: the study goes up, results come down, and after a cut the same command goes on."""
-    raise typer.Exit(run_there(host, verb, words or [], slipway, transport))
+    raise typer.Exit(run_verb(host, verb, words or [], slipway))
 
 
-def run_there(host: str, verb: str, words: Sequence[str], slipway: str | None = None, transport: str | None = None) -> int:
-    """Run the command there, and return its exit code. `slipway`: the program there; `transport`: one of TRANSPORTS; None: what was
-    found before, or is found now. Raises ConfigError, RemoteError."""
+def run_verb(host: str, verb: str, words: Sequence[str], slipway: str | None = None) -> int:
+    """Run the command there, and return its exit code. `slipway`: the program there; None: what was found before, or is found now. Raises
+    ConfigError, RemoteError."""
     if verb not in REMOTE_VERBS:
         raise ConfigError(f"{verb!r}: no command of slipway remote; {choices(verb, REMOTE_VERBS)}")
+    line = OpenSsh(host)
     if verb == "close":
-        return _close(host)
+        output.line(f"the line to {host} is closed" if line.hang_up() else f"no line to {host} is open")
+        return 0
     kept = read_settings(host)
-    transport = transport or (kept.transport if kept else None)
-    with closing(transport_to(host, transport)) as line:
-        typed = None if verb == "setup" else parse_typed(host, verb, words)
-        site = _site(words) if verb == "setup" and words else kept.site if kept else None
-        line.connect(ask=True)
-        if kept is None or verb == "setup" or slipway or transport != kept.transport:
-            kept = _set_up(line, Settings(slipway=slipway or (kept.slipway if kept else ""), site=site, transport=transport))
-        return 0 if typed is None else _run_typed(RemoteHost(line=line, settings=kept), typed)
+    typed = None if verb == "setup" else parse_typed(host, verb, words)
+    site = _site(words) if verb == "setup" and words else kept.site if kept else None
+    line.connect(ask=True)
+    if kept is None or verb == "setup" or slipway:
+        kept = _set_up(line, Settings(slipway=slipway or (kept.slipway if kept else ""), site=site))
+    return 0 if typed is None else _run_typed(RemoteHost(line=line, settings=kept), typed)
 
 
-def _close(host: str) -> int:
-    from cluster.ssh.openssh import OpenSsh
-
-    was_open = shutil.which("ssh") is not None and OpenSsh(host).hang_up()
-    output.line(f"the line to {host} is closed" if was_open else f"no line to {host} is open")
-    return 0
-
-
-def _set_up(line: Transport, asked: Settings) -> Settings:
+def _set_up(line: OpenSsh, asked: Settings) -> Settings:
     hello = find_slipway(line, asked.slipway or None)
     settings = replace(asked, slipway=hello.program)
     file = write_settings(line.host, settings)
@@ -155,7 +145,7 @@ def _set_up(line: Transport, asked: Settings) -> Settings:
 def _site(words: Sequence[str]) -> str:
     if len(words) == 2 and words[0] == "--site":
         return words[1]
-    raise ConfigError(f"setup: found {' '.join(words)}; valid: --site NAME, --slipway PATH, --transport NAME")
+    raise ConfigError(f"setup: found {' '.join(words)}; valid: --site NAME, --slipway PATH")
 
 
 def _run_typed(remote: RemoteHost, typed: Typed) -> int:
@@ -194,7 +184,7 @@ def _brought(remote: RemoteHost, study: Path, site: str | None) -> str:
 
 def _start_session(remote: RemoteHost, argv: Sequence[str], relay: Relay) -> int:
     """Start a session there. A start is not done twice: after a cut, `session ls` tells whether it has begun."""
-    again(lambda: run(remote.line, ["true"], limit_s=ANSWER_S))  # a line that was cut before is noticed while nothing has begun
+    again(lambda: run_there(remote.line, ["true"], limit_s=ANSWER_S))  # a line that was cut before is noticed while nothing has begun
     try:
         return remote.line.stream(argv, relay.out, relay.err)
     except LineCut as error:
@@ -212,7 +202,7 @@ def bring(remote: RemoteHost, bundle: Bundle, source: str, site: str | None) -> 
         chosen = ("--site", site) if site is not None else ()
         found = remote.ask(Have, "have", source, bundle.digest, *chosen)
         if not found.there:
-            openssh.put(remote.line, bundle.tree, found.incoming)
+            ssh.put(remote.line, bundle.tree, found.incoming)
             remote.ask(Placed, "place", source, bundle.digest, found.incoming, *chosen)
         return f"{found.place}/{bundle.file}"
 
@@ -271,7 +261,7 @@ def _patient(remote: RemoteHost, argv_of: Callable[[int], Sequence[str]], relay:
             _reconnect(remote.line)
 
 
-def _reconnect(line: Transport) -> None:
+def _reconnect(line: OpenSsh) -> None:
     try:
         line.connect(ask=True)
     except LineCut:

@@ -8,28 +8,24 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 from urllib.parse import quote
 
 from base.errors import ConfigError
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.publish import create_exclusive, publish
-from base.typed import Check, Closed, read_as
+from base.typed import Closed, read_as
 from cluster.installation import NAME
-from cluster.ssh import TRANSPORTS
 
 TOKEN_LENGTH: Final = 8
-Kind = Annotated[str | None, Check(" or ".join(TRANSPORTS), lambda kind: kind in (None, *TRANSPORTS))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Closed):
-    """The settings of a host. `slipway` is the program there, as an absolute path; `site` is one of the cluster, None: its default;
-    `transport` None: ssh."""
+    """The settings of a host. `slipway` is the program there, as an absolute path; `site` is one of the cluster, None: its default."""
 
     slipway: str
     site: str | None = None
-    transport: Kind = None
 
 
 def settings_file(host: str) -> Path:
@@ -44,7 +40,10 @@ def read_settings(host: str) -> Settings | None:
     path = settings_file(host)
     if not path.exists():
         return None
-    return read_as(Settings, read_json(path, ConfigError), path, ConfigError, f"`slipway remote {host} setup` writes it")
+    value = read_json(path, ConfigError)
+    if isinstance(value, dict):
+        value.pop("transport", None)  # earlier versions had another one beside `ssh`
+    return read_as(Settings, value, path, ConfigError, f"`slipway remote {host} setup` writes it")
 
 
 def write_settings(host: str, settings: Settings) -> Path:

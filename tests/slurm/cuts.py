@@ -118,7 +118,7 @@ def look(laptop: Laptop, place: Place) -> None:
     assert "Traceback" not in words
 
 
-def play(cluster: Cluster, root: Path, *, cuts: int, seed: int, transport: str, totp: bool = False) -> Counter[tuple[str, str]]:
+def play(cluster: Cluster, root: Path, *, cuts: int, seed: int, totp: bool = False) -> Counter[tuple[str, str]]:
     """Studies until `cuts` have hit; which did. `totp`: the login node asks for a second factor at each login. Raises AssertionError for
     what was lost or done twice."""
     laptop = Laptop(cluster, root, totp=totp)
@@ -127,14 +127,14 @@ def play(cluster: Cluster, root: Path, *, cuts: int, seed: int, transport: str, 
     places: list[Place] = []
     try:
         for number in range(cuts + 1):
-            places.append(Place(cluster, f"cut-{transport}-{'totp-' if totp else ''}{seed}-{number}"))
+            places.append(Place(cluster, f"cut-{'totp-' if totp else ''}{seed}-{number}"))
             if number == 0:
                 laptop.open(places[0].environ(RUN_S))
-                laptop.slipway("setup", "--slipway", str(laptop.gate.directory / "slipway"), "--transport", transport).ended()
+                laptop.slipway("setup", "--slipway", str(laptop.gate.directory / "slipway")).ended()
             laptop.bring(places[-1])
             made.through(places[-1].name)
             look(laptop, places[-1])
-            sys.stdout.write(f"{made.made} cuts by {transport}, {number + 1} studies whole\n")
+            sys.stdout.write(f"{made.made} cuts, {number + 1} studies whole\n")
             if made.made == cuts:
                 return made.counts
     finally:

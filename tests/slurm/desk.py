@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cluster.ssh import sshd
+from tests.cluster import sshd
 from tests.minicluster import Cluster
 from tests.minicluster.spec import USER, USER_ID
 from tests.slurm import intruder

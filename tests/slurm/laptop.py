@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cluster.ssh import sshd
+from tests.cluster import sshd
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from tests.slurm.test_profiles import Place

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.ssh import sshd
+from tests.cluster import sshd
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from tests.slurm.cuts import JOB, PHASES, RUN_S, look, play
@@ -22,25 +21,19 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("totp", [False, True])
-@pytest.mark.parametrize(("transport", "cuts", "seed"), [("ssh", 20, 14), ("paramiko", 20, 15)])
-def test_twenty_cuts_lose_nothing_and_do_nothing_twice(
-    cluster: Cluster, tmp_path: Path, transport: str, cuts: int, seed: int, totp: bool
-) -> None:
-    _needs(transport)
-    counts = play(cluster, tmp_path, cuts=cuts, seed=seed, transport=transport, totp=totp)
-    assert counts.total() == cuts
+def test_twenty_cuts_lose_nothing_and_do_nothing_twice(cluster: Cluster, tmp_path: Path, totp: bool) -> None:
+    counts = play(cluster, tmp_path, cuts=20, seed=14, totp=totp)
+    assert counts.total() == 20
     assert {phase for phase, _ in counts} == set(PHASES)
 
 
-@pytest.mark.parametrize("transport", ["ssh", "paramiko"])
-def test_what_one_login_node_has_begun_another_goes_on_with(cluster: Cluster, tmp_path: Path, transport: str) -> None:
+def test_what_one_login_node_has_begun_another_goes_on_with(cluster: Cluster, tmp_path: Path) -> None:
     """Each command meets the other login node behind the same name, also the one that waits when its connection ends."""
-    _needs(transport)
-    place, laptop = Place(cluster, f"logins-{transport}"), Laptop(cluster, tmp_path, logins=("login", "n3"))
+    place, laptop = Place(cluster, "logins"), Laptop(cluster, tmp_path, logins=("login", "n3"))
     study = f"{place.name}.yaml"
     try:
         laptop.open(place.environ(RUN_S))
-        laptop.slipway("setup", "--slipway", str(laptop.gate.directory / "slipway"), "--transport", transport).ended()
+        laptop.slipway("setup", "--slipway", str(laptop.gate.directory / "slipway")).ended()
         laptop.bring(place)
         laptop.slipway("plan", study).ended()
         waiting = laptop.slipway("submit", study, "--wait")
@@ -57,8 +50,3 @@ def test_what_one_login_node_has_begun_another_goes_on_with(cluster: Cluster, tm
     finally:
         laptop.close()
         place.close()
-
-
-def _needs(transport: str) -> None:
-    if transport == "paramiko" and importlib.util.find_spec("paramiko") is None:
-        pytest.skip("paramiko is not installed: the extra remote")

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from PIL import Image
 
-from tests.cluster.ssh import sshd
+from tests.cluster import sshd
 from tests.minicluster import Cluster, missing_here
 from tests.minicluster.spec import USER
 from tests.slurm.desk import LIMIT_S, Desk, assert_nobody_else_gets_anything, opened, places_of_token, screenshot, session, settle, slipway

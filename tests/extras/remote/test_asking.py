@@ -20,7 +20,7 @@ from base.errors import ConfigError, RecordError, RemoteError, SlipwayError
 from base.lock import LockFile
 from base.process import CommandResult, Sink
 from base.typed import read_as
-from cluster.ssh import openssh
+from cluster import ssh
 from extras.remote import asking
 from extras.remote.asking import Have, Placed, RemoteHost, ResultFile, Results, answer_of, fetch, find_slipway
 from extras.remote.command import _run_typed
@@ -71,9 +71,6 @@ class Line:
         assert limit_s is not None
         out(self._packed if argv[0] == "tar" else self._answer)
         return 0
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def listed(*names: str) -> dict[str, Any]:
@@ -223,7 +220,7 @@ def test_no_answer_unpacks_to_more_than_was_listed(tmp_path: Path, kind: str) ->
     whole = packed(("report.html", bytes(100_000)))
     compressed = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
     answer = sparse("report.html", 100_000) if kind == "sparse" else compressed.get(kind, bytes)(whole)
-    openssh.get(Line(answer), "/far", {"report.html": len(CONTENT)}, tmp_path)
+    ssh.get(Line(answer), "/far", {"report.html": len(CONTENT)}, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -289,7 +286,7 @@ def test_an_answer_of_another_shape_is_an_error(answer: str) -> None:
 def test_results_do_not_replace_the_study_that_was_typed(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("study: a\n")
     typed = parse_typed("gate", "tables", [str(tmp_path / "study.yaml"), "--out", str(tmp_path)])
-    remote = RemoteHost(line=Line(), settings=Settings(slipway="slipway", site=None, transport=None))
+    remote = RemoteHost(line=Line(), settings=Settings(slipway="slipway", site=None))
     with pytest.raises(ConfigError, match="would replace it"):
         _run_typed(remote, typed)
 

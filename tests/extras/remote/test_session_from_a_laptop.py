@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.ssh import sshd
+from tests.cluster import sshd
 
 pytestmark = [
     pytest.mark.slow,

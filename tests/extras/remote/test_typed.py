@@ -102,6 +102,6 @@ def test_the_dashes_before_a_command_arrive(monkeypatch: pytest.MonkeyPatch) -> 
         found.extend((host, verb, list(words)))
         return 0
 
-    monkeypatch.setattr("extras.remote.command.run_there", taken)
+    monkeypatch.setattr("extras.remote.command.run_verb", taken)
     assert run(["remote", "gate", "session", "run", "--gpus", "1", "--", "python", "-m", "x", "--slipway", "y"]) == 0
     assert found == ["gate", "session", ["run", "--gpus", "1", "--", "python", "-m", "x", "--slipway", "y"]]

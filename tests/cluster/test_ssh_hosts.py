@@ -1,12 +1,10 @@
-"""Both transports against real OpenSSH servers: words, files, noise, keys, a second factor, a cut line, forwards."""
+"""The line to a host, against real OpenSSH servers: words, files, noise, keys, a second factor, a cut line, forwards."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,9 +14,10 @@ from typing import Final
 import pytest
 
 from base.errors import LineCut, RemoteError
-from cluster.ssh import Transport, openssh, run, transport_to
-from cluster.ssh.openssh import OpenSsh
-from tests.cluster.ssh.sshd import Host, Laptop, at_a_terminal, current_code, factor, keygen, make_laptop, missing, server
+from cluster import ssh
+from cluster.ssh import OpenSsh
+from cluster.ssh import run_there as run
+from tests.cluster.sshd import Host, Laptop, factor, keygen, make_laptop, missing, server
 from tests.minicluster.waiting import wait_until
 
 pytestmark = [
@@ -26,7 +25,6 @@ pytestmark = [
     pytest.mark.skipif(missing() is not None, reason="no sshd in namespaces here: root, openssh-server, iproute2"),
 ]
 HOSTILE: Final = ["a b", "it's", '"q"', "new\nline", "$(id)", "`id`", "!x", "back\\slash", "", "*", "~", "ü", "-n", "%s"]
-KINDS: Final = ("ssh", "paramiko")
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +48,16 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Laptop,
         shutil.rmtree(laptop.environ["XDG_RUNTIME_DIR"])
 
 
-@pytest.fixture(params=KINDS)
-def line(request: pytest.FixtureRequest, machines: tuple[Laptop, Host, Host]) -> Iterator[Transport]:
-    if request.param == "paramiko" and importlib.util.find_spec("paramiko") is None:
-        pytest.skip("paramiko is not installed: the extra remote")
+@pytest.fixture
+def line(machines: tuple[Laptop, Host, Host]) -> OpenSsh:
     laptop, host, _ = machines
     laptop.knows(*machines[1:])
     host.shell()
-    found = transport_to(host.name, request.param)
-    yield found
-    found.close()
+    return OpenSsh(host.name)
 
 
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash", "/bin/tcsh -f"])
-def test_hostile_words_arrive_through_a_shell_that_talks(line: Transport, machines: tuple[Laptop, Host, Host], shell: str) -> None:
+def test_hostile_words_arrive_through_a_shell_that_talks(line: OpenSsh, machines: tuple[Laptop, Host, Host], shell: str) -> None:
     if shutil.which(shell.split()[0]) is None:
         pytest.skip("tcsh is not here")
     machines[1].shell(shell=shell, noise="echo Welcome; echo to the cluster >&2")
@@ -71,7 +65,7 @@ def test_hostile_words_arrive_through_a_shell_that_talks(line: Transport, machin
     assert (result.stdout, result.stderr, result.returncode) == ("".join(f"{word}|" for word in HOSTILE), "", 0)
 
 
-def test_input_and_exit_code_are_those_of_the_program(line: Transport, tmp_path: Path) -> None:
+def test_input_and_exit_code_are_those_of_the_program(line: OpenSsh, tmp_path: Path) -> None:
     content = os.urandom(1 << 20).hex().encode()
     (tmp_path / "in").write_bytes(content)
     with (tmp_path / "in").open("rb") as file:
@@ -80,7 +74,7 @@ def test_input_and_exit_code_are_those_of_the_program(line: Transport, tmp_path:
 
 
 @pytest.mark.parametrize("noise", ["", "echo Welcome"])
-def test_files_go_and_come(line: Transport, machines: tuple[Laptop, Host, Host], tmp_path: Path, noise: str) -> None:
+def test_files_go_and_come(line: OpenSsh, machines: tuple[Laptop, Host, Host], tmp_path: Path, noise: str) -> None:
     machines[1].shell(noise=noise)
     tree, target, back = tmp_path / "a tree", tmp_path / "far" / "it's", tmp_path / "back"
     (tree / "x").mkdir(parents=True)
@@ -89,18 +83,18 @@ def test_files_go_and_come(line: Transport, machines: tuple[Laptop, Host, Host],
     (tree / "run").write_text("#!/bin/sh\n")
     (tree / "run").chmod(0o755)
     target.parent.mkdir()
-    openssh.put(line, tree, str(target))
+    ssh.put(line, tree, str(target))
     assert (target / "x" / "big file").read_bytes() == content
     assert os.access(target / "run", os.X_OK)
     os.mkfifo(target / "pipe")
-    openssh.get(line, str(target), {"x/big file": len(content), "run": 10, "pipe": 0}, back)
+    ssh.get(line, str(target), {"x/big file": len(content), "run": 10, "pipe": 0}, back)
     assert not (back / "pipe").exists()
     assert (back / "x" / "big file").read_bytes() == content
     assert (back / "run").read_text() == "#!/bin/sh\n"
 
 
-@pytest.mark.long  # 20 s until a line counts as cut, and 20 s until a host counts as silent, by each transport
-def test_a_cut_line_is_noticed_and_the_same_again_goes_on(line: Transport, machines: tuple[Laptop, Host, Host]) -> None:
+@pytest.mark.long  # 20 s until a line counts as cut, and 20 s until a host counts as silent
+def test_a_cut_line_is_noticed_and_the_same_again_goes_on(line: OpenSsh, machines: tuple[Laptop, Host, Host]) -> None:
     run(line, ["true"], limit_s=60)
     began = threading.Event()
     cutter = threading.Thread(target=lambda: (began.wait(60), machines[1].cut()))
@@ -116,19 +110,17 @@ def test_a_cut_line_is_noticed_and_the_same_again_goes_on(line: Transport, machi
     assert run(line, ["echo", "back"], limit_s=60).stdout == "back\n"
 
 
-def test_no_strange_key_is_accepted(line: Transport, machines: tuple[Laptop, Host, Host]) -> None:
+def test_no_strange_key_is_accepted(line: OpenSsh, machines: tuple[Laptop, Host, Host]) -> None:
     laptop, host, other = machines
-    is_ssh = isinstance(line, OpenSsh)
     own = host.known_line()
     words = {
         "": "type `ssh",
-        own.replace(f"{host.address} ", f"@cert-authority {host.address} "): "type `ssh" if is_ssh else "certificate authority alone",
+        own.replace(f"{host.address} ", f"@cert-authority {host.address} "): "type `ssh",
         other.known_line().replace(other.address, host.address): "is not the one that your known_hosts has",
         f"@revoked {own}{own}": "revoked|type `ssh|failed",
     }
     for text, expected in words.items():
-        line.close()
-        OpenSsh(host.name).hang_up()
+        line.hang_up()
         laptop.known_hosts.write_text(text)
         with pytest.raises(RemoteError, match=expected):
             line.connect(ask=False)
@@ -137,7 +129,7 @@ def test_no_strange_key_is_accepted(line: Transport, machines: tuple[Laptop, Hos
 def test_a_second_factor_is_asked_for_once(machines: tuple[Laptop, Host, Host], monkeypatch: pytest.MonkeyPatch) -> None:
     laptop, _, guarded = machines
     laptop.knows(*machines[1:])
-    line = transport_to(guarded.name, "ssh")
+    line = OpenSsh(guarded.name)
     with pytest.raises(RemoteError, match="A second factor is asked for by"):
         line.connect(ask=False)
     with monkeypatch.context() as patch:
@@ -145,41 +137,10 @@ def test_a_second_factor_is_asked_for_once(machines: tuple[Laptop, Host, Host], 
             patch.setenv(key, text)
         line.connect(ask=True)
     assert run(line, ["echo", "in"], limit_s=60).stdout == "in\n"
-    assert run(transport_to(guarded.name, "ssh"), ["echo", "again"], limit_s=60).stdout == "again\n"
+    assert run(OpenSsh(guarded.name), ["echo", "again"], limit_s=60).stdout == "again\n"
 
 
-WITH_PARAMIKO: Final = """
-import sys
-from cluster.ssh import run, transport_to
-line = transport_to(sys.argv[1], "paramiko")
-line.connect(ask=True)
-print("first:", run(line, ["echo", "in"], limit_s=60).stdout)
-print("second:", run(line, ["echo", "again"], limit_s=60).stdout)
-line.close()
-"""
-
-
-@pytest.mark.parametrize("right", [True, False])
-def test_paramiko_asks_for_a_second_factor_at_the_terminal(machines: tuple[Laptop, Host, Host], tmp_path: Path, right: bool) -> None:
-    pytest.importorskip("paramiko", reason="paramiko is not installed: the extra remote")
-    laptop, _, guarded = machines
-    laptop.knows(*machines[1:])
-    with pytest.raises(RemoteError, match="type this in a terminal"):
-        transport_to(guarded.name, "paramiko").connect(ask=True)  # the tests have none
-    argv = [sys.executable, "-c", WITH_PARAMIKO, guarded.name]
-    environ = {**laptop.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    person = at_a_terminal(argv, environ, tmp_path, tmp_path / "log", current_code if right else lambda: "000000")
-    person.leaves()
-    said = (tmp_path / "log").read_text()
-    assert said.count("Password:") == 1, said
-    assert (person.process.returncode == 0) is right, said
-    for words in ["first: in", "second: again"] if right else ["refuses the login"]:
-        assert words in said, said
-
-
-def test_a_host_certificate_is_accepted_by_ssh_and_told_by_paramiko(
-    machines: tuple[Laptop, Host, Host], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_host_certificate_is_accepted(machines: tuple[Laptop, Host, Host], tmp_path_factory: pytest.TempPathFactory) -> None:
     laptop, root = machines[0], tmp_path_factory.mktemp("certified")
     keygen(root / "authority")
     keygen(root / "stranger")
@@ -194,13 +155,10 @@ def test_a_host_certificate_is_accepted_by_ssh_and_told_by_paramiko(
             else:
                 with pytest.raises(RemoteError, match="is not known here"):
                     line.connect(ask=False)
-        if importlib.util.find_spec("paramiko") is not None:
-            with pytest.raises(RemoteError, match="certificate authority alone"):
-                transport_to(certified.name, "paramiko").connect(ask=False)
     laptop.configure(*machines[1:])
 
 
-def test_the_agent_has_the_key_whose_file_is_encrypted(line: Transport, machines: tuple[Laptop, Host, Host], tmp_path: Path) -> None:
+def test_the_agent_has_the_key_whose_file_is_encrypted(line: OpenSsh, machines: tuple[Laptop, Host, Host], tmp_path: Path) -> None:
     laptop, plain = machines[0], machines[1]
     key = laptop.directory / "key"
     OpenSsh(plain.name).hang_up()
@@ -219,8 +177,7 @@ def test_the_agent_has_the_key_whose_file_is_encrypted(line: Transport, machines
         agent.terminate()
         agent.wait()
         shutil.copy(tmp_path / "unlocked", key)
-        line.close()
-        OpenSsh(plain.name).hang_up()
+        line.hang_up()
 
 
 def test_a_jump_host_of_the_configuration_is_used(machines: tuple[Laptop, Host, Host]) -> None:

@@ -1,8 +1,11 @@
-"""The user's own `ssh`, with a private master connection that all commands of one host share."""
+"""A host that is reached by the user's own `ssh`, with a private master connection that all commands of one host share.
+
+`ssh` brings configuration, agent, second factor and jump hosts along. State never lies on the host that answered: several login nodes may
+stand behind one name.
+"""
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import secrets
@@ -12,28 +15,36 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
-from base.errors import LineCut, RemoteError
-from base.process import CommandResult, Sink, end_child, last_lines, pass_on, run, wait_or_end
+from base.errors import ConfigError, LineCut, RemoteError
+from base.process import CommandResult, Sink, collect, end_child, last_lines, pass_on, run, wait_or_end
 from base.untrusted import trusted_directory
-from cluster.ssh import (
-    ALIVE_COUNT,
-    ALIVE_S,
-    ASK_S,
-    CONFIG_S,
-    CONNECT_S,
-    COPY_START_S,
-    MEMBER_BYTES,
-    MUX_S,
-    PERSIST_S,
-    SLOWEST_BYTES_PER_S,
-    Transport,
-)
+
+Answer = TypeVar("Answer")
+
+# Time limits of connections to other hosts.
+
+
+CONNECT_S: Final = 20
+"""The time limit until a host answers."""
+ALIVE_S: Final = 5
+"""How often a line is asked whether it lives; after ALIVE_COUNT questions without an answer it counts as cut."""
+ALIVE_COUNT: Final = 3
+PERSIST_S: Final = 600
+"""How long a connection without use stays open, so that a second factor is not asked for at each command."""
+MUX_S: Final = 10.0
+"""The time limit of a query to the master connection of this machine."""
+ASK_S: Final = 300.0
+"""The time limit of a login by a person with a second factor."""
+COPY_START_S: Final = 120.0
+"""The time limit of a copy, in addition to the time that its bytes take at SLOWEST_BYTES_PER_S."""
+SLOWEST_BYTES_PER_S: Final = 8192
+MEMBER_BYTES: Final = 16384
+"""The most bytes that tar needs for a member in addition to its content, with a long name."""
 
 # What a connection failed of, by the words of `ssh`, and what to do. Pure.
 
@@ -143,14 +154,20 @@ LONGEST_RUNTIME: Final = 32
 
 
 class OpenSsh:
-    """A Transport by the command ssh."""
+    """A line to one host by the command ssh. It is made by the first command, and again by the next one after a cut."""
 
     def __init__(self, host: str) -> None:
+        """Raise ConfigError for a host that is none, and RemoteError without `ssh`."""
+        if not host or host.startswith("-") or any(character.isspace() or not character.isprintable() for character in host):
+            raise ConfigError(f"{host!r} is no host; valid: a name of your ssh configuration, HOST, or USER@HOST")
+        if shutil.which("ssh") is None:
+            raise RemoteError("`ssh` is not here: install OpenSSH's client")
         self.host = host
         self._directory: Path | None = None
 
     def connect(self, *, ask: bool) -> None:
-        """Open the master connection unless it is: silently where keys and agent suffice, else with a person."""
+        """Open the master connection unless it is: silently where keys and agent suffice, else with a person, who is asked for a password
+        or a second factor where `ask` allows that. Raises RemoteError."""
         if self._is_open():
             return
         code, said = self._open(["-o", "BatchMode=yes"], None, CONNECT_S * 2)
@@ -163,6 +180,8 @@ class OpenSsh:
             raise (LineCut if is_lost(said) else RemoteError)(advice_on(self.host, said))
 
     def stream(self, argv: Sequence[str], out: Sink, err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
+        """Run `argv` there, hand over what it says as it comes, and return its exit code. `stdin`: None gives it an empty one. Raises
+        LineCut when the line is lost, RemoteError where it does not end within `limit_s` or never begins."""
         self.connect(ask=False)
         word = f"slipway-{secrets.token_hex(8)}"
         line = self._argv("-T", *([] if stdin else ["-n"]), "-o", "BatchMode=yes", "--", self.host, remote_line(argv, word))
@@ -183,9 +202,6 @@ class OpenSsh:
         if not program.seen:
             raise RemoteError(f"the login shell of {self.host} ended with {code} before {argv[0]} began; it said:\n{last_lines(said)}")
         return code
-
-    def close(self) -> None:
-        """Leave the master connection open for the next command, at most PERSIST_S."""
 
     def hang_up(self) -> bool:
         """End the master connection; False where there was none."""
@@ -233,14 +249,31 @@ class OpenSsh:
         return self._directory
 
 
+def run_there(line: OpenSsh, argv: Sequence[str], *, limit_s: float, stdin: IO[bytes] | None = None) -> CommandResult:
+    """Run `argv` there to its end. Raises as OpenSsh.stream, and RemoteError for an answer that is too long."""
+
+    def passing(out: Sink, err: Sink) -> int:
+        return line.stream(argv, out, err, stdin=stdin, limit_s=limit_s)
+
+    return collect(argv, f"{argv[0]} on {line.host}", passing, RemoteError)
+
+
+def again(call: Callable[[], Answer]) -> Answer:
+    """Return `call()`, which is repeated once if the connection was lost, as after a laptop has slept. Raises LineCut."""
+    try:
+        return call()
+    except LineCut:
+        return call()
+
+
 # Copy files to and from a host by tar, which every host has; a copy that is cut begins anew.
 
 
 UNPACK = 'mkdir -p -- "$1" && exec tar -xf - -C "$1"'
 
 
-def put(line: Transport, source: Path, target: str) -> None:
-    """Copy the tree `source` to the directory `target` there, which is made. Raises as Transport.stream, RemoteError where tar refuses."""
+def put(line: OpenSsh, source: Path, target: str) -> None:
+    """Copy the tree `source` to the directory `target` there, which is made. Raises as OpenSsh.stream, RemoteError where tar refuses."""
     output = bytearray()
     with tempfile.TemporaryFile() as packed:
         with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -253,9 +286,9 @@ def put(line: Transport, source: Path, target: str) -> None:
         raise RemoteError(f"{source} could not be unpacked in {target} on {line.host} (exit code {code}): {shown}")
 
 
-def get(line: Transport, source: str, files: Mapping[str, int], target: Path) -> None:
+def get(line: OpenSsh, source: str, files: Mapping[str, int], target: Path) -> None:
     """Copy `files`, by name with their bytes, from the directory `source` there below `target`: regular files alone, and those that came
-    whole before a cut too. Raises as Transport.stream, and RemoteError for more bytes than the files have."""
+    whole before a cut too. Raises as OpenSsh.stream, and RemoteError for more bytes than the files have."""
     most = sum(files.values()) + MEMBER_BYTES * (len(files) + 8)
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile() as listed, tempfile.TemporaryFile(dir=target) as packed:
@@ -295,71 +328,3 @@ def _writer(file: IO[bytes], most: int, host: str) -> Sink:
             raise RemoteError(f"{host} sends more than the {most} bytes of the files that were listed")
 
     return write
-
-
-# What the user's ssh configuration says of a host, asked of `ssh -G` where that is there: other readers of the file understand Include,
-# Match and tags wrongly. Without it, what the host's name says, and the files that ssh has by default.
-
-
-KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
-KNOWN: Final = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostSettings:
-    """The user's ssh settings for one host. `alias`: the name under which its key is known; `proxy`: the host or command in between."""
-
-    hostname: str
-    port: int
-    user: str
-    alias: str
-    identity_files: tuple[str, ...]
-    known_hosts: tuple[str, ...]
-    proxy: str | None = None
-
-
-def settings_of(host: str) -> HostSettings:
-    """Query the user's ssh configuration for a host. Raises RemoteError."""
-    if shutil.which("ssh") is None:
-        return by_name(host, getpass.getuser())
-    result = run(["ssh", "-G", "--", host], timeout_s=CONFIG_S)
-    if result.returncode:
-        raise RemoteError(f"the ssh configuration of {host} cannot be read: {result.stderr.strip()}")
-    return parse_settings(result.stdout)
-
-
-def by_name(host: str, user: str) -> HostSettings:
-    """Build the settings for `USER@HOST` or `HOST` without a configuration."""
-    given, _, name = host.rpartition("@")
-    files = tuple(expanded(f"~/.ssh/{key}") for key in KEYS)
-    return HostSettings(
-        hostname=name, port=22, user=given or user, alias=name, identity_files=files, known_hosts=tuple(map(expanded, KNOWN))
-    )
-
-
-def parse_settings(text: str) -> HostSettings:
-    """Parse the output of `ssh -G`. Raises RemoteError."""
-    found: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        found.setdefault(key.lower(), []).append(value)
-    try:
-        hostname, port, user = found["hostname"][0], int(found["port"][0]), found["user"][0]
-    except (LookupError, ValueError) as error:
-        raise RemoteError(f"`ssh -G` says no hostname, port and user: {text[:300]!r}") from error
-    files = " ".join(found.get("userknownhostsfile", []) + found.get("globalknownhostsfile", [])).split()
-    proxies = [found[key][0] for key in ("proxyjump", "proxycommand") if found.get(key, ["none"])[0] not in ("none", "")]
-    return HostSettings(
-        hostname=hostname,
-        port=port,
-        user=user,
-        alias=found.get("hostkeyalias", [hostname])[0],
-        identity_files=tuple(expanded(file) for file in found.get("identityfile", [])),
-        known_hosts=tuple(map(expanded, files)),
-        proxy=proxies[0] if proxies else None,
-    )
-
-
-def expanded(path: str) -> str:
-    """Return a path in which `~` is replaced."""
-    return str(Path(path).expanduser())

@@ -8,8 +8,7 @@ import subprocess
 import pytest
 
 from base.errors import ConfigError
-from cluster.ssh import transport_to
-from cluster.ssh.openssh import MAX_LINE, PLAIN, After, advice_on, is_lost, needs_person, remote_line
+from cluster.ssh import MAX_LINE, PLAIN, After, OpenSsh, advice_on, is_lost, needs_person, remote_line
 
 UNKNOWN = "No ED25519 host key is known for 10.0.0.2 and you have requested strict checking.\nHost key verification failed."
 CHANGED = "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nOffending ED25519 key in /home/anna/.ssh/known_hosts:1\n"
@@ -56,7 +55,7 @@ def test_a_person_is_needed_for_a_second_factor_alone() -> None:
 @pytest.mark.parametrize("host", ["", "-oProxyCommand=x", "a b", "a\nb"])
 def test_an_option_or_a_sentence_is_no_host(host: str) -> None:
     with pytest.raises(ConfigError, match="no host"):
-        transport_to(host, "ssh")
+        OpenSsh(host)
 
 
 # The line that a login shell gets, and its answer among what that shell says.
