@@ -111,12 +111,13 @@ def bound_of(runs: Sequence[Mapping[str, Any]], anchors: Mapping[str, Estimate] 
     return Bound(verdict=best, share=share, low=low, high=high, gains=gains, notes=notes)
 
 
-def log_sample(values: Sequence[float]) -> LogSample:
-    """Return mean and variance of the logarithms of positive numbers."""
+def log_sample(values: Sequence[float], repeats: Sequence[int] = ()) -> LogSample:
+    """Return mean and variance of the logarithms of positive numbers, and where their repeats are given the logarithms by repeat."""
     logs = [math.log(value) for value in values]
     mean = math.fsum(logs) / len(logs)
     squares = math.fsum((one - mean) ** 2 for one in logs)
-    return LogSample(n=len(logs), mean=mean, variance=squares / (len(logs) - 1) if len(logs) > 1 else 0.0)
+    by_block = tuple(sorted(zip(repeats, logs, strict=True))) if repeats else ()
+    return LogSample(n=len(logs), mean=mean, variance=squares / (len(logs) - 1) if len(logs) > 1 else 0.0, by_block=by_block)
 
 
 def _gain(runs: Sequence[Mapping[str, Any]], part: str, anchor: Estimate | None) -> Gain | None:
@@ -220,7 +221,11 @@ def _disagree(one: Estimate, other: Estimate) -> bool:
 # The cells of an analysis, their anchors, and the table.
 
 
-def anchors_of(cells: Sequence[CellResult]) -> dict[int, dict[str, Estimate]]:
+Runs = Mapping[Any, Sequence[Mapping[str, Any]]]
+"""Source and cell_id -> the rows of the measured runs."""
+
+
+def anchors_of(cells: Sequence[CellResult], runs: Runs) -> dict[int, dict[str, Estimate]]:
     """Return, by the id of a cell, what its anchors measured: a cell of the same source that agrees in all keys but one is an anchor.
     One process has none of communication: what it saves by not exchanging with itself, no network brings."""
     found: dict[int, dict[str, Estimate]] = {}
@@ -230,8 +235,31 @@ def anchors_of(cells: Sequence[CellResult]) -> dict[int, dict[str, Estimate]]:
         for cell in measured if anchors else ():
             anchor = anchors.get(_all_but(cell, key))
             if anchor is not None and anchor is not cell and anchor.rate and cell.rate:
-                found.setdefault(id(cell), {})[part] = ratio(anchor.rate, cell.rate)
+                rows = [runs[one.source, one.cell_id] for one in (anchor, cell)]
+                pair = _without_exchange(*rows) if part == "communication" else None
+                found.setdefault(id(cell), {})[part] = ratio(*pair or (anchor.rate, cell.rate))
     return found
+
+
+def _without_exchange(anchor: Sequence[Mapping[str, Any]], cell: Sequence[Mapping[str, Any]]) -> tuple[LogSample, LogSample] | None:
+    """Return two samples whose ratio is what an exchange without time brings; None where a run does not tell the parts.
+
+    Ranks that exchange nothing do not wait for each other, as they do with the fastest network, so the rates of the two cells say too
+    much: of eight ranks that vary by a tenth 9 % (tests/workflow/report/test_what_if_simulated.py). The step without exposed communication
+    is that of the cell, in which ranks wait. Of the anchor is taken how much faster a rank works when nothing is exchanged beside it.
+    """
+    above = [_pace(run, 1.0) for run in anchor]
+    below = [_pace(run, run["if_no_exposed_s"] / run["if_step_s"] if run["if_step_s"] and run["if_no_exposed_s"] else 0.0) for run in cell]
+    if not all((*above, *below)):
+        return None
+    return log_sample(above, [run["repeat"] for run in anchor]), log_sample(below, [run["repeat"] for run in cell])
+
+
+def _pace(run: Mapping[str, Any], share: float) -> float:
+    """Return `share` over the own work of a rank in the mean step, in 1/s; 0 where that is not told."""
+    step_s, exposed_s, skew_s = (run[f"part_{name}_s"] for name in ("step", "exposed", "skew"))
+    own_s = 0.0 if step_s is None or exposed_s is None or skew_s is None else step_s - exposed_s - skew_s
+    return share / own_s if own_s > 0 else 0.0
 
 
 def _all_but(cell: CellResult, key: str) -> tuple[str, bytes]:
@@ -244,8 +272,9 @@ def is_anchor(cell: CellResult) -> bool:
     return any(getattr(cell.cell, key) == value for key, value in ANCHORS.values())
 
 
-OF_RUNS: Final = "source cell_id if_step_s slow_part straggler_rank hosts gpus_per_node num_processes mode io_wait_ratio faults_per_s"
-OF_A_RUN: Final = (*OF_RUNS.split(), "gpu_busy_ratio", *(part.column for part in PARTS.values()))
+OF_RUNS: Final = "source cell_id repeat if_step_s slow_part straggler_rank hosts gpus_per_node num_processes mode"
+OF_LOAD: Final = "part_step_s part_exposed_s part_skew_s io_wait_ratio faults_per_s gpu_busy_ratio"
+OF_A_RUN: Final = (*f"{OF_RUNS} {OF_LOAD}".split(), *(part.column for part in PARTS.values()))
 OF_NO_EXCHANGE: Final = Bound(
     verdict="not known", notes=("an anchor, not judged itself: its ranks exchange nothing, and do not wait for each other",)
 )
@@ -256,8 +285,8 @@ def judged(analysis: Analysis) -> list[tuple[CellResult, Bound]]:
     frame = analysis.frame.filter(MEASURED)
     if frame["if_step_s"].count() == 0:
         return []
-    anchors = anchors_of(analysis.cells)
     runs = frame.select(OF_A_RUN).rows_by_key(["source", "cell_id"], named=True)
+    anchors = anchors_of(analysis.cells, runs)
     found = []
     for cell in analysis.cells:
         if rows := runs.get((cell.source, cell.cell_id)):

@@ -7,6 +7,7 @@ import json
 import random
 import statistics
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -187,7 +188,7 @@ def test_injected_faults_of_real_runs_are_found_and_the_disk_among_them() -> Non
         assert statistics.median(errors) < aim
 
 
-def study(tmp_path: Path, exposed: dict[int, float], hook: str = "none", **keys: Any) -> Analysis:
+def study(tmp_path: Path, exposed: dict[int, float], hook: str = "none", of_anchor: Any = MappingProxyType({}), **keys: Any) -> Analysis:
     """Cells of 1, 2 and 4 nodes of two series: plain, and with an anchor of the largest one. `exposed`: nodes -> share of the step."""
     cells = [make_cell(nodes=nodes, comm_hook=hook) for nodes in exposed]
     records = []
@@ -196,7 +197,9 @@ def study(tmp_path: Path, exposed: dict[int, float], hook: str = "none", **keys:
             no_exposed = 0.101 * (1 - exposed[cell["nodes"]]) * (1 + 0.002 * repeat)
             records.append(make_record(cell, repeat, **{"performance.what_if.no_exposed_s": no_exposed, **keys}))
     anchor = make_cell(nodes=max(exposed), comm_hook="noop")
-    records += [make_record(anchor, repeat, step_s=0.06 + 0.0001 * repeat) for repeat in (1, 2, 3)]
+    for repeat in (1, 2, 3):  # the own work of its ranks, so that a step in which they waited for each other would take 60 ms
+        own = (0.06 + 0.0001 * repeat) / (1 - exposed[max(exposed)]) / (1 + 0.002 * repeat)
+        records.append(make_record(anchor, repeat, step_s=own, **of_anchor))
     results = write_study(tmp_path / "results" / "s", [*cells, anchor])
     write_records(results, records)
     return analyse(collect([results]))
@@ -215,6 +218,12 @@ def test_cells_of_a_study_with_an_anchor_that_its_keys_find(tmp_path: Path) -> N
     rows = [{column.key: value for column, value in zip(table.columns, row, strict=True)} for row in table.rows]
     assert rows[2]["basis"].text == "anchor (communication), else estimate"
     assert rows[2]["rate_without_per_s"].raw == pytest.approx(128 / 0.0602, rel=0.01)
+
+
+def test_where_the_parts_of_an_anchor_are_not_known_its_rate_is_the_measure(tmp_path: Path) -> None:
+    found = judged(study(tmp_path, {1: 0.02, 2: 0.4}, of_anchor={"performance.parts": None}))
+    (gain,) = [bound.gains["communication"].factor for cell, bound in found if cell.cell.nodes == 2 and cell.cell.comm_hook == "none"]
+    assert gain.value == pytest.approx(0.6 * 0.1 / 0.0602, rel=0.01)
 
 
 def test_one_process_has_no_anchor_of_communication(tmp_path: Path) -> None:
