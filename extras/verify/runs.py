@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import select
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from base.calls import call_limited
+from base.calls import LimitedCall, call_limited, moved
 from base.errors import DatasetError, RecordError, SlipwayError, StorageError
 from base.humanize import is_name, some
 from base.jsonfile import canonical_json, read_content, read_json
 from base.seal import seal_state
 from containers.program_folder import look_at
 from data_prep.hashing import hash_file
-from extras.verify.children import SILENCE_S, OnRead, each_run
 from extras.verify.result import Verified
 from workflow.report.collect import StudyFile, check_directory, read_study
 from workflow.report.provenance import DIGEST, MAX_PROGRAM_BYTES
@@ -50,19 +51,15 @@ WITH_LAST_STEP: Final = frozenset({"last_half_ratio", "first_steps_ratio"})
 """What a record may have by an earlier rule, which took the last step of the window into account, without a sign of that."""
 
 
-def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, on_read: OnRead) -> Iterator[str]:
+def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield one sentence for each number of the record that the events in `attempt` do not give, and one where they contradict its `ok`.
-    `earlier`: the record of the attempt that this one resumed from. `on_read` is called with what is read. Raises KeyError, TypeError
-    where the record is none."""
+    `earlier`: the record of the attempt that this one resumed from. Raises KeyError, TypeError where the record is none."""
     read, before = (None if one is None else msgspec.convert(one, RunRecord) for one in (record, earlier))
     assert read is not None
     cell, asked = read.cell, _requested_steps(read)
-    events = read_events(attempt, cell.world_size, on_read, most_steps(cell, asked))
-    on_read(None)
-    seen = loads(attempt, events, cell, on_read)
-    on_read(None)
+    events = read_events(attempt, cell.world_size, most_steps(cell, asked))
+    seen = loads(attempt, events, cell)
     model = _model(attempt, cell)
-    on_read(None)
     found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, asked, one_network=cell.comm_hook != NO_EXCHANGE)
     if read.status == "ok" and (wrong := found.contradiction or other_device(events, read.device)) is not None:
         yield f"it says ok, and is an error by the rules of this version: {wrong}"
@@ -200,6 +197,11 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 MOST_RESULTS: Final = 10_000
 RECORD: Final = "record.json"
+CHILDREN: Final = 4
+MOST_TOGETHER: Final = 32
+"""Runs of a child, which costs as much as a few of them."""
+SILENCE_S: Final = 120.0
+"""A block of a file, or the numbers of an attempt, take seconds where storage is slow."""
 
 
 def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, int], None] | None = None) -> Verified:
@@ -209,13 +211,67 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
     runs, missing, study = call_limited(f"the list of the runs in {results}", _listed, results, timeout_s=SILENCE_S)
     total, asked = Verified(**missing), StudyRuns(**study)
     done = 0
-    for found in each_run(results / "runs", runs, lambda directory, on_read: verify_run(directory, on_read, asked), until):
+    for found in each_run([results / "runs" / run for run in runs], lambda directory: verify_run(directory, asked), until):
         total.add(found)
         done += found.runs + found.silent + found.unread
         if seen is not None:
             seen(done, len(runs))
     total.add(verify_programs(results, total.programs, until))
     return total
+
+
+def each_run(
+    runs: Sequence[Path], check: Callable[[Path], Verified], until: float | None = None, silence_s: float = SILENCE_S
+) -> Iterator[Verified]:
+    """Yield what `check` finds in the runs, of some of them together, by several children at once. No child is begun after `until`, nor
+    after one for which nothing moved for `silence_s`."""
+    together = max(1, min(MOST_TOGETHER, len(runs) // (8 * CHILDREN)))
+    waiting = deque(runs[start : start + together] for start in range(0, len(runs), together))
+    going: list[tuple[LimitedCall, Sequence[Path]]] = []
+    end, silent = math.inf if until is None else until, False
+    try:
+        while waiting or going:
+            while waiting and len(going) < CHILDREN and not silent and time.monotonic() < end:
+                batch = waiting.popleft()
+                going.append((LimitedCall(_named(batch), _verify_all, batch, check, end, timeout_s=silence_s, renewed=True), batch))
+            if not going:
+                yield Verified(unread=sum(map(len, waiting)))
+                return
+            soonest = min(call.deadline for call, _ in going)
+            select.select([call for call, _ in going], [], [], max(0.0, soonest - time.monotonic()))
+            for child in [*going]:
+                call, batch = child
+                if call.done():
+                    going.remove(child)
+                    yield _result(call, len(batch))
+                elif time.monotonic() >= call.deadline:
+                    going.remove(child)
+                    call.abandon()
+                    silent = True
+                    yield Verified(silent=len(batch), findings=[f"{call.late()}; not verified"])
+    finally:
+        for call, _ in going:
+            call.abandon()
+
+
+def _named(runs: Sequence[Path]) -> str:
+    return str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1].name}"
+
+
+def _verify_all(runs: Sequence[Path], check: Callable[[Path], Verified], end: float) -> dict[str, Any]:
+    total = Verified()
+    for run in runs:
+        moved()
+        total.add(check(run) if time.monotonic() < end else Verified(unread=1))
+    return asdict(total)
+
+
+def _result(call: LimitedCall, num_runs: int) -> Verified:
+    """Return what a child that has ended has found, or that it has died. Raises Defect for a bug of ours."""
+    try:
+        return Verified(**call.result())
+    except StorageError as error:
+        return Verified(runs=num_runs, findings=[f"{call.what}: not verified: {error}"])
 
 
 def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
@@ -226,9 +282,8 @@ def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
     return there, asdict(Verified(without=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
 
 
-def verify_run(directory: Path, on_read: OnRead, asked: StudyRuns) -> Verified:
-    """Verify one run, of which `asked` may know the cell. `on_read` is called before each file and after each block of it."""
-    on_read(directory)
+def verify_run(directory: Path, asked: StudyRuns) -> Verified:
+    """Verify one run, of which `asked` may know the cell."""
     found = Verified(runs=1)
     places = (directory, directory / "attempts", *(directory / "attempts").glob("[1-9]*"))
     found.findings += [f"{place}: a link, and nobody of ours made one" for place in places if place.is_symlink()]
@@ -236,35 +291,32 @@ def verify_run(directory: Path, on_read: OnRead, asked: StudyRuns) -> Verified:
         return found
     contents: dict[int, bytes] = {}
     for number in attempt_directories(directory / "attempts"):
-        content = _believed(found, on_read, directory / "attempts" / str(number) / RECORD, number)
+        content = _believed(found, directory / "attempts" / str(number) / RECORD, number)
         if content is not None:
             contents[number] = content
     for name in sorted(names(str(directory / "attempts"))):  # its hours are counted, its files are nobody's
         path = directory / "attempts" / name / RECORD
         if (beside := ASIDE.fullmatch(name)) and path.exists():
-            _believed(found, on_read, path, int(beside[1]))
+            _believed(found, path, int(beside[1]))
     records = {number: read_value(content) for number, content in contents.items()}
     for number, record in records.items():
         path = directory / "attempts" / str(number)
         found.findings += [f"{path / RECORD}: {text}" for text in differences_from_study(record, asked)]
         found.programs += list(program_digests(record))
-        found.findings += list(_attempt(found, on_read, path, record, records))
-    found.findings += _published(found, on_read, directory, contents, records)
+        found.findings += list(_attempt(found, path, record, records))
+    found.findings += _published(found, directory, contents, records)
     found.without += not found.records
     return found
 
 
-def _published(
-    found: Verified, on_read: OnRead, directory: Path, contents: Mapping[int, bytes], records: Mapping[int, Mapping[str, Any]]
-) -> Iterator[str]:
+def _published(found: Verified, directory: Path, contents: Mapping[int, bytes], records: Mapping[int, Mapping[str, Any]]) -> Iterator[str]:
     """Compare the run's record with its attempts. Results are counted from 1, so one that is gone is noticed; an attempt that was
     prevented, or whose supervisor was killed, may have left nothing. Whoever holds the lease publishes what is not published."""
     path = directory / RECORD
-    on_read(path)
     results = {number: record["result_number"] for number, record in records.items() if record["kind"] == "result"}
     newest = max(results, default=None)
     if path.exists() or path.is_symlink():
-        published = _believed(found, on_read, path, None)
+        published = _believed(found, path, None)
         if published is None:
             return
         if published not in contents.values():
@@ -282,9 +334,8 @@ def _published(
             yield f"{directory / 'attempts' / str(number)}: it went on from an attempt that is not there"
 
 
-def _believed(found: Verified, on_read: OnRead, path: Path, attempt: int | None) -> bytes | None:
+def _believed(found: Verified, path: Path, attempt: int | None) -> bytes | None:
     """Return the bytes of a record that its reader believes, else record a finding."""
-    on_read(path)
     found.records += 1
     try:
         if path.is_symlink():
@@ -301,9 +352,7 @@ def _believed(found: Verified, on_read: OnRead, path: Path, attempt: int | None)
     return content
 
 
-def _attempt(
-    found: Verified, on_read: OnRead, directory: Path, record: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]
-) -> Iterator[str]:
+def _attempt(found: Verified, directory: Path, record: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]) -> Iterator[str]:
     try:
         listed = {str(file["path"]): (file["bytes"], file["blake3"]) for file in record["files"]}
         earlier = records.get(record["resumed_from"]["attempt"]) if record["resumed_from"] else None
@@ -311,22 +360,21 @@ def _attempt(
         yield f"{directory / RECORD}: its list of files cannot be read: {error}"
         return
     whole = True
-    for sentence in _files(found, on_read, directory, listed):
+    for sentence in _files(found, directory, listed):
         whole = False
         yield sentence
     if not whole:
         return  # numbers of damaged files say nothing about the record
     try:
-        yield from (f"{directory / RECORD}: {text}" for text in differences(record, directory, earlier, on_read))
+        yield from (f"{directory / RECORD}: {text}" for text in differences(record, directory, earlier))
         found.recomputed += 1
     except (KeyError, TypeError, ValueError, AttributeError, RecordError) as error:
         yield f"{directory / RECORD}: its numbers cannot be computed again: {type(error).__name__}: {error}"
 
 
-def _files(found: Verified, on_read: OnRead, directory: Path, listed: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
+def _files(found: Verified, directory: Path, listed: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
     there: dict[str, os.stat_result] = {}
     for above, inner, files in os.walk(directory):
-        on_read(above)
         for name in [*files, *(name for name in inner if Path(above, name).is_symlink())]:
             path = Path(above, name)
             there[str(path.relative_to(directory))] = path.lstat()
@@ -342,17 +390,16 @@ def _files(found: Verified, on_read: OnRead, directory: Path, listed: Mapping[st
         elif stat.S_ISREG(status_there.st_mode):
             found.files += 1
             found.bytes += status_there.st_size
-            if problem := _problem(on_read, directory / name, (status_there.st_size, size), digest):
+            if problem := _problem(directory / name, (status_there.st_size, size), digest):
                 yield f"{directory / name}: {problem}"
 
 
-def _problem(on_read: OnRead, path: Path, sizes: tuple[int, Any], digest: Any) -> str | None:
+def _problem(path: Path, sizes: tuple[int, Any], digest: Any) -> str | None:
     """Compare a file with its size and digest in the record. `sizes`: of the file, and in the record."""
     if sizes[0] != sizes[1]:
         return f"{sizes[0]} bytes, the record says {sizes[1]}"
-    on_read(path)
     try:
-        found = hash_file(path, on_piece=lambda _bytes: on_read(path), stored=True)
+        found = hash_file(path, on_piece=lambda _bytes: moved(), stored=True)
     except (OSError, DatasetError) as error:
         return f"it cannot be read: {getattr(error, 'strerror', None) or error}"
     return None if found.blake3 == digest else "its bytes are not those that were pushed (blake3 differs)"

@@ -17,17 +17,15 @@ import pytest
 from blake3 import blake3
 
 from base.seal import sealed_text
-from extras.verify.children import OnRead, each_run
 from extras.verify.outputs import verify_outputs
 from extras.verify.result import Verified, summary
-from extras.verify.runs import differences, verify_runs
+from extras.verify.runs import each_run, verify_runs
 from tests.workflow.report.builder import make_record, scaling_cells, write_study
 from workflow.commands.main import run
 from workflow.report.collect import collect
 from workflow.report.files import PAGE_FILE, PLOT_FILES, PLOT_NAMES, RECORDS_FILE, TABLE_FILES
 from workflow.report.outputs import read_plots, write_all, write_collected, write_tables
 from workflow.run.record.events import read_events
-from workflow.run.record.machine_load import file_name
 from workflow.run.record.rate import thinned
 from workflow.run.record.run_record import measured
 
@@ -269,74 +267,32 @@ def test_what_there_was_no_time_for_is_told(results: Path, capsys: pytest.Captur
     assert "all is" not in said
 
 
-def test_a_run_whose_file_does_not_come_is_left_and_the_file_named(tmp_path: Path) -> None:
-    def stuck(run: Path, on_read: OnRead) -> Verified:
-        on_read(run / "events-0.jsonl")
+def test_a_run_for_which_nothing_moves_is_named_and_no_more_are_begun(tmp_path: Path) -> None:
+    def stuck(run: Path) -> Verified:
         while True:
             signal.pause()
 
-    runs = [f"run-{number}" for number in range(6)]
-    found = list(each_run(tmp_path, runs, stuck, silence_s=0.05))
     total = Verified()
-    for one in found:
+    for one in each_run([tmp_path / f"run-{number}" for number in range(6)], stuck, silence_s=0.05):
         total.add(one)
-    assert (total.silent, total.unread) == (4, 2), "where all are silent no more are begun"
-    assert f"{tmp_path / 'run-0' / 'events-0.jsonl'}: not read: nothing of it came within 0.05 s" in total.findings[0]
+    assert (total.silent, total.unread) == (4, 2)
+    assert f"{tmp_path / 'run-0'}: nothing moved for 0.05 s" in total.findings[0]
     assert "4 runs not verified: storage did not answer; 2 runs not verified: storage did not answer" in summary(total, [tmp_path])
 
 
-def test_every_file_that_numbers_are_made_of_is_told_before_it_is_opened(results: Path, tmp_path: Path) -> None:
-    """Where nothing is told, a file whose storage hangs is waited for without an end. Here all but the one that was told last are empty."""
-    directory = results / "runs" / RUN / "attempts" / "1"
-    record = json.loads((directory / "record.json").read_bytes())
-    contents = {directory / f"events-{rank}.jsonl": (directory / f"events-{rank}.jsonl").read_bytes() for rank in range(2)}
-    for index, node in enumerate(record["nodes"]):
-        contents[directory / file_name(index)] = b'{"schema": "slipway.load/1", "cores": 4}\n'
-        node["load"] = {"cores": 4, "kernel_seen": True, "before": None, "during": None}
-    told: list[str | Path | None] = []
-
-    def tell(place: str | Path | None) -> None:
-        told.append(place)
-        for path, content in contents.items():
-            (tmp_path / "other").write_bytes(content if path == place else b"")
-            (tmp_path / "other").replace(path)
-
-    tell(None)
-    assert list(differences(record, directory, None, tell)) == []
-    assert set(told) == {None, *contents}
-    assert len(contents) == 4
-    assert told[-1] is None
-
-
 @pytest.mark.parametrize("dies", [True, False])
-def test_of_many_runs_one_that_hangs_or_dies_takes_no_other_with_it(tmp_path: Path, dies: bool) -> None:
-    def look(run: Path, on_read: OnRead) -> Verified:
-        on_read(run / "record.json" if run.name == "run-017" else None)
-        while run.name == "run-017":
+def test_of_many_runs_those_beside_one_that_hangs_or_dies_are_verified(tmp_path: Path, dies: bool) -> None:
+    def look(run: Path) -> Verified:
+        while run.name == "run-97":
             os._exit(1) if dies else signal.pause()
         return Verified(runs=1, files=1)
 
     total = Verified()
-    for found in each_run(tmp_path, [f"run-{number:03}" for number in range(100)], look, silence_s=1.0):
+    for found in each_run([tmp_path / f"run-{number}" for number in range(100)], look, silence_s=1.0):
         total.add(found)
-    assert (total.files, total.runs, total.silent, total.unread) == (99, 99 + dies, not dies, 0)
+    assert (total.files, total.runs, total.silent, total.unread) == (97, 97 + 3 * dies, 3 * (not dies), 0)
     assert len(total.findings) == 1
-    assert f"{tmp_path / 'run-017'}" in total.findings[0]
-
-
-def test_no_limit_holds_where_nothing_is_read(tmp_path: Path) -> None:
-    """The computing child is silent until the other one has long been given up."""
-    (reader, writer) = os.pipe()
-
-    def look(run: Path, on_read: OnRead) -> Verified:
-        on_read(None if run.name == "computes" else run)
-        os.read(reader, 1)
-        return Verified(runs=1)
-
-    found = each_run(tmp_path, ["computes", "hangs"], look, silence_s=0.05)
-    assert next(found).silent == 1
-    os.write(writer, b"12")
-    assert next(found).runs == 1
+    assert f"{tmp_path / 'run-96'} to run-98" in total.findings[0]
 
 
 def test_a_plot_or_page_that_was_changed_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
+from base.calls import moved
 from base.jsonfile import json_text
 from base.logs import level_and_message
 from base.sanitize import number, plain, quoted, text, whole
@@ -399,16 +400,12 @@ def parse_events(lines: Iterable[bytes], most: int = MAX_STEPS) -> RankEvents:
     return events
 
 
-def read_events(
-    directory: Path, world_size: int, told: Callable[[Path], None] | None = None, most: int = MAX_STEPS
-) -> dict[int, RankEvents]:
-    """Return the events of every rank that has a file in `directory`; `told` hears of each before it is read. `most`: how many steps of a
-    rank are kept."""
+def read_events(directory: Path, world_size: int, most: int = MAX_STEPS) -> dict[int, RankEvents]:
+    """Return the events of every rank that has a file in `directory`. `most`: how many steps of a rank are kept."""
     found = {}
     for rank in _ranks_there(directory, world_size):
         path = directory / f"events-{rank}.jsonl"
-        if told is not None:
-            told(path)
+        moved()
         try:
             descriptor = open_file(path)
         except (FileNotFoundError, Unusable):

@@ -7,7 +7,7 @@ happened in it is never missed, and what happened just beside it may be in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from base.calls import moved
 from base.sanitize import text
 from base.untrusted import Unusable, open_file
 from workflow.run.record.energy import energy_of
@@ -158,21 +159,15 @@ GPU_MEAN_S: Final = 1.0
 Span = tuple[float, float]
 
 
-def loads(
-    directory: Path, events: Mapping[int, RankEvents], cell: Cell, on_read: Callable[[Path], None] = lambda _: None
-) -> dict[int, Load]:
-    """Return the `load` of a record by the position of its node, for nodes with a file in `directory`.
-
-    `on_read` is called with each path before it is read.
-    """
+def loads(directory: Path, events: Mapping[int, RankEvents], cell: Cell) -> dict[int, Load]:
+    """Return the `load` of a record by the position of its node, for nodes with a file in `directory`."""
     per_node, found = cell.gpus_per_node, {}
     _, tell, num_telling = telling(events, cell.world_size)
     window = window_of(tell, num_telling, cell.mode)
     spans = [] if window is None else [moments(rank.steps, own) for rank, own in zip(window.ranks, window.own, strict=True)]
     for index in range(cell.nodes):
-        path = directory / file_name(index)
-        on_read(path)
-        watched = read_watched(path)
+        moved()
+        watched = read_watched(directory / file_name(index))
         if watched is not None:
             found[index] = load_of(watched, whole_span(spans[index * per_node : (index + 1) * per_node]))
     return found

@@ -126,7 +126,7 @@ def test_the_record_has_what_the_events_give_and_verify_computes_it_again(tmp_pa
     def wrong(parts: dict[str, Any]) -> list[str]:
         record = make_record(cell)
         record["performance"]["parts"] = parts
-        return [said for said in differences(record, tmp_path, None, lambda _: None) if "parts" in said]
+        return [said for said in differences(record, tmp_path, None) if "parts" in said]
 
     assert wrong(parts) == []
     assert wrong({**parts, "exposed_s": 0.012})[0].startswith("performance.parts.exposed_s is 0.012, and its events give 0.01")
@@ -139,4 +139,4 @@ def test_a_record_of_an_earlier_version_has_no_parts(tmp_path: Any) -> None:
     performance = msgspec.convert(record, RunRecord).performance
     assert isinstance(performance, Performance)
     assert performance.parts is None
-    assert not [said for said in differences(record, tmp_path, None, lambda _: None) if "parts" in said]
+    assert not [said for said in differences(record, tmp_path, None) if "parts" in said]
