@@ -214,8 +214,9 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
 
     def step(number: int, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, Moments]:
         throw_dice(number)
-        optimizer.zero_grad()
         laps.begin()
+        optimizer.zero_grad()  # gives the memory of the gradients back, a tenth of a millisecond and more
+        laps.end("" if late else "optimizer")
         inputs, targets = to_device(images, device), to_device(labels, device)
         laps.end("copy")
         loss = mean_loss(forward(inputs), targets.long())
