@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from base.jsonfile import canonical_json
 from base.logs import printable
@@ -22,7 +23,8 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, ratio
 from workflow.report.derive import Comparison
 from workflow.report.keys import counted_shape, key_columns, line_label, linked, sentence, size_columns
-from workflow.report.table import NONE, Column, Table, estimate_text, numbers, percent, significant, value_of, words
+from workflow.report.step_parts import MEGA, MILLI, mean_parts, network_s, sent_bytes
+from workflow.report.table import NONE, Column, Table, estimate_text, numbers, percent, scaled, significant, value_of, words
 from workflow.study.cell import NO_EXCHANGE
 
 
@@ -286,13 +288,26 @@ def judged(analysis: Analysis) -> list[tuple[CellResult, Bound]]:
     if frame["if_step_s"].count() == 0:
         return []
     runs = frame.select(OF_A_RUN).rows_by_key(["source", "cell_id"], named=True)
-    anchors = anchors_of(analysis.cells, runs)
+    anchors, parts = anchors_of(analysis.cells, runs), mean_parts(analysis)
     found = []
     for cell in analysis.cells:
         if rows := runs.get((cell.source, cell.cell_id)):
             bound = OF_NO_EXCHANGE if cell.cell.comm_hook == NO_EXCHANGE else bound_of(rows, anchors.get(id(cell)))
-            found.append((cell, bound))
+            note = _network_words(cell, parts.get((cell.source, cell.cell_id))) if bound.verdict == "communication" else ""
+            found.append((cell, replace(bound, notes=(note, *bound.notes)) if note else bound))
     return found
+
+
+def _network_words(cell: CellResult, row: Mapping[str, Any] | None) -> str:
+    """Say how long the exchange must take by the network's rate; empty where that is not known."""
+    sent, least_s = (None, None) if row is None else (sent_bytes(cell, row), network_s(cell, row))
+    if row is None or sent is None or least_s is None:
+        return ""
+    return (
+        f"each process sends {scaled(MEGA, sent)} MB in a step, which take {scaled(MILLI, least_s)} ms or more at the "
+        f"{significant(row['network_mbit'])} Mbit/s between nodes that the preflight measured; "
+        f"{scaled(MILLI, row['exposed_s'])} ms of the exchange are exposed"
+    )
 
 
 def bounds(analysis: Analysis) -> Table:

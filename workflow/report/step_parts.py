@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
@@ -24,22 +25,47 @@ STEP_PARTS: Final[dict[str, str]] = {
     "other_s": "Other",
 }
 MILLI: Final = 1e-3
+MEGA: Final = 1e6
+GRADIENT_BYTES: Final = {"none": 4, "fp16": 2, "bf16": 2, "noop": 0}
+"""Bytes of a number in the exchange, by `comm_hook`; of the others they depend on the shapes of the network."""
 
 
 def mean_parts(analysis: Analysis) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Return by source and cell the means over its measured runs, of the parts in seconds, `step_s` among them.
 
-    They are arithmetic means, so that the parts add up to the step. A part that some run does not tell is None, and in `other_s`. Cells
-    without a run that tells parts are left out.
+    They are arithmetic means, so that the parts add up to the step. A part that some run does not tell is None, and in `other_s`. Beside
+    them stand the parameters and the preflight's rate. Cells without a run that tells parts are left out.
     """
     told = analysis.frame.filter(MEASURED & pl.col("part_step_s").is_not_null())
     names = [name for name in (*STEP_PARTS, "step_s") if name != "other_s"]
     each = [pl.when(pl.col(f"part_{name}").null_count() == 0).then(pl.col(f"part_{name}").mean()).alias(name) for name in names]
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    each += [pl.col("parameters").max(), pl.col("network_mbit").mean()]
     for row in told.group_by("source", "cell_id", maintain_order=True).agg(*each).iter_rows(named=True):
         known = math.fsum(row[name] or 0.0 for name in names if name != "step_s")
         found[row["source"], row["cell_id"]] = {**row, "other_s": row["step_s"] - known}
     return found
+
+
+def gradient_bytes(cell: CellResult, row: Mapping[str, Any]) -> int | None:
+    """Return the bytes of all gradients as they are exchanged in a step; None where they are not, or nobody knows how."""
+    own, width = cell.cell, GRADIENT_BYTES.get(cell.cell.comm_hook)
+    exchanged = cell.num_processes > 1 and own.mode == "train" and own.program is None and own.strategy != "fsdp2"
+    return None if width is None or row["parameters"] is None or not exchanged else width * row["parameters"]
+
+
+def sent_bytes(cell: CellResult, row: Mapping[str, Any]) -> float | None:
+    """Return the bytes that a process sends in the exchange of a step: 2 (n - 1)/n times the gradients (Patarasuk and Yuan, 2009)."""
+    whole = gradient_bytes(cell, row)
+    return None if whole is None else 2 * (1 - 1 / cell.num_processes) * whole
+
+
+def network_s(cell: CellResult, row: Mapping[str, Any]) -> float | None:
+    """Return the least time of the exchange of a step by the rate between nodes that the preflight measured, if each node sends no more
+    than it must. None where that is not known."""
+    whole = gradient_bytes(cell, row)
+    mbit: float | None = row["network_mbit"]
+    return None if whole is None or not mbit or cell.cell.nodes == 1 else 2 * (1 - 1 / cell.cell.nodes) * whole * 8 / (MEGA * mbit)
 
 
 def parts(analysis: Analysis) -> Table:
@@ -62,6 +88,8 @@ def parts(analysis: Analysis) -> Table:
         ],
         numbers("step_s", "Step [ms]", _milliseconds, [row["step_s"] for row in rows], _marks(cells)),
         numbers("residual_ratio", "Residual", percent, [row["other_s"] / row["step_s"] if row["step_s"] else None for row in rows]),
+        numbers("sent_bytes", "Sent [MB]", partial(scaled, MEGA), list(map(sent_bytes, cells, rows))),
+        numbers("network_s", "At the preflight's rate [ms]", _milliseconds, list(map(network_s, cells, rows))),
     ]
     return Table(
         name="parts",
@@ -70,7 +98,8 @@ def parts(analysis: Analysis) -> Table:
             "Milliseconds and share of the mean step, over processes, measured steps and runs; arithmetic means, so that the parts add up "
             "to the step. Backward: without what is waited for other processes. Exposed communication: what also the last process waits "
             "in the exchange. Skew: what the others wait beyond that, for a slower one. Other, over the step the residual: what no part "
-            f"tells of. {NONE}: not told, and in other",
+            f"tells of. {NONE}: not told, and in other. Sent: by a process for the gradients of a step; at the preflight's rate: what "
+            "that takes between the nodes at least, by one connection of TCP; what the backward hides is not in exposed communication",
             analysis.shared,
         ),
         columns=linked(analysis, columns, cells),

@@ -52,6 +52,32 @@ def test_the_parts_of_two_runs_are_means_that_close(tmp_path: Path) -> None:
     assert float(found["residual_ratio"]) == pytest.approx(0.004 / 0.11)
 
 
+@pytest.mark.parametrize(
+    ("keys", "mbit", "sent", "seconds"),
+    [
+        ({"nodes": 2, "gpus_per_node": 2}, 1000.0, 2 * 3 / 4 * 4 * 61_706, 4 * 61_706 * 8 / 1e9),
+        ({"nodes": 4, "comm_hook": "bf16"}, 500.0, 2 * 3 / 4 * 2 * 61_706, 2 * 3 / 4 * 2 * 61_706 * 8 / 5e8),
+        ({"nodes": 2}, None, 4 * 61_706, None),
+        ({"nodes": 1, "gpus_per_node": 2}, None, 4 * 61_706, None),
+        ({"nodes": 2, "comm_hook": "noop"}, 1000.0, 0, 0),
+        ({"nodes": 2, "comm_hook": "powersgd"}, 1000.0, None, None),
+        ({"nodes": 2, "strategy": "fsdp2"}, 1000.0, None, None),
+        ({"nodes": 2, "mode": "infer"}, 1000.0, None, None),
+        ({"nodes": 1}, None, None, None),
+    ],
+)
+def test_what_a_process_sends_stands_beside_what_the_network_takes_for_it(
+    tmp_path: Path, keys: dict[str, Any], mbit: float | None, sent: float | None, seconds: float | None
+) -> None:
+    cell = make_cell(**keys)
+    write_study(tmp_path, [cell])
+    preflight = None if mbit is None else {"seconds": 1.0, "rate_mbit_median": mbit}
+    write_records(tmp_path, [make_record(cell, preflight=preflight)])
+    found = row(analyse(collect([tmp_path])))
+    expected = {"sent_bytes": sent, "network_s": seconds}
+    assert {name: float(found[name]) if found[name] else None for name in expected} == pytest.approx(expected)
+
+
 def test_a_part_is_shown_in_milliseconds_and_as_its_share(tmp_path: Path) -> None:
     table = TABLES["parts"](analysed(tmp_path, ONE))
     shown = {column.title: value.text for column, value in zip(table.columns, table.rows[0], strict=True)}

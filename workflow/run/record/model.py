@@ -283,7 +283,7 @@ class Preflight(Part, frozen=True, kw_only=True):
     """ms | the longest connection"""
     all_reduce_ms: Real | None = None
     """ms | the best measurement, the slowest node of it"""
-    rate_mbit_median: Real | None = None
+    rate_mbit_median: Annotated[Real | None, Column("network_mbit")] = None
     """Mbit/s | over the ordered pairs that exchanged, both directions at once"""
     rate_mbit_min: Real | None = None
     slowest: Link | None = None
