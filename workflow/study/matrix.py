@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import itertools
 import math
 import warnings
@@ -20,13 +19,16 @@ from workflow.study.explain import Fault
 from workflow.study.loader import Place
 from workflow.study.model import CellKeys, Optimizer, Steps, StudyFile, defaults, of_its_rule
 
-# The `exclude` expressions: a small part of Python's syntax. Python evaluates a tree that has been checked node by node.
+# The `exclude` expressions: a small part of Python's syntax, which Python evaluates.
 
 
-MAX_BYTES: Final = 1024
-MAX_DEPTH: Final = 20
 SYNTAX: Final = "comparisons (== != < <= > >=, in, not in) of keys with words, numbers or lists, joined by and, or, not"
 _TRUTH: Final = {"true": True, "false": False}
+_ALLOWED: Final = (
+    *(ast.Expression, ast.Compare, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.USub, ast.expr_context),
+    *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn),
+    *(ast.Name, ast.Attribute, ast.Constant, ast.List, ast.Tuple),
+)
 
 Values = Mapping[str, Any]
 
@@ -36,70 +38,46 @@ def compile_expression(text: str, names: tuple[str, ...]) -> Callable[[Values], 
 
     Raises ConfigError without the file's line, which the caller knows.
     """
-    if len(text.encode(errors="replace")) > MAX_BYTES:
-        raise ConfigError(f"an expression has at most {MAX_BYTES} bytes, this one has more")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "is" with a literal, and the like: refused below anyway
             tree = ast.parse(text.strip(), mode="eval")
         compares = isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Attribute)
-        tree.body = _checked(tree.body, names, 1)
-        code = compile(ast.fix_missing_locations(tree), "<exclude>", "eval")
+        code = compile(_Keys(names).visit(tree), "<exclude>", "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "it cannot be parsed"
-        raise ConfigError(f"{text!r} is not an expression ({reason}); valid: {SYNTAX}") from error
+        raise ConfigError(f"{text[:80]!r} is not an expression ({reason}); valid: {SYNTAX}") from error
     if not compares:
-        raise ConfigError(f"{text!r} compares nothing; valid: {SYNTAX}")
+        raise ConfigError(f"{text[:80]!r} compares nothing; valid: {SYNTAX}")
 
     def matches(values: Values) -> bool:
         try:
-            return bool(eval(code, {"__builtins__": {}}, {**_TRUTH, **values}))  # noqa: S307 - only what _checked() lets through
+            return bool(eval(code, {"__builtins__": {}}, {**_TRUTH, **values}))  # noqa: S307 - only what _Keys lets through
         except TypeError as error:
             raise ConfigError(f"{text!r} compares values of different kinds: {error}") from error
 
     return matches
 
 
-def _checked(node: ast.expr, names: tuple[str, ...], depth: int) -> ast.expr:
-    """Return the node, in which a key with a dot, `args.width`, is one name. Raises ConfigError for what is not allowed."""
-    if depth > MAX_DEPTH:
-        raise ConfigError(f"the expression nests more than {MAX_DEPTH} levels")
-    inner = functools.partial(_checked, names=names, depth=depth + 1)
-    match node:
-        case ast.Name() | ast.Attribute():
-            return ast.Name(_known_key(node, names), ast.Load())
-        case ast.Constant(value=None | str() | int() | float()) | ast.UnaryOp(ast.USub(), ast.Constant(value=int() | float())):
-            pass
-        case ast.UnaryOp(ast.Not()):
-            node.operand = inner(node.operand)
-        case ast.BoolOp():
-            node.values = [inner(value) for value in node.values]
-        case ast.List() | ast.Tuple():
-            if odd := next((element for element in node.elts if not isinstance(element, ast.Constant | ast.UnaryOp)), None):
-                raise ConfigError(f"a list in an expression holds words and numbers only, not {ast.unparse(odd)[:80]!r}")
-            node.elts = [inner(element) for element in node.elts]
-        case ast.Compare():
-            _check_operators(node)
-            node.left, *node.comparators = [inner(side) for side in (node.left, *node.comparators)]
-        case _:
+class _Keys(ast.NodeTransformer):
+    """A check of an expression, which makes one name of a key with a dot, `args.width`. Raises ConfigError for what is not allowed."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if not all(isinstance(part, _ALLOWED) for part in (node, *ast.iter_child_nodes(node))):
             raise ConfigError(f"{ast.unparse(node)[:80]!r} is not allowed in an expression; valid: {SYNTAX}")
-    return node
+        return super().generic_visit(node)
 
+    def visit_Name(self, node: ast.Name | ast.Attribute) -> ast.Name:
+        key = ast.unparse(node)
+        if key not in self.names and key not in _TRUTH:
+            quotes = f" (words need quotes: '{key}')" if isinstance(node, ast.Name) else ""
+            raise ConfigError(f"unknown key {key[:80]!r} in the expression; {choices(key, self.names)}{quotes}")
+        return ast.copy_location(ast.Name(key, ast.Load()), node)
 
-def _known_key(node: ast.Name | ast.Attribute, names: tuple[str, ...]) -> str:
-    key = ast.unparse(node)
-    if key not in names and key not in _TRUTH:
-        quotes = f" (words need quotes: '{key}')" if isinstance(node, ast.Name) else ""
-        raise ConfigError(f"unknown key {key[:80]!r} in the expression; {choices(key, names)}{quotes}")
-    return key
-
-
-def _check_operators(node: ast.Compare) -> None:
-    for kind, right in zip(node.ops, node.comparators, strict=True):
-        if isinstance(kind, ast.Is | ast.IsNot):
-            raise ConfigError(f"`is` is not allowed in an expression; valid: {SYNTAX}")
-        if isinstance(kind, ast.In | ast.NotIn) and not isinstance(right, ast.List | ast.Tuple):
-            raise ConfigError("`in` needs a list on its right, such as batch_size in [32, 64]")
+    visit_Attribute = visit_Name
 
 
 # The layers a cell's keys come from: base, axes, zip rows, include rows.
