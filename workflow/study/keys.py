@@ -57,14 +57,24 @@ def _duration(value: object) -> object:
     return amount(value, "a number with its unit, such as 90s, 30m, 1h30m or 2d", lambda text: parse_duration(text).total_seconds(), meant)
 
 
-def _text_line(value: object) -> object:
-    if not isinstance(value, str) or not value or any(character < " " or character == "\x7f" for character in value):
-        raise wrong(value, "one line of text without control characters")
-    return value
+def text_that(fits: Callable[[str], object], valid: str) -> BeforeValidator:
+    """Return a check that a value is a text which `fits`. `valid` is for the error."""
+
+    def checked(value: object) -> object:
+        if not isinstance(value, str) or not fits(value):
+            raise wrong(value, valid)
+        return value
+
+    return BeforeValidator(checked)
 
 
+def _is_line(text: str) -> bool:
+    return text != "" and not any(character < " " or character == "\x7f" for character in text)
+
+
+_TEXT: Final = WithJsonSchema({"type": "string", "minLength": 1})
 Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
-TextLine = Annotated[str, BeforeValidator(_text_line), WithJsonSchema({"type": "string", "minLength": 1})]
+TextLine = Annotated[str, text_that(_is_line, "one line of text without control characters"), _TEXT]
 Seconds = Annotated[float, BeforeValidator(_duration), WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "minLength": 2})]
 Count = Annotated[int, Strict(), Field(ge=1, le=10**9)]
 NotNegative = Annotated[int, Strict(), Field(ge=0, le=10**9)]
@@ -86,21 +96,12 @@ ADDRESS: Final = re.compile(r"[A-Za-z0-9._%+=][A-Za-z0-9._%+=-]{0,63}(@[A-Za-z0-
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
-def _address(value: object) -> object:
-    if not isinstance(value, str) or not ADDRESS.fullmatch(value):
-        raise wrong(value, "an address such as ada@example.org")
-    return value
-
-
-def _variable(value: object) -> object:
-    if not isinstance(value, str) or not VARIABLE.fullmatch(value):
-        raise wrong(value, "the name of an environment variable that holds the URL, which is a secret and does not stand here")
-    return value
-
-
-_TEXT: Final = WithJsonSchema({"type": "string", "minLength": 1})
-Address = Annotated[str, BeforeValidator(_address), _TEXT]
-Variable = Annotated[str, BeforeValidator(_variable), _TEXT]
+Address = Annotated[str, text_that(ADDRESS.fullmatch, "an address such as ada@example.org"), _TEXT]
+Variable = Annotated[
+    str,
+    text_that(VARIABLE.fullmatch, "the name of an environment variable that holds the URL, which is a secret and does not stand here"),
+    _TEXT,
+]
 
 
 class NotifyKeys(Part):

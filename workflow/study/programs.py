@@ -40,7 +40,7 @@ from containers.renderings import (
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, reports
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault, fault_error
-from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Several, TextLine, wrong
+from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Several, TextLine, text_that, wrong
 from workflow.study.loader import Document, Place, kind_of, read_document
 
 ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -61,10 +61,12 @@ SCRIPTS: Final = (".py", ".sh")
 MAX_TEXT: Final = 1000
 
 
-def _argument_name(value: object) -> object:
-    if not isinstance(value, str) or not ARGUMENT.fullmatch(value):
-        raise wrong(value, f"the name of an argument: {ARGUMENT_RULE}")
-    return value
+def _is_word(text: str) -> bool:
+    return 0 < len(text) <= MAX_TEXT and text.isprintable()
+
+
+def _is_target(text: str) -> bool:
+    return bool(TARGET.fullmatch(text)) and os.path.normpath(text) == text and not TAKEN.match(text)
 
 
 def _argument(value: object) -> object:
@@ -72,31 +74,9 @@ def _argument(value: object) -> object:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    if isinstance(value, str) and len(value) <= MAX_TEXT and value.isprintable():
+    if value == "" or (isinstance(value, str) and _is_word(value)):
         return value
     raise wrong(value, f"a word or line of at most {MAX_TEXT} characters, a finite number, or true or false")
-
-
-def _variable(value: object) -> object:
-    if not isinstance(value, str) or not VARIABLE.fullmatch(value) or OURS.fullmatch(value):
-        raise wrong(value, "the name of an environment variable, and none that Slipway sets itself")
-    return value
-
-
-def _word(value: object) -> object:
-    if not isinstance(value, str) or not value or len(value) > MAX_TEXT or not value.isprintable():
-        raise wrong(value, f"a word of the command: text of at most {MAX_TEXT} characters; quote what looks like a number")
-    return value
-
-
-def _requirement(value: object) -> object:
-    if not isinstance(value, str) or not REQUIREMENT.fullmatch(value):
-        raise wrong(value, "a package as name==version, or a word that is imported, such as numpy")
-    return value
-
-
-def _text(value: object) -> object:
-    return value if value == "" else _word(value)
 
 
 def _events_word(value: object) -> object:
@@ -114,28 +94,38 @@ def _expression(value: object) -> object:
     return value
 
 
-def _target(value: object) -> object:
-    if not isinstance(value, str) or not TARGET.fullmatch(value) or os.path.normpath(value) != value or TAKEN.match(value):
-        raise wrong(value, "an absolute path such as /tokenizer, without comma or quote, that is none of the system's or of Slipway's")
-    return value
-
-
-def _source(value: object) -> object:
-    if not isinstance(value, str) or not value or not value.isprintable() or any(sign in value for sign in ',"'):
-        raise wrong(value, "a path without comma or quote, which an engine takes as the end of it")
-    return value
-
-
 _SCALAR: Final = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean")]}
 Argument = Annotated[Any, BeforeValidator(_argument), WithJsonSchema(_SCALAR)]
-ArgumentName = Annotated[str, BeforeValidator(_argument_name)]
+ArgumentName = Annotated[str, text_that(ARGUMENT.fullmatch, f"the name of an argument: {ARGUMENT_RULE}")]
 Arguments = dict[ArgumentName, Argument]
-Requirement = Annotated[str, BeforeValidator(_requirement), WithJsonSchema({"type": "string", "pattern": REQUIREMENT.pattern})]
-Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": "string", "minLength": 1})]
-Variable = Annotated[str, BeforeValidator(_variable)]
-VariableText = Annotated[str, BeforeValidator(_text)]
-Source = Annotated[str, BeforeValidator(_source), WithJsonSchema({"type": "string", "minLength": 1})]
-Target = Annotated[str, BeforeValidator(_target), WithJsonSchema({"type": "string", "pattern": "^/"})]
+Requirement = Annotated[
+    str,
+    text_that(REQUIREMENT.fullmatch, "a package as name==version, or a word that is imported, such as numpy"),
+    WithJsonSchema({"type": "string", "pattern": REQUIREMENT.pattern}),
+]
+WORD_RULE: Final = f"a word of the command: text of at most {MAX_TEXT} characters; quote what looks like a number"
+Word = Annotated[str, text_that(_is_word, WORD_RULE), WithJsonSchema({"type": "string", "minLength": 1})]
+Variable = Annotated[
+    str,
+    text_that(
+        lambda text: VARIABLE.fullmatch(text) and not OURS.fullmatch(text),
+        "the name of an environment variable, and none that Slipway sets itself",
+    ),
+]
+VariableText = Annotated[str, text_that(lambda text: text == "" or _is_word(text), WORD_RULE)]
+Source = Annotated[
+    str,
+    text_that(
+        lambda text: text != "" and text.isprintable() and not {",", '"'} & set(text),
+        "a path without comma or quote, which an engine takes as the end of it",
+    ),
+    WithJsonSchema({"type": "string", "minLength": 1}),
+]
+Target = Annotated[
+    str,
+    text_that(_is_target, "an absolute path such as /tokenizer, without comma or quote, that is none of the system's or of Slipway's"),
+    WithJsonSchema({"type": "string", "pattern": "^/"}),
+]
 
 
 Expression = Annotated[
