@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,10 +37,8 @@ from workflow.study.cell import unit_of
 
 logger = logging.getLogger(__name__)
 
-# Repeated last steps, where storage fails: until the deadline where it does not answer, for a minute where it is full, since time alone
-# frees no space. A signal to end the run ends this at once.
-#
-# The ranks have ended by then, so others may measure on this machine as soon as storage has said that it is full.
+# Repeated last steps, where storage fails: until the deadline, but not where it is full, since time alone frees no space. A signal to end
+# the run ends this at once.
 
 
 def is_full(error: SlipwayError) -> bool:
@@ -49,11 +47,10 @@ def is_full(error: SlipwayError) -> bool:
 
 
 class Retries:
-    """The retries of one run, from its push on, until the monotonic time `until`, at most `full_s` from when storage has said that it is
-    full: `let_others` is called then."""
+    """The retries of one run, from its push on, until the monotonic time `until`."""
 
-    def __init__(self, scope: RunScope, until: float, full_s: float, let_others: Callable[[], None]) -> None:
-        self._scope, self._until, self._full_s, self._let_others = scope, until, full_s, let_others
+    def __init__(self, scope: RunScope, until: float) -> None:
+        self._scope, self._until = scope, until
         self._cancels = scope.cancels
 
     @property
@@ -62,7 +59,8 @@ class Retries:
         return self._scope.cancels > self._cancels
 
     def repeat(self, what: str, step: Callable[[float], None]) -> None:
-        """Call `step(seconds left)` until it succeeds, or raise its last error when time is over, a lost lease or a defect at once."""
+        """Call `step(seconds left)` until it succeeds, or raise its last error when time is over; a lost lease, a defect or full storage at
+        once."""
         pause = time_limits.STORAGE_FIRST_PAUSE_S
         while True:
             try:
@@ -71,13 +69,10 @@ class Retries:
             except (LeaseError, Defect):
                 raise
             except SlipwayError as error:
-                if is_full(error):  # whoever measures then is disturbed by few tries; where storage is away there may be many
-                    self._let_others()
-                how = self._how_long(error)
                 left = self._until - time.monotonic()
-                if left < pause or self.cancelled:
+                if is_full(error) or left < pause or self.cancelled:
                     raise
-                logger.warning("%s failed: %s; again in %.0f s, for %s more%s", what, error, pause, format_duration(left), how)
+                logger.warning("%s failed: %s; again in %.0f s, for %s more", what, error, pause, format_duration(left))
                 self._scope.loop.until(lambda: self.cancelled, pause)
                 if self.cancelled:
                     raise
@@ -98,13 +93,6 @@ class Retries:
         self._scope.loop.until(lambda: done() or self.cancelled, limit_s)
         if not done() and self.cancelled:
             self._scope.loop.until(done, CANCELLED_PUSH_S)
-
-    def _how_long(self, error: SlipwayError) -> str:
-        """Shorten the time if storage is full, and explain that."""
-        if not is_full(error):
-            return ""
-        self._until = min(self._until, time.monotonic() + self._full_s)
-        return ": a full disk is not waited for longer, the result stays on its nodes then"
 
 
 NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
@@ -180,7 +168,8 @@ class _Finish:
 
     def _look_at_leftovers(self) -> None:
         """Warn of what could not be ended: it disturbs whoever measures there next."""
-        left = not_clean(self.nodes.present())
+        stopped = ((node.node.name, node.last(reports.Stopped)) for node in self.nodes.present())
+        left = [name for name, answer in stopped if answer is None or not answer.clean]
         if left:
             warning = f"not all that this run started could be ended on {', '.join(left)}: see the node's log"
             self.attempt.warnings.append(warning)
@@ -212,12 +201,7 @@ class _Finish:
     # -- push and publish
 
     def _push_and_publish(self) -> None:
-        again = Retries(
-            self.attempt.scope,
-            time.monotonic() + self._push_limit_s(),
-            self.attempt.scope.limits.storage_full_s,
-            self._let_others,
-        )
+        again = Retries(self.attempt.scope, time.monotonic() + self._push_limit_s())
         pending: SlipwayError | None = None
         try:
             self.clock.enter("push")
@@ -249,13 +233,6 @@ class _Finish:
             return CANCELLED_PUSH_S
         limit_s = self.attempt.scope.limits.push_s
         return max(time_limits.LEAST_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
-
-    def _let_others(self) -> None:
-        """Give this machine's turn back if nothing of ours is left; not a job's nodes, where the next run would record that it is alone."""
-        locks, job = self.attempt.locks, self.attempt.job
-        if locks.taken and job.allocation.own_job and not not_clean(self.nodes.present()):
-            locks.give()
-            logger.info("nothing is measured any more: others may use this machine while the result waits for storage")
 
     def _push(self, again: Retries, left_s: float) -> None:
         self._judge_lost()
@@ -361,11 +338,6 @@ class _Finish:
             steps=self.attempt.requested_steps(self.work),
             ending=ending_note(ending),
         )
-
-
-def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
-    """Name the nodes that did not report that they have ended all."""
-    return [node.node.name for node in nodes if (answer := node.last(reports.Stopped)) is None or not answer.clean]
 
 
 def _answered(node: NodeHandle) -> bool:

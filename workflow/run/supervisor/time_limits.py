@@ -62,8 +62,6 @@ STORAGE_FIRST_PAUSE_S: Final = 1.0
 """The pause before storage is asked again for the first time; each one after it is twice as long."""
 STORAGE_LONGEST_PAUSE_S: Final = 30.0
 """The longest pause between two tries: storage that is back is found soon."""
-STORAGE_FULL_S: Final = 60.0
-"""How long storage that is full is tried again: time alone makes no room there."""
 GIT_S: Final = 10.0
 """How long git may take to name the commit of this checkout, which may lie on slow storage."""
 
@@ -118,7 +116,6 @@ class AttemptLimits:
     node_silence_s: float = NODE_SILENCE_S
     launch_pause_s: float = LAUNCH_PAUSE_S
     rank_silence_s: float = RANK_SILENCE_S
-    storage_full_s: float = STORAGE_FULL_S
     other_failures_s: float = OTHER_FAILURES_S
     cause_search_s: float = CAUSE_SEARCH_S
     push_s: float | None = None
