@@ -273,7 +273,7 @@ class Preparation:
         ranks, image = self.plan.ranks, None
         names = () if ranks is None else port_names(ranks.framework, ranks.cell, self.index)
         try:
-            self._reservation = Reservation(self.node.address, self.plan.tag, len(names))
+            self._reservation = Reservation(self.node.address, len(names))
         except NodeLost as error:
             self.fail("stage", NodeLost.__name__, str(error))
             return

@@ -9,9 +9,8 @@ import re
 import signal
 import socket
 import time
-import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -449,31 +448,15 @@ class Ranks:
 
 # Rendezvous ports, bound on their node before anybody is told of them. MASTER_PORT is on the head node, the port of a rank on its own.
 #
-# The range lies above the kernel's usual ephemeral ports; a port that is taken is passed over, and no outgoing connection gets one that is
-# bound. It is bound without SO_REUSEADDR, which keeps everybody else from binding it, and gets the option afterwards: then a server
-# that sets it too, as torch's store does, may listen there while we still hold it.
-#
-# Each attempt has ports of its own, held until the first step, and starts to look for them at a place drawn from its name, its random
-# token included: a worker that an earlier attempt left behind knocks at another port. torchrun gets the attempt and the restart count as
-# the rendezvous id besides; launcher `ranks` has no such thing, since a rank only connects to MASTER_ADDR and MASTER_PORT.
-
-
-FIRST_PORT = 61001
-LAST_PORT = 65500
+# The kernel chooses the ports at random. A port is bound without SO_REUSEADDR, which keeps everybody else from it, and gets the option
+# afterwards: then a server that sets it too, as torch's store does, may listen there while we still hold it, until the first step.
 
 
 class Reservation:
-    """The bound ports of the attempt of that name. `release()` once the ranks use them. Raises NodeLost."""
+    """The bound ports of an attempt. `release()` once the ranks use them. Raises NodeLost."""
 
-    def __init__(self, address: str, attempt: str, count: int = 1) -> None:
-        candidates = ports(zlib.crc32(attempt.encode()))
-        self._sockets: list[socket.socket] = []
-        try:
-            for _ in range(count):
-                self._sockets.append(_bind(address, candidates))
-        except NodeLost:
-            self.release()
-            raise
+    def __init__(self, address: str, count: int = 1) -> None:
+        self._sockets = [_bind(address) for _ in range(count)]
         self.ports: tuple[int, ...] = tuple(holder.getsockname()[1] for holder in self._sockets)
 
     def release(self) -> None:
@@ -481,30 +464,21 @@ class Reservation:
             holder.close()
 
 
-def ports(start: int) -> Sequence[int]:
-    """Return all ports of the range, from one that depends on `start`, so that runs side by side try different ones."""
-    size = LAST_PORT - FIRST_PORT + 1
-    return [FIRST_PORT + (start + index) % size for index in range(size)]
-
-
-def _bind(address: str, candidates: Sequence[int]) -> socket.socket:
-    """Hold the first port that is free. Raises NodeLost."""
+def _bind(address: str) -> socket.socket:
+    """Hold a free port. Raises NodeLost."""
     try:
         family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
     except ValueError:
         found = f"found {address!r}: a name may mean another machine elsewhere"
         raise NodeLost(f"the rendezvous needs an IP address of the node, {found}") from None
-    for port in candidates:
-        holder = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            holder.bind((address, port))
-        except OSError:
-            holder.close()
-            continue
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return holder
-    tried = f"between {FIRST_PORT} and {LAST_PORT} on {address}"
-    raise NodeLost(f"no free port {tried} for the rendezvous; is it an address of this node?")
+    holder = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        holder.bind((address, 0))
+    except OSError as error:
+        holder.close()
+        raise NodeLost(f"no free port on {address} for the rendezvous ({error.strerror}); is it an address of this node?") from error
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return holder
 
 
 # Shutdown of the ranks on a node: TERM, after 5 s KILL, then what the engine made, then all descendants of this process. It takes at most
