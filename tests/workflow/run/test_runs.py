@@ -421,15 +421,6 @@ def test_what_cannot_be_run_is_refused_and_nothing_stays(
     assert world.left() == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave a file of another's")
-def test_a_file_of_another_user_among_the_results_is_an_error_that_names_it(world: World) -> None:
-    run_id = world.cell(1, 2, do={"1": [3, "stranger"]})
-    record = ended(world, run_id)
-    assert record["status"] == "error"
-    assert "out/stranger of uid 65534 on local-0" in record["status_reason"]
-    assert record["status_reason"] in record["warnings"]
-
-
 @pytest.fixture
 def used_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """One GPU, on which another's process is; its UUID."""

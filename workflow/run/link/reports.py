@@ -286,9 +286,6 @@ class Stopped(Message, frozen=True, kw_only=True):
 class Collected(Message, frozen=True, kw_only=True):
     """The directory that is to be pushed is complete."""
 
-    files_of_others: tuple[str, ...]
-    """Files in it that are not the user's."""
-
 
 class Pushed(Message, frozen=True, kw_only=True):
     """The files of this node are on storage."""

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_NAMED: Final = 20
 PROBES: Final = (sys.executable, "-P", "-m", "cluster.preflight")
 
 
@@ -286,14 +285,9 @@ class NodeWork:
         then(clean)
 
     def do_collect(self) -> None:
-        files_of_others: list[str] = []
         if self.preparation is not None and self.preparation.directory.exists():
-            directory = self.preparation.directory
-            files_of_others = directory.files_of_others()
-            for path in files_of_others:
-                logger.error("not ours: %s", path)
-            directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
-        self.report(reports.Collected(files_of_others=tuple(files_of_others[:MOST_NAMED])))
+            self.preparation.directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
+        self.report(reports.Collected())
 
     def do_push(self, order: commands.Push) -> None:
         needs = self.preparation

@@ -36,7 +36,7 @@ from base.lock import LockFile, has_name, try_lock
 from base.process import CODE_ROOT
 from base.publish import publish_in, remove_leftover, reserve
 from base.seal import sealed_text
-from base.untrusted import NEVER_FOLLOW, directory, entries, trusted_directory
+from base.untrusted import NEVER_FOLLOW, trusted_directory
 from cluster.holder import holder_of
 from cluster.schedulers import describe_holder, holder_alive, local
 from containers.program_folder import copy
@@ -125,7 +125,6 @@ def _lock_of(directory: Path) -> Path:
 
 logger = logging.getLogger(__name__)
 
-MOST_LOOKED_AT: Final = 20_000
 OWNER: Final = "run.json"
 """Whose the directory is: {run_dir, attempt}."""
 RECORD_BYTES: Final = 256 << 10
@@ -288,16 +287,6 @@ class WorkDirectory:
                 (self.own / file_name(index)).write_bytes(load)
         except OSError as error:
             logger.error("%s", cache_failed(error, self.own))
-
-    def files_of_others(self) -> list[str]:
-        """List as `path of uid N` what another user in a container wrote into `out`; of very many files, the nearest."""
-        try:
-            with directory(self.out) as out:
-                owners = [(entry.path, entry.status.st_uid) for entry in entries(out, MOST_LOOKED_AT)]
-        except OSError as error:
-            logger.error("%s cannot be looked into: %s", self.out, error.strerror)
-            return []
-        return sorted(f"{self.out.name}/{path} of uid {owner}" for path, owner in owners if owner != os.geteuid())
 
     def exists(self) -> bool:
         """Return True if `create` was called: `out` is up to the program."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, StorageFull, error_named
-from base.humanize import format_duration, some
+from base.humanize import format_duration
 from base.jsonfile import plain
 from base.system import FULL_WORDS
 from containers.engines import in_container
@@ -141,7 +141,6 @@ class _Finish:
             self._announce()
         self._look_at_leftovers()
         self.nodes.ask(commands.Collect(), reports.Collected, time_limits.COLLECT_S)
-        self._look_at_owners()
         self._push_and_publish()
         if self.ending.requeue:
             self._requeue()
@@ -174,19 +173,6 @@ class _Finish:
             warning = f"not all that this run started could be ended on {', '.join(left)}: see the node's log"
             self.attempt.warnings.append(warning)
             logger.warning("%s", warning)
-
-    def _look_at_owners(self) -> None:
-        """Report files that are not the user's: the run was not what it should have been, however it ended."""
-        collected = [(node.node.name, answer) for node in self.nodes.all if (answer := node.last(reports.Collected)) is not None]
-        files_of_others = [f"{path} on {name}" for name, answer in collected for path in answer.files_of_others]
-        if not files_of_others:
-            return
-        shown = some(files_of_others, 3)
-        reason = f"files of another user are among the run's own: {shown}; whatever made them ran with rights that no program of a run has"
-        self.attempt.warnings.append(reason)
-        if self.ending.status == "ok":
-            self.ending = Ending(status="error", reason=reason)
-        logger.error("%s", reason)
 
     def _requeue(self) -> None:
         """Put the job back into the queue, to resume from the checkpoint. Last of all, since the scheduler then ends this job."""

@@ -85,13 +85,6 @@ def throw():
     raise ValueError("the seed of all evil")
 
 
-def leave_another_s_file():
-    path = Path(os.environ["SLIPWAY_OUT"], "stranger")
-    path.write_text("not ours")
-    path.chmod(0o600)
-    os.chown(path, 65534, 65534)
-
-
 def eat(first=False):
     """A gigabyte, which is more than a test grants. `first`: so that the kernel does not take us, but the watchdog."""
     for process, score in [("self", "0"), (os.getppid(), "1000")] if first else []:
@@ -163,7 +156,6 @@ ACTIONS = {
     "child": lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True),  # a grandchild that nobody waits for
     "deaf": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "sleep": lambda: time.sleep(1000),
-    "stranger": leave_another_s_file,
     "much": leave_much,  # that the push takes seconds
     "folder": leave_a_folder,
 }

@@ -71,7 +71,7 @@ SAID: Final[tuple[reports.Report, ...]] = (
     reports.Saving(step=3),
     reports.Exited(end=END, now=2.0),
     reports.Stopped(clean=True),
-    reports.Collected(files_of_others=("x",)),
+    reports.Collected(),
     reports.Pushed(files=(reports.PushedFile(path="out/a", bytes=0, blake3="0"),)),
     reports.Released(),
 )
