@@ -22,7 +22,7 @@ from workflow.run.node.ranks import RECENT_BYTES, RankEvents, RankLog, Reservati
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
 from workflow.run.supervisor.job import NodeLocks
-from workflow.run.supervisor.running_attempt import GitState, git_state, parse_git_status
+from workflow.run.supervisor.running_attempt import GitState, git_state
 from workflow.run.supervisor.time_limits import RunScope
 
 
@@ -285,11 +285,17 @@ def test_a_lock_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:
     turn.give()
 
 
-def test_git_s_answer_is_read() -> None:
-    assert parse_git_status("# branch.oid abc\n# branch.head main\n") == GitState(git_sha="abc", git_dirty=False)
-    assert parse_git_status("# branch.oid abc\n1 .M N... file\n") == GitState(git_sha="abc", git_dirty=True)
-    assert parse_git_status("# branch.oid (initial)\n") == GitState(git_sha=None, git_dirty=False)
-    assert parse_git_status("") == GitState(git_sha=None, git_dirty=None)
+@pytest.mark.processes
+def test_the_commit_of_a_checkout_is_told_and_whether_files_differ_from_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "file"], ["commit", "-qm", "a"], ["tag", "v1"]):
+        subprocess.run([*git, *words], check=True)
+    sha = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    (tmp_path / "untracked").write_text("b")
+    assert git_state(str(tmp_path)) == GitState(git_sha=sha, git_dirty=False)
+    (tmp_path / "file").write_text("b")
+    assert git_state(str(tmp_path)) == GitState(git_sha=sha, git_dirty=True)
 
 
 def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:

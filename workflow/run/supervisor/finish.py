@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -167,8 +167,7 @@ class _Finish:
 
     def _look_at_leftovers(self) -> None:
         """Warn of what could not be ended: it disturbs whoever measures there next."""
-        stopped = ((node.node.name, node.last(reports.Stopped)) for node in self.nodes.present())
-        left = [name for name, answer in stopped if answer is None or not answer.clean]
+        left = not_clean(self.nodes.present())
         if left:
             warning = f"not all that this run started could be ended on {', '.join(left)}: see the node's log"
             self.attempt.warnings.append(warning)
@@ -324,6 +323,11 @@ class _Finish:
             steps=self.attempt.requested_steps(self.work),
             ending=ending_note(ending),
         )
+
+
+def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
+    """Name the nodes that did not report that they have ended all."""
+    return [node.node.name for node in nodes if (answer := node.last(reports.Stopped)) is None or not answer.clean]
 
 
 def _answered(node: NodeHandle) -> bool:

@@ -312,20 +312,10 @@ def git_state(root: str = str(CODE_ROOT)) -> GitState:
     """Ask git for the state of the checkout."""
     if not Path(root, ".git").exists():
         return GitState()
-    argv = ["git", "-C", root, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
+    argv = ["git", "-C", root, "--no-optional-locks", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
     try:
         result = run(argv, timeout_s=time_limits.GIT_S)
     except SlipwayError:
         return GitState()
-    return parse_git_status(result.stdout) if result.returncode == 0 else GitState()
-
-
-def parse_git_status(text: str) -> GitState:
-    """Parse the output of `git status --porcelain=v2 --branch`."""
-    sha, dirty = None, False
-    for line in text.splitlines():
-        if line.startswith("# branch.oid "):
-            sha = line.split()[2]
-        elif not line.startswith("#"):
-            dirty = True
-    return GitState(git_sha=sha if sha and sha != "(initial)" else None, git_dirty=dirty if sha else None)
+    sha, _, dirty = result.stdout.strip().partition("-")
+    return GitState(git_sha=sha, git_dirty=bool(dirty)) if result.returncode == 0 else GitState()

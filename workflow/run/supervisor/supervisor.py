@@ -27,7 +27,7 @@ from base.untrusted import directory, open_regular
 from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.schedulers import LOCAL, get_scheduler, holder_alive, run_locks
-from workflow.run.link.event_loop import Call, Loop
+from workflow.run.link.event_loop import Loop
 from workflow.run.record.continuation import login_s
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
@@ -186,7 +186,6 @@ class Supervisor:
         self._scope = RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
-        self._preparing: Call | None = None
         self._signals = 0
         self._begun: RunningAttempt | None = None
         """From then on an attempt is recorded."""
@@ -208,7 +207,7 @@ class Supervisor:
             attempt = self._take_nodes(run)
             work = attempt.start(self._images)
         except RunEnded as ended:
-            return give_up(loop, ended.ending, attempt, run or self._late_lease())
+            return give_up(loop, ended.ending, attempt, run)
         except SlipwayError as error:
             return give_up(loop, self._refused(error), attempt, run)
         self._begun = attempt
@@ -235,18 +234,7 @@ class Supervisor:
 
     def _try_to_prepare(self) -> PreparedRun:
         arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
-        call = Call(self._scope.loop, "prepare", prepare, *arguments, timeout_s=time_limits.STORAGE_CALL_S, renewed=True)
-        self._preparing = call
-        self._scope.wait(lambda: call.finished)
-        run: PreparedRun = call.result(PreparedRun)
-        return run
-
-    def _late_lease(self) -> PreparedRun | None:
-        """Wait for a lease that was being taken when the run was cancelled, to give it back."""
-        call, run = self._preparing, None
-        if call is not None and self._scope.loop.until(lambda: call.finished, time_limits.STORAGE_CLEAN_UP_S):
-            with contextlib.suppress(SlipwayError):
-                run = call.result(PreparedRun)
+        run: PreparedRun = self._scope.call("prepare", prepare, *arguments, kind=PreparedRun, renewed=True)
         return run
 
     def _already_done(self, done: Done) -> int:
