@@ -59,7 +59,6 @@ class LimitedCall:
         self.renewed = renewed
         self._chunks: list[bytes] = []
         self._ended = False
-        self._computes = False
         self._reader, writer = os.pipe2(os.O_CLOEXEC)
         # Our garbage is not the child's: a destructor may wait for a thread that was not forked along, for ever. Off before the fork, since
         # Python calls functions of modules in the child before it returns there.
@@ -103,12 +102,11 @@ class LimitedCall:
         return result_of(self.what, b"".join(self._chunks).lstrip(b"\n"))
 
     def late(self) -> StorageError:
-        return too_late(self.what, self.timeout_s, "nothing moved for" if self.renewed else "no answer within", computes=self._computes)
+        return too_late(self.what, self.timeout_s, "nothing moved for" if self.renewed else "no answer within")
 
     def abandon(self) -> None:
         """Kill the child and do not wait for it: in uninterruptible sleep it dies when the storage answers."""
         if not self._ended:
-            self._computes = is_computing(self.pid)
             os.kill(self.pid, signal.SIGKILL)
             os.close(self._reader)
             self._ended = True
@@ -144,17 +142,9 @@ def result_of(what: str, answer: bytes) -> Any:
     raise error_named(kind)(value)
 
 
-def too_late(what: str, timeout_s: float, waited: str = "no answer within", *, computes: bool) -> StorageError:
-    """Make the error for a call whose time is over. `computes`: what is_computing() returned for its process then."""
-    cause = (
-        "its process still computes: it is too much work for this machine" if computes else "the storage behind it hangs, or is very slow"
-    )
-    return StorageError(f"{what}: {waited} {timeout_s:g} s; {cause}")
-
-
-def is_computing(pid: int) -> bool:
-    """Return True if a process runs, or could, and so does not wait for storage."""
-    return machine_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["R"]
+def too_late(what: str, timeout_s: float, waited: str = "no answer within") -> StorageError:
+    """Make the error for a call whose time is over."""
+    return StorageError(f"{what}: {waited} {timeout_s:g} s; the storage behind it hangs, or is very slow")
 
 
 def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
@@ -245,14 +235,12 @@ class _Interpreter:
         """Forget the interpreter in a child that was forked from us, to which it does not belong."""
         self._socket.close()
 
-    def kill(self) -> bool:
-        """Kill the process and return whether it was computing. Its end is not waited for: storage may hold it in uninterruptible sleep."""
-        computes = is_computing(self._pid)
+    def kill(self) -> None:
+        """Kill the process. Its end is not waited for: storage may hold it in uninterruptible sleep."""
         self._socket.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         self.lives()
-        return computes
 
 
 _kept: list[_Interpreter] = []
@@ -268,7 +256,8 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
     try:
         answer = interpreter.answer(json_line([_umask(), function.__module__, function.__name__, arguments]), deadline)
     except TimeoutError:
-        raise too_late(what, timeout_s, computes=interpreter.kill()) from None
+        interpreter.kill()
+        raise too_late(what, timeout_s) from None
     except BaseException:  # such as an interrupt: its answer is still to come, and would be that of the next call
         interpreter.kill()
         raise

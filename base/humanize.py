@@ -79,9 +79,6 @@ MOST_DAYS: Final = 10_000
 _DAY_S: Final = 86_400.0
 _MOST_S: Final = MOST_DAYS * _DAY_S
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d)(?::([0-5]?\d))?", re.ASCII)
-_WORD = re.compile(r"(\d+)\s*(d|h|m|s)(?:ays?|ours?|rs?|in(?:ute)?s?|ec(?:ond)?s?)?(?![a-z])[\s,]*", re.ASCII)
-_WORDS = re.compile(rf"(?:{_WORD.pattern})+", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
 _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
@@ -107,25 +104,6 @@ def parse_duration(text: str) -> timedelta:
     if found_s > _MOST_S:
         raise ValueError(f"{text!r} is more than {MOST_DAYS} days")
     return timedelta(seconds=found_s)
-
-
-def meant_duration(text: str) -> str | None:
-    """Translate a clock's time (`24:00:00`, Slurm's `1-12:00:00`) or words (`30 minutes`, `1h 30m`) to our form; None for others."""
-    clock = _CLOCK.fullmatch(text.strip())
-    if clock:
-        days, hours, minutes, seconds = clock.groups()
-        if days is None and seconds is None:  # as Slurm reads 30:00
-            hours, minutes, seconds = None, hours, minutes
-        parts: tuple[tuple[str, str], ...] = ((days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s"))
-    elif _WORDS.fullmatch(text.strip().lower()):
-        parts = tuple((match[1], match[2]) for match in _WORD.finditer(text.lower()))
-    else:
-        return None
-    try:
-        meant = "".join(f"{int(number)}{unit}" for number, unit in parts if number and int(number))
-        return meant if parse_duration(meant) and meant != text else None
-    except ValueError:
-        return None
 
 
 def format_duration(seconds: float) -> str:

@@ -232,68 +232,29 @@ def _sync_path(path: Path) -> None:
 # Remove a directory tree that somebody else may have made, and may still write to.
 
 
-TRIES: Final = 3
-"""Somebody may add to it meanwhile, and some servers lose their place in a directory that shrinks."""
-MOST_TRIES: Final = 1000
-"""A locked directory may hold another, which is seen at the next try: so deep as Python goes."""
-MOST_SHOWN: Final = 4096
-"""Characters of the path of what stays."""
-
-
 def remove_tree(path: Path) -> None:
-    """Remove a directory tree, also one whose directories are read-only; of a link only the link. What vanished does not matter. No link
-    is followed, not even one that takes a directory's place meanwhile: shutil goes by descriptors, as `rm` does, which is asked where a
-    tree is deeper than Python goes. Raises OSError for the first thing that stays; all else is gone then."""
+    """Remove a directory tree; of a link only the link. What vanished does not matter, and no link is followed. What shutil cannot remove,
+    such as directories that are read-only, or deeper than Python goes, is left to `chmod` and `rm`. Raises OSError for the first thing that
+    stays; all else is gone then."""
     import shutil  # these import much, and what imports base.publish starts many times
     import subprocess
 
-    problems: list[OSError] = []
-    unlocked: list[str] = []
-
-    def note(_function: object, name: str, found: tuple[type[BaseException], BaseException, object]) -> None:
-        error = found[1]
-        if not isinstance(error, OSError) or error.errno == errno.EMFILE:
-            raise RecursionError from error
-        if error.errno != errno.ENOENT:
-            problems[:] = problems or [OSError(error.errno, error.strerror or str(error), name[:MOST_SHOWN])]  # there may be very many
-            unlocked[:] = unlocked or ([name] if _unlock(name, path) else [])
-
     with contextlib.suppress(FileNotFoundError):
-        for tries in range(MOST_TRIES):
-            if not stat.S_ISDIR(path.lstat().st_mode):
-                path.unlink()
-                return
-            problems.clear()
-            unlocked.clear()
-            try:
-                shutil.rmtree(str(path), onerror=note)
-            except RecursionError:
-                for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
-                    subprocess.run([*words, "--", str(path)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-                problems[:] = [OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))]  # unless the next try finds nothing
-            if not problems:
-                return
-            if tries + 1 >= TRIES and not unlocked:
-                break
-        raise problems[0]
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            path.unlink()
+            return
+        with contextlib.suppress(OSError, RecursionError):
+            shutil.rmtree(path)
+            return
+        for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*words, "--", str(path)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(path, onerror=_raise_for)
 
 
-def _unlock(name: str, root: Path) -> bool:
-    """Make the directories from `root` down to `name` ours to empty, and return True if one was not. By descriptors, since whoever made the
-    tree may put a link in a directory's place meanwhile, and `chmod` would follow it."""
-    above, found = None, False
-    with contextlib.suppress(OSError):
-        for part in (str(root), *Path(name).relative_to(root).parts):
-            handle = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-            if above is not None:
-                os.close(above)
-            above = handle
-            if os.fstat(handle).st_mode & 0o700 != 0o700:
-                os.chmod(f"/proc/self/fd/{handle}", 0o700)
-                found = True
-    if above is not None:
-        os.close(above)
-    return found
+def _raise_for(_function: object, name: str, found: tuple[type[BaseException], BaseException, object]) -> None:
+    """Raise the error of shutil with the whole path, of which it has the last part."""
+    error = found[1]
+    raise OSError(getattr(error, "errno", None) or errno.ENOTEMPTY, getattr(error, "strerror", None) or str(error), name) from error
 
 
 def remove_leftover(path: Path) -> str | None:

@@ -12,15 +12,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 MOST_DEPTH: Final = 32
-FED_S: Final = 2.0
-"""Who feeds a pipe that is named in place of a file has begun by then."""
 NEVER_FOLLOW: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS: Final = (
     (stat.S_ISLNK, "a symbolic link"),
@@ -109,29 +106,14 @@ def open_plain(path: Path) -> int:
     return descriptor
 
 
-def read_fed(path: Path, most: int, timeout_s: float = FED_S) -> bytes:
-    """Read at most `most` bytes by a path of the user's own: of a regular file, or of a pipe that somebody feeds, such as /dev/stdin.
-    Raises OSError; Unusable for anything else, and for a pipe that is silent for `timeout_s`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as file:
-        kind = kind_of(os.fstat(descriptor))
-        if kind == "a pipe":
-            return _read_pipe(descriptor, str(path), most, timeout_s)
-        if kind is not None:
+def read_fed(path: Path, most: int) -> bytes:
+    """Read at most `most` bytes by a path of the user's own, of a file or of a pipe such as /dev/stdin. Raises OSError; Unusable for
+    anything else."""
+    with path.open("rb") as file:
+        kind = kind_of(os.fstat(file.fileno()))
+        if kind not in (None, "a pipe"):
             raise Unusable(errno.EINVAL, f"it is {kind}", str(path))
         return file.read(most)
-
-
-def _read_pipe(descriptor: int, path: str, most: int, timeout_s: float) -> bytes:
-    content = b""
-    while len(content) < most:
-        if not select.select([descriptor], [], [], timeout_s)[0]:
-            raise Unusable(errno.EINVAL, f"it is a pipe, and nobody has written into it for {timeout_s:g} s", path)
-        chunk = os.read(descriptor, most - len(content))
-        if not chunk:
-            break
-        content += chunk
-    return content
 
 
 def make_directories(root: int, path: str) -> None:

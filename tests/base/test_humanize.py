@@ -17,7 +17,6 @@ from base.humanize import (
     format_duration,
     format_size,
     is_name,
-    meant_duration,
     parse_duration,
     parse_size,
     slug,
@@ -74,7 +73,6 @@ def test_a_duration_has_an_end(text: str) -> None:
     assert parse_duration("10000d") == timedelta(days=10000)
     with pytest.raises(ValueError, match="is more than 10000 days"):
         parse_duration(text)
-    assert meant_duration(text) is None
 
 
 @pytest.mark.parametrize(("text", "expected"), [("1024", 1024), ("20GiB", 20 << 30), ("3TB", 3 * 10**12), ("1.5 kB", 1500)])
@@ -117,31 +115,6 @@ def test_counts_have_a_grammar() -> None:
 )
 def test_the_words_of_other_tools_are_known(word: str, valid: tuple[str, ...], meant: str | None) -> None:
     assert closest(word, valid) == meant
-
-
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
-        ("24:00:00", "24h"),
-        ("12:30:05", "12h30m5s"),
-        ("1-12:00:00", "1d12h"),
-        ("2-06:30", "2d6h30m"),
-        ("30:00", "30m"),
-        ("30 minutes", "30m"),
-        ("30min", "30m"),
-        ("1h 30m", "1h30m"),
-        ("2 Days, 3 hours", "2d3h"),
-        ("90 secs", "90s"),
-        ("1 hr", "1h"),
-        ("00:00:00", None),
-        ("tomorrow", None),
-        ("30", None),
-        ("3 months", None),
-        ("30m 1h", None),
-    ],
-)
-def test_what_a_duration_of_another_form_means(text: str, meant: str | None) -> None:
-    assert meant_duration(text) == meant
 
 
 # Paths that people write.

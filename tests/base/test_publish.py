@@ -14,7 +14,6 @@ import pytest
 
 from base.publish import (
     FEW,
-    _unlock,
     create_exclusive,
     each,
     move_directory,
@@ -177,16 +176,6 @@ def test_only_links_go_and_what_is_behind_them_keeps_its_mode(tmp_path: Path) ->
     remove_tree(tmp_path / "tree")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o555
-
-
-@pytest.mark.parametrize("way", ["link", "link/closed"])
-def test_a_link_that_takes_the_place_of_a_locked_directory_changes_no_mode_elsewhere(tmp_path: Path, way: str) -> None:
-    (tmp_path / "home" / "closed").mkdir(parents=True)
-    (tmp_path / "home" / "closed").chmod(0o077)
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree" / "link").symlink_to(tmp_path / "home")
-    assert not _unlock(str(tmp_path / "tree" / way), tmp_path / "tree")
-    assert (tmp_path / "home" / "closed").stat().st_mode & 0o777 == 0o077
 
 
 def test_what_is_not_there_or_no_directory(tmp_path: Path) -> None:

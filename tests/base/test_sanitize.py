@@ -112,10 +112,8 @@ def test_an_answer_that_was_cut_off_is_one_of_storage() -> None:
         b'"\xed\xa0\x80"',
         b'"\xff"',
         b"",
-        b"[" * 65 + b"]" * 65,
         b"[" * 100_000,
         b'{"a":' * 2000 + b"1" + b"}" * 2000,
-        b'["[",' + b"[" * 70 + b"]" * 71,
     ],
 )
 def test_json_that_is_not_ours_is_refused(content: bytes) -> None:

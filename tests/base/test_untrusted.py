@@ -163,24 +163,15 @@ def test_a_plain_file_is_read_and_written_anew(out: Path) -> None:
             open_regular(root, "a/nothing")
 
 
-def test_a_pipe_in_place_of_a_file_is_read_if_somebody_feeds_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "silent")
-    with pytest.raises(Unusable, match=r"it is a pipe, and nobody has written into it for 0\.01 s"):
-        read_fed(tmp_path / "silent", 10, timeout_s=0.01)
+def test_a_pipe_in_place_of_a_file_is_read(tmp_path: Path) -> None:
     reading, writing = os.pipe()
-    try:
-        os.write(writing, b"a: 1")
-        with pytest.raises(Unusable, match="nobody"):  # its writer is there, and does not end
-            read_fed(Path(f"/dev/fd/{reading}"), 10, timeout_s=0.01)
-        os.write(writing, b"b: 22")
-    finally:
-        os.close(writing)
-    assert read_fed(Path(f"/dev/fd/{reading}"), 4) == b"b: 2"
-    assert read_fed(Path(f"/dev/fd/{reading}"), 10) == b"2"
+    os.write(writing, b"a: 1b: 22")
+    os.close(writing)
+    assert read_fed(Path(f"/dev/fd/{reading}"), 100) == b"a: 1b: 22"
     os.close(reading)
     (tmp_path / "plain").write_text("word")
     (tmp_path / "link").symlink_to("plain")
-    assert read_fed(tmp_path / "link", 10) == b"word"
+    assert read_fed(tmp_path / "link", 2) == b"wo"
     with pytest.raises(Unusable, match="it is a device"):
         read_fed(Path("/dev/zero"), 10)
 

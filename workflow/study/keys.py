@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from base.humanize import absolute_path, is_name, meant_duration, parse_duration
+from base.humanize import absolute_path, is_name, parse_duration
 from workflow.study.loader import kind_of
 from workflow.study.site import Notify, When
 
@@ -52,8 +52,7 @@ def amount(value: object, valid: str, parse: Callable[[str], float], meant: str 
 
 
 def _duration(value: object) -> object:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    meant = meant_duration(value) if isinstance(value, str) else f"{value}s" if is_number else None
+    meant = f"{value}s" if isinstance(value, int | float) and not isinstance(value, bool) else None
     return amount(value, "a number with its unit, such as 90s, 30m, 1h30m or 2d", lambda text: parse_duration(text).total_seconds(), meant)
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 import yaml
 
 from base.errors import ConfigError
-from base.humanize import meant_duration
 from base.logs import printable
 from base.untrusted import read_fed
 
@@ -96,7 +95,7 @@ def _number(text: str) -> Scalar:
     if _CLOCK.fullmatch(text):
         raise AmbiguousScalar(
             f"{text} is the number {_sexagesimal(text)} to some YAML readers; write a duration with units, such as "
-            f"{meant_duration(text) or '1h30m'}, or '{text}' for the word"
+            f"1h30m, or '{text}' for the word"
         )
     if _ODD_INTEGER.fullmatch(text):
         raise AmbiguousScalar(

@@ -61,7 +61,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"comm_hook": "noop"}, "baseline": {"nodes": 1}}, ["baseline", "no cell has {nodes: 1}"]),
         ({"base": {"comm_hook": "noop", "mode": "infer"}}, ["base.comm_hook", "found noop, and with mode infer there are no gradients"]),
         ({"base": {"device": "gpu"}}, ["base.device", "did you mean 'cuda'"]),
-        ({"limits": {"walltime": "24:00:00"}}, ["limits.walltime", "did you mean 24h?"]),
+        ({"limits": {"walltime": "24:00:00"}}, ["limits.walltime", "such as 90s, 30m, 1h30m or 2d"]),
         ({"base": {"precision": "fp23"}}, ["base.precision", "fp23", "did you mean 'fp32'"]),
         ({"base": {"layout": "nhcw"}}, ["base.layout", "nchw, nhwc"]),
         ({"base": {"conv_algorithm": "fastest"}}, ["base.conv_algorithm", "valid: auto, deterministic, heuristic, measured"]),
