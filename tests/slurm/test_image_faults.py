@@ -268,36 +268,3 @@ def shorts_of(line: str, shorts: dict[str, str], engine: str) -> bool:
     return line.split()[1] in {short for name, short in shorts.items() if name.startswith(engine)} and (
         ("(localhost/" in line) == (engine == "podman")
     )
-
-
-def test_an_archive_that_has_gone_comes_back_from_the_same_image_or_from_its_digest_or_not_at_all(
-    docker_cluster: Cluster, place: Path, credentials: Path, private: tuple[dict[str, Any], Path]
-) -> None:
-    made, archive = private
-    file = place / "images-0123456789ab.json"
-    entry = {key: made[key] for key in ("archive", "image", "file", "sha256", "bytes", "schema")}
-    file.write_text(json.dumps({"engine": "docker", "images": {"pytorch": entry}}))
-    code = "from workflow.run.images import keep_archives; from base.errors import SlipwayError\n"
-    code += f"try:\n keep_archives({str(file)!r}, {str(place)!r}, {str(credentials)!r})\n"
-    code += "except SlipwayError as error:\n print(error)"
-
-    def keep() -> str:
-        Path(made["archive"]).unlink()
-        done = docker_cluster.exec("login", [sys.executable, "-P", "-c", code], cwd=ROOT, timeout=300, env=ENV)
-        assert done.returncode == 0, done
-        return str(done.stdout)
-
-    assert keep() == "", "the engine of the login node still has it"
-    reference = made["image"]["reference"]
-    other = images.tiny_image(place / "image-moved", "moved", reference)
-    told(docker_cluster, "login", "docker", "rmi", reference)
-    docker_cluster.load_image(other, "login")  # the tag is another's by now
-    with private_registry(docker_cluster, "login", f"site/private:1={archive}"):
-        assert keep() == "", "pulled by its digest"
-    assert "error" not in loaded(docker_cluster, "n1", made["archive"])
-    told(docker_cluster, "login", "docker", "rmi", f"{reference.rpartition(':')[0]}@{made['image']['digest']}")
-    said = keep()
-    for words in (made["image"]["image_id"], made["archive"], "docker load", f"remove {file}", "does not have that image"):
-        assert words in said
-    assert not Path(made["archive"]).exists()
-    assert "canary" not in said

@@ -184,26 +184,6 @@ def result_at(path: Path, study: str | None = None) -> dict[str, object]:
     return {"status": "unreadable", "result_number": 0}
 
 
-# The images that runs load.
-
-
-KEEP_S: Final = 3 * 3600.0
-"""The seconds that archives may take to be read, to list their chunks, or to be pulled and written once more: an engine has an hour for
-a pull."""
-
-
-def keep_images(study: Study, file: str, limit_s: float = KEEP_S) -> None:
-    """Make sure before runs start that what `file` names is on storage, archived again if need be. Raises SlipwayError.
-
-    It is done in a child, since storage and daemons may hang.
-    """
-    from workflow.run.images import keep_archives
-
-    site = study.site
-    places = (file, str(site.storage), None if site.registry_credentials is None else str(site.registry_credentials))
-    call_apart(f"the archives of the images of {study.name}", keep_archives, *places, timeout_s=limit_s)
-
-
 # The graph.
 
 
@@ -424,7 +404,10 @@ class Graph:
         refuse_wrong_executor(self.mode.way, executor)
         self.publish_study()
         if self.images_file is not None and self.runs_to_make:
-            keep_images(self.study, self.images_file)
+            from workflow.run.images import keep_archives
+
+            what, storage = f"the archives of the images of {self.study.name}", str(self.study.site.storage)
+            call_apart(what, keep_archives, self.images_file, storage, timeout_s=self.storage_s)
         if self.mode.way == "allocation":
             site = self.study.site
             margin = margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s)

@@ -17,20 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from base.errors import ConfigError, ContainerError, RecordError, SlipwayError, StorageError
+from base.errors import ContainerError, RecordError, SlipwayError, StorageError
 from base.humanize import format_size
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.logs import configure, private_umask
 from base.typed import read_as
-from containers.engines import STORES, in_container
-from containers.images import archiving, commands, pinning
+from containers.engines import in_container
+from containers.images import archiving, pinning
 from containers.images.model import PinnedImage, StudyImage, read_manifest
 from workflow.run.plan import at_site, describe_framework
 from workflow.study.cell import Cell
 from workflow.study.site import Site, device_of
 
-# Keep the archive of a study's image on storage: if it has gone, the same image is archived again, or nothing starts. A study never gets
-# another image.
+# What a study's images were pinned to: if an archive has gone from storage, nothing starts. A study never gets another image.
 
 
 logger = logging.getLogger(__name__)
@@ -82,67 +81,34 @@ def pinned_before(results: Path, engine: str) -> dict[str, Pinned]:
     return found
 
 
-def keep_archives(file: str, storage: str, credentials: str | None = None) -> None:
-    """Store again what FILE names and storage no longer has, if there is a FILE yet. Raises SlipwayError."""
+def keep_archives(file: str, storage: str) -> None:
+    """Note where the archives of FILE lie now, if there is a FILE yet. Raises ContainerError, RecordError."""
     path = Path(file)
     if not path.exists():
         return
-    value, own = read_pinned(path), None if credentials is None else Path(credentials)
-    kept = {name: kept_image(Pinned(image=image, file=path), Path(storage), own) for name, image in value.images.items()}
+    value = read_pinned(path)
+    kept = {name: kept_image(Pinned(image=image, file=path), Path(storage)) for name, image in value.images.items()}
     if kept != value.images:
         publish_json(path, dataclasses.replace(value, images=kept).to_json())
 
 
-def kept_image(pinned: Pinned, storage: Path, credentials: Path | None) -> StudyImage:
-    """Return the image, with its archive on storage. Raises ContainerError if the same image cannot be had, and what `archive` raises."""
+def kept_image(pinned: Pinned, storage: Path) -> StudyImage:
+    """Return the image with the place of its archive, which is another where the storage was moved. Raises ContainerError where it has
+    gone."""
     image, archive = pinned.image.image, pinned.image.archive
     for path in (Path(archive), storage / archiving.DIRECTORY / image.file_name):
         if archiving.is_there(image, path):
             return archived_image(image, path)
-    problem = _problem_of_the_same(image, credentials)
-    if problem:
-        raise ContainerError(
-            f"image {image.reference!r} of this study is pinned to {image.image_id}, its archive {archive} is not on storage any "
-            f"more, and {problem}; put the archive and its .json back, or bring that image here{_how(image)}; to go on with another image, "
-            f"remove {pinned.file} and the results that are to be made again"
-        )
-    logger.warning("the archive of image %r has gone from storage: the same image, %s, is archived again", image.reference, image.short)
-    return archived_image(image, archiving.archive(image, storage))
+    raise ContainerError(
+        f"image {image.reference!r} of this study is pinned to {image.image_id}, and its archive {archive} is not on storage any more; put "
+        f"the archive and its .json back; to go on with another image, remove {pinned.file} and the results that are to be made again"
+    )
 
 
 def archived_image(image: PinnedImage, path: Path) -> StudyImage:
     """Return the image by the study's name of it: whoever archived it first may call it otherwise. Raises RecordError."""
     found = read_manifest(path)
     return StudyImage(archive=str(path), image=image, file=found.file, sha256=found.sha256, bytes=found.bytes)
-
-
-def _problem_of_the_same(image: PinnedImage, credentials: Path | None) -> str:
-    """Return why the image is not on this machine, "" if it is, or has been pulled from its registry by digest."""
-    if image.engine not in STORES:
-        return _problem_of_file(image)
-    if commands.find(image.engine, image.image_id) is not None:
-        return ""
-    here = f"{image.engine} on this machine does not have that image"
-    reference = pinning.by_digest(image)
-    if reference is None:
-        return f"{here}, which came from no registry"
-    try:
-        pinning.pin(reference, image.engine, pull="always", credentials=credentials)
-    except (ConfigError, ContainerError) as error:
-        return f"{here} ({error})"
-    return "" if commands.find(image.engine, image.image_id) is not None else f"{here}, and {reference} is another by now"
-
-
-def _problem_of_file(image: PinnedImage) -> str:
-    try:
-        found = pinning.pin_file(image.source, image.engine, pull="never", credentials=None, scratch=None).image_id
-    except ContainerError as error:
-        return str(error)
-    return "" if found == image.image_id else f"{image.source} is another file by now"
-
-
-def _how(image: PinnedImage) -> str:
-    return f" (`{image.engine} load`)" if image.engine in STORES else f", as {image.source}"
 
 
 # Pinning on the login node, and the command that brings an image in on a node.
@@ -169,7 +135,7 @@ def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, 
     if in_container(site.engine):
         for framework, (reference, python) in references(site, cells).items():
             if before and reference in before:
-                images[framework] = kept_image(before[reference], site.storage, credentials)
+                images[framework] = kept_image(before[reference], site.storage)
                 continue
             image = pinning.pin(reference, site.engine, credentials=credentials)
             pinning.check_contract(image, python)

@@ -19,7 +19,7 @@ from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
 from workflow.dag.closing import advice_lines, closing_lines
 from workflow.dag.execution import Mode
-from workflow.dag.graph import Graph, keep_images
+from workflow.dag.graph import Graph
 from workflow.dag.refusals import load_graph
 from workflow.run.storage.lease import new_lease
 from workflow.study.next_command import command
@@ -316,12 +316,8 @@ def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -
         "bytes": 1,
     }
     Path(graph.images_file).write_text(json.dumps({"engine": "apptainer", "images": {"pytorch": entry}}))
-    with pytest.raises(
-        ContainerError, match=r"its archive .*aaa.sif is not on storage any more, and image .*t.sif cannot be read: No such file"
-    ):
+    with pytest.raises(ContainerError, match=r"its archive .*aaa.sif is not on storage any more"):
         graph.start("local")
-    with pytest.raises(StorageError, match="the archives of the images of .*: no answer within 0 s"):
-        keep_images(graph.study, graph.images_file, limit_s=0.0)  # no interpreter starts in no time
     for run_id in run_ids(graph):
         place.record(run_id, OK)
     place.graph().start("local")
