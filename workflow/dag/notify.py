@@ -123,34 +123,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def post(url: str, notification: Notification, limit_s: float = TIMEOUT_S) -> None:
-    """Send a notification as Slack takes it. Raises SlipwayError, without the URL, whose path is a secret.
-
-    It is done in a thread of its own: a server that answers a byte now and then would keep a study for hours.
-    """
-    problems: list[str] = []
-
-    def send() -> None:
-        try:
-            _post(url, notification, limit_s)
-        except SlipwayError as error:
-            problems.append(str(error))
-
-    thread = threading.Thread(target=send, name="webhook", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if thread.is_alive():
-        problems.append(f"{urlsplit(url).hostname} has not answered within {limit_s:g} s")
-    if problems:
-        raise SlipwayError(problems[0])
-
-
-def _post(url: str, notification: Notification, limit_s: float) -> None:
+def post(url: str, notification: Notification) -> None:
+    """Send a notification as Slack takes it. Raises SlipwayError, without the URL, whose path is a secret."""
     body = json.dumps({"text": "\n".join((f"*{notification.subject}*", *notification.lines))}).encode()
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"}, method="POST")  # noqa: S310 - see webhook_url
     host = urlsplit(url).hostname
     try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=limit_s) as answer:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as answer:
             answer.read(MAX_URL_BYTES)
     except urllib.error.HTTPError as error:
         error.close()

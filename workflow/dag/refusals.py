@@ -33,7 +33,7 @@ from containers.frameworks import load_framework
 from containers.frameworks.environment import what_is_missing
 from containers.images.commands import why_silent
 from data_prep.cache.stored import allocated_bytes
-from data_prep.mounts import Mount, place_of
+from data_prep.mounts import place_of
 from data_prep.space import free_bytes, free_inodes, not_enough_space
 from data_prep.tree.manifest import advice
 from workflow.dag.execution import Mode, refuse_too_few_nodes, refuse_wrong_way
@@ -99,10 +99,6 @@ def _changed(build_dir: str) -> str | None:
 
 LOOK_S: Final = 60.0
 """The seconds that a look at a few directories may take: network storage may hang."""
-KERNEL: Final = frozenset(
-    ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs", "securityfs", "configfs", "bpf", "pstore", "nsfs")
-)
-"""File systems in which nobody makes files."""
 
 
 def refuse_unusable_storage(study: Study) -> None:
@@ -159,19 +155,13 @@ def _refuse_room(what: str, directory: Path, need: int) -> None:
         )
 
 
-def why_unusable(place: Path, mount: Mount | None, to_write: bool) -> str | None:
-    """Return what is wrong with `place` on `mount`, or None. `place` is the nearest thing above a path that exists."""
+def why_unusable(place: Path, to_write: bool) -> str | None:
+    """Return why `place`, the nearest thing above a path that exists, cannot be used, or None."""
     if not place.is_dir():
         return f"{place} is not a directory"
-    if mount is not None and mount.type in KERNEL:
-        return f"{place} is on {mount.describe()}, which is the kernel's and keeps no files"
     if not os.access(place, os.R_OK | os.X_OK):
         return f"{place} cannot be read by you"
-    if not to_write:
-        return None
-    if mount is not None and "ro" in mount.options:
-        return f"{place} is on {mount.describe()}, which is mounted read-only"
-    return None if os.access(place, os.W_OK) else f"{place} cannot be written by you"
+    return f"{place} cannot be written by you, or is mounted read-only" if to_write and not os.access(place, os.W_OK) else None
 
 
 def _refuse(study: Study, paths: Sequence[Path], to_write: bool) -> None:
@@ -186,7 +176,7 @@ def _refuse(study: Study, paths: Sequence[Path], to_write: bool) -> None:
 def _first_problem(paths: Sequence[str], to_write: bool) -> str | None:
     """Return why one of `paths` cannot be used. It is called in a child with a time limit."""
     for path in paths:
-        problem = why_unusable(*place_of(Path(path)), to_write=to_write)
+        problem = why_unusable(place_of(Path(path))[0], to_write)
         if problem is not None:
             return problem
     return None

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from base.errors import SlipwayError
-from data_prep.mounts import Mount
 from tests.data_prep.staging.disks import tmpfs
 from tests.nobody import as_nobody
 from tests.workflow.commands.conftest import House
@@ -117,7 +116,6 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
     ),
     "directive": (lambda house: house.site.write_text(f"{SITE}storage: s\ndirectives: [--nodes=2]\n"), 10, "sets the nodes"),
     "below a file": (_below_a_file, 22, "cannot be used: "),
-    "kernel": (lambda house: house.site.write_text(f"{SITE}storage: /proc/x\n"), 22, "/proc is on proc from proc at /proc"),
 }
 
 
@@ -171,17 +169,9 @@ def test_a_batch_that_may_be_too_large_is_noted_and_one_that_is_refused_names_it
     assert said.err.rstrip().endswith(cell.cell_id)
 
 
-@pytest.mark.parametrize("options", [("ro",), ("rw",)])
-def test_a_file_system_that_is_mounted_read_only(tmp_path: Path, options: tuple[str, ...]) -> None:
-    mount = Mount(point="/nfs", root="/", type="nfs4", source="server:/export", device="0:1", options=options)
-    found = why_unusable(tmp_path, mount, to_write=True)
-    assert found == (f"{tmp_path} is on nfs4 from server:/export at /nfs, which is mounted read-only" if options == ("ro",) else None)
-    assert why_unusable(tmp_path, mount, to_write=False) is None
-
-
 def test_a_directory_of_others(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    assert as_nobody(tmp_path, lambda: why_unusable(Path(), None, to_write=True)) == ". cannot be written by you"
+    assert as_nobody(tmp_path, lambda: why_unusable(Path(), to_write=True)) == ". cannot be written by you, or is mounted read-only"
 
 
 def test_status_of_storage_that_cannot_be(house: House) -> None:

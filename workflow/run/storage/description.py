@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from base.errors import ConfigError, StorageError, UnsupportedRequest
+from base.errors import StorageError, UnsupportedRequest
 from base.jsonfile import canonical_json
 from base.publish import part_path, publish_directory, remove_tree
 from base.system import now_at
 from containers.images.model import StudyImage
 from containers.models import MODELS, Model, build, build_for_tokens
-from containers.program_folder import copy, look_at
+from containers.program_folder import copy
 from workflow.run.plan import Framework, check_framework, describe_framework, taken_along
 from workflow.study.cell import OF_TOKENS, Cell
 from workflow.study.paths import datasets_dir, kept_program
@@ -151,22 +150,18 @@ DEAD_S: Final = 3600.0
 
 
 def keep_program(results: Path, framework: Framework) -> None:
-    """Copy the folder of `framework` there, unless its state is there already, whole; nothing where it has none. A damaged copy, or
-    something else in its place, is made anew. Raises StagingError where the folder is not of that digest any more, ConfigError,
-    StorageError."""
+    """Copy the folder of `framework` there, unless its state is there already; nothing where it has none. Raises StagingError where the
+    folder is not of that digest any more, ConfigError, StorageError."""
     if framework.digest is None:
         return
     target = kept_program(results, framework.digest)
-    if _is_whole(target, framework.digest):
+    if target.is_dir():
         return
     part = part_path(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_dead_parts(target.parent)
         copy(Path(framework.folder), framework.digest, part)
-        if os.path.lexists(target) and not _is_whole(target, framework.digest):
-            logger.warning("%s does not hold the files that its name says: it is made anew", target)
-            remove_tree(target)
         publish_directory(part, target)  # another run of the study may have been first
     except OSError as error:
         raise StorageError(
@@ -176,15 +171,6 @@ def keep_program(results: Path, framework: Framework) -> None:
     finally:
         with contextlib.suppress(OSError):
             remove_tree(part)
-
-
-def _is_whole(target: Path, digest: str) -> bool:
-    if target.is_symlink() or not target.is_dir():
-        return False
-    try:
-        return look_at(target, executed=False).digest == digest
-    except (ConfigError, OSError):
-        return False
 
 
 def _remove_dead_parts(directory: Path) -> None:

@@ -77,30 +77,6 @@ def test_what_changes_meanwhile_is_not_kept_under_a_wrong_name(folder: Path, tmp
     assert list((tmp_path / "programs").iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", ["changed", "missing", "added", "a link", "a file"])
-def test_a_copy_that_is_not_what_its_name_says_is_made_anew(folder: Path, tmp_path: Path, damage: str) -> None:
-    results, framework = tmp_path / "results", described(folder)
-    keep_program(results, framework)
-    assert framework.digest is not None
-    kept = results / "programs" / framework.digest
-    if damage in ("a link", "a file"):
-        elsewhere = kept.rename(tmp_path / "elsewhere")
-        kept.symlink_to(elsewhere) if damage == "a link" else kept.write_text("nothing")
-    else:
-        kept.chmod(0o755)
-        (kept / "train.py").unlink(missing_ok=damage != "added")
-        if damage == "changed":
-            (kept / "train.py").write_text("print(3)\n")
-        elif damage == "added":
-            (kept / "train.py").write_text("print(1)\n")
-            (kept / "more.py").write_text("")
-    keep_program(results, framework)
-    assert not kept.is_symlink()
-    assert look_at(kept).digest == framework.digest
-    if damage == "a link":
-        assert look_at(tmp_path / "elsewhere").digest == framework.digest, "what a link points to is somebody else's"
-
-
 def test_where_nothing_can_be_written_the_error_says_what_for_and_where(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "programs").write_text("")
     with pytest.raises(StorageError, match=r"the files of the program 'gpt' are kept beside the results, and .*/programs cannot be"):
