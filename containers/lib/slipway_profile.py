@@ -1,14 +1,17 @@
 """Profile the steps of a PyTorch program, in a profile run alone (docs/where-the-time-goes.md). One file for Python 3.6 and later, standard
 library only: PyTorch is handed over by who has imported it.
 
-A run has first its warm-up, then steps with DistributedDataParallel's own log of forward, backward and exchange, and then the steps whose
-operators are traced. The two never overlap, since the trace would lengthen what the log tells.
+A run has first its warm-up, in the last step of which oneDNN tells its algorithms; then steps with DistributedDataParallel's own log of
+forward, backward and exchange; and then the steps whose operators are traced. None of them overlap, since one would lengthen what the
+other tells.
 """
 
 import gc
 import importlib
 import json
 import os
+import sys
+import tempfile
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -19,6 +22,7 @@ STEP = "step:%d"
 LAYER = "layer:%s"
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module")
 """Names that DistributedDataParallel, torch.compile and FSDP put before those of a network's own modules."""
+ONEDNN_LOG = "onednn.log"
 NCCL_LOG = "nccl-%d.log"
 NCCL_SUBSYSTEMS = "INIT,GRAPH,TUNING"
 
@@ -83,6 +87,28 @@ class Trace:
         part = os.path.join(os.path.dirname(path), ".part-" + os.path.basename(path))
         self.profiler.export_chrome_trace(part)
         os.replace(part, path)
+
+
+class OneDnnLog:
+    """The log of oneDNN of one step, from when it is made until `write`. oneDNN writes it to standard output, so that goes to a file
+    meanwhile, and what others wrote is passed on afterwards."""
+
+    def __init__(self, torch: Any) -> None:
+        self.verbose = torch.backends.mkldnn.verbose(1)
+        sys.stdout.flush()
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `write`
+        self.stdout = os.dup(1)
+        os.dup2(self.file.fileno(), 1)
+        self.verbose.__enter__()
+
+    def write(self, path: str) -> None:
+        self.verbose.__exit__(None, None, None)
+        sys.stdout.flush()
+        os.dup2(self.stdout, 1)
+        self.file.seek(0)
+        with self.file, open(path, "wb") as log, os.fdopen(self.stdout, "wb") as stdout:
+            for line in self.file:
+                (log if line.startswith(b"onednn_verbose") else stdout).write(line)
 
 
 class ExchangeLog:
@@ -194,6 +220,7 @@ class Profiler:
         first, self.end = traced
         self.first = first
         self.logged = first - int(cell["profile"]["logged"]) if cell.get("mode") == "train" else first
+        self.onednn: Any = None
         self.log: Any = None
         self.trace: Any = None
         self.written = False
@@ -218,6 +245,11 @@ class Profiler:
 
     def step(self, number: int) -> None:
         """Begin step `number`, before its batch is waited for; the step after the last one ends the trace."""
+        if self.onednn is not None:
+            onednn, self.onednn = self.onednn, None
+            onednn.write(os.path.join(self.out, ONEDNN_LOG))
+        if number == self.logged - 1 and self.logs_onednn():
+            self.onednn = OneDnnLog(self.torch)
         if self.log is not None:
             self.log.begin()
         if number == self.logged < self.first and self.log is None:
@@ -232,6 +264,10 @@ class Profiler:
             self.trace.begin(number)
         if number == self.end:
             self.finish()
+
+    def logs_onednn(self) -> bool:
+        mkldnn = self.torch.backends.mkldnn
+        return self.rank == 0 and not self.cuda and hasattr(mkldnn, "verbose") and bool(mkldnn.is_available())
 
     def start_log(self) -> None:
         if not self.meets_others():

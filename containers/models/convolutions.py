@@ -71,6 +71,17 @@ def convolutions_of(layers: Sequence[Layer]) -> list[Convolution]:
     return [convolution(layer) for layer in layers if layer["kind"] == "conv"]
 
 
+def onednn_name(one: Convolution, batch_size: int) -> str:
+    """Return how the log of oneDNN describes a convolution of a batch."""
+    groups = f"g{one.groups}" if one.groups > 1 else ""
+    sides = (
+        f"i{side}{one.size_in[place]}o{side}{one.size_out[place]}k{side}{one.kernel[place]}s{side}{one.stride[place]}d{side}0"
+        f"p{side}{one.padding[place]}"
+        for place, side in enumerate("hw")
+    )
+    return f"mb{batch_size}_{groups}ic{one.channels_in}oc{one.channels_out}_{'_'.join(sides)}"
+
+
 def cost(convolution: Convolution, batch_size: int, algorithm: str) -> Cost | None:
     """Return what the forward pass of a batch costs by one of ALGORITHMS, None where that cannot compute it."""
     if algorithm == "fft":

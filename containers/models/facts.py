@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Final
 
 from containers.models import MODELS, Model, Network, build_for_tokens, build_network, image_network, reads_tokens
 from containers.models.image_networks import alexnet_caffe, resnet
 from containers.models.layers import Layer
+from containers.models.memory import ACTIVATION_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,3 +89,52 @@ def depth(layers: Sequence[Layer], kind: str = "conv") -> int:
     for layer in layers:
         most[layer["name"]] = (layer["kind"] == kind) + max((most[name] for name in layer["inputs"]), default=0)
     return most[layers[-1]["name"]]
+
+
+FLOP_PER_MAC: Final = 2
+VIEWS: Final = frozenset({"input", "flatten"})
+"""Kinds that move nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCost:
+    """What a layer costs in a step, by arithmetic. FLOP are those of its multiply-adds. Bytes are what each pass reads and writes once:
+    activations or their gradients, what the backward reads of the forward, and parameters or their gradients."""
+
+    forward_flop: int
+    data_flop: int
+    """That of the gradient of its input."""
+    weights_flop: int
+    forward_bytes: int
+    backward_bytes: int
+
+
+def layer_costs(
+    layers: Sequence[Layer], batch_size: int, *, mode: str = "train", precision: str = "fp32", input_gradient: bool = False
+) -> dict[str, LayerCost]:
+    """Return by name what each layer costs in a step of `batch_size` samples, of numbers with this precision. A layer without parameters
+    before it computes no gradient of its input, unless `input_gradient` asks for it."""
+    sizes = {layer["name"]: prod(layer["shape_out"]) for layer in layers}
+    after_parameters: set[str] = set()
+    found = {}
+    for layer in layers:
+        after = any(name in after_parameters for name in layer["inputs"])
+        if after or layer["parameters"]:
+            after_parameters.add(layer["name"])
+        flop = FLOP_PER_MAC * batch_size * layer["macs"]
+        weights_flop = flop if layer["kind"] != "attention" else 0  # both factors of its products are data
+        data_flop = 2 * flop - weights_flop if after or input_gradient else 0
+        read, written = batch_size * sum(sizes[name] for name in layer["inputs"]), batch_size * sizes[layer["name"]]
+        parameters = min(layer["parameters"], written) if layer["kind"] in ("embedding", "positions") else layer["parameters"]
+        of_weights = read + written + parameters if layer["parameters"] else 0
+        of_data = read + written + (parameters or read) if after or input_gradient else 0
+        width = 0 if layer["kind"] in VIEWS else ACTIVATION_BYTES[precision]
+        is_trained = mode == "train"
+        found[layer["name"]] = LayerCost(
+            forward_flop=flop,
+            data_flop=data_flop * is_trained,
+            weights_flop=weights_flop * is_trained,
+            forward_bytes=width * (read + written + parameters),
+            backward_bytes=width * (of_weights + of_data) * is_trained,
+        )
+    return found

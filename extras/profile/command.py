@@ -6,13 +6,16 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
 from workflow.commands.options import JsonOption, RetryOption, SiteOption, snakemake_config
 from workflow.report.files import without_garbage_collection
+
+if TYPE_CHECKING:
+    from workflow.report.networks import Use
 
 IMAGE: Final = re.compile(r"([0-9]{1,5})x([0-9]{1,5})x([0-9]{1,5})")
 
@@ -27,9 +30,13 @@ def main(  # noqa: PLR0913 - its options
         float | None, typer.Option("--step-ms", help="Milliseconds of a step without profiler: shares of the trace are given of it.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NETWORK", help="Show its convolutions by algorithm beside what the trace measured.")
+        str | None,
+        typer.Option(
+            "--model", metavar="NETWORK", help="The network of the trace: with FLOP/s and bytes of layers, and convolutions by algorithm."
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="The samples of a step in the trace, for --model.")] = 128,
+    precision: Annotated[str, typer.Option("--precision", help="The precision of the step, for the bytes of --model.")] = "fp32",
     image: Annotated[
         str | None, typer.Option("--image", metavar="CxHxW", help="Its images, such as 3x224x224; default: as --model is published.")
     ] = None,
@@ -47,42 +54,50 @@ def main(  # noqa: PLR0913 - its options
         raise typer.BadParameter("--step-ms takes milliseconds above 0, for the shares in the table of --trace")
     if model is not None and trace is None:
         raise typer.BadParameter("--model shows what a trace measured: give --trace FILE")
-    shape = None if image is None else _shape(image)
     if trace is not None:
-        _of_trace(trace, step_ms, None if model is None else (model, batch_size, shape), as_json)
+        _of_trace(trace, step_ms, None if model is None else _network(model, batch_size, precision, image), as_json)
     elif study is not None:
         _of_study(study, site, retry, as_json)
 
 
-def _shape(image: str) -> tuple[int, int, int]:
-    if (match := IMAGE.fullmatch(image)) is None:
+def _network(name: str, batch_size: int, precision: str, image: str | None) -> Use:
+    """Return the network that was traced. Raises BadParameter, and ConfigError for an unknown network or one that does not fit."""
+    from containers.models.facts import usual
+    from containers.models.memory import ACTIVATION_BYTES
+    from workflow.report.networks import Use
+
+    shape = None if image is None else IMAGE.fullmatch(image)
+    if image is not None and shape is None:
         raise typer.BadParameter(f"--image takes channels x height x width, such as 3x224x224; found {image!r}")
-    return int(match[1]), int(match[2]), int(match[3])
+    if precision not in ACTIVATION_BYTES:
+        raise typer.BadParameter(f"--precision takes one of {', '.join(ACTIVATION_BYTES)}; found {precision!r}")
+    model = usual(name, None if shape is None else (int(shape[1]), int(shape[2]), int(shape[3])))
+    return Use(model=model, batch_size=batch_size, precision=precision)
 
 
-def _of_trace(trace: Path, step_ms: float | None, network: tuple[str, int, tuple[int, int, int] | None] | None, as_json: bool) -> None:
+def _of_trace(trace: Path, step_ms: float | None, use: Use | None, as_json: bool) -> None:
+    from extras.profile.tables import print_profile
+    from workflow.commands.watching import output
+    from workflow.report.formats import to_values
+    from workflow.report.model_tables import convolutions_of_trace
+    from workflow.report.networks import layers_in_trace
     from workflow.report.profile.profile import profile_of
     from workflow.report.profile.trace import read_trace
+    from workflow.report.terminal import print_table
 
     found = profile_of(read_trace(trace))
-    table = None
-    if network is not None:
-        from extras.profile.convolutions import measured_convolutions
-
-        table = measured_convolutions(found, *network)
+    costs = {} if use is None else {layer.name: use.costs[name] for name, layer in layers_in_trace(found, use.model).items()}
+    convolutions = None if use is None else convolutions_of_trace(found, use)
     if as_json:
-        from workflow.commands.watching import output
-        from workflow.report.formats import to_values
-
-        output.json_value({**msgspec.to_builtins(found), **({"convolutions": to_values(table)["rows"]} if table else {})})
-    elif table is not None:
-        from workflow.report.terminal import print_table
-
-        print_table(table)
-    else:
-        from extras.profile.tables import print_profile
-
-        print_profile(found, step_ms)
+        values = msgspec.to_builtins(found)
+        for layer in values["layers"]:
+            layer.update(msgspec.to_builtins(costs.get(layer["name"], {})))
+        output.json_value({**values, **({} if convolutions is None else {"convolutions": to_values(convolutions)["rows"]})})
+        return
+    print_profile(found, step_ms, costs)
+    if convolutions is not None and convolutions.num_rows:
+        output.line()
+        print_table(convolutions)
 
 
 def _of_study(path: Path, site: str | None, retry: str | None, as_json: bool) -> None:

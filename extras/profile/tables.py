@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from base.humanize import counted, format_size
+from containers.models.facts import LayerCost
 from workflow.commands.watching import output
 from workflow.report.layers_table import layers_of_trace
 from workflow.report.profile.profile import Copy, Profile, short_kernel
@@ -19,13 +20,13 @@ MANY: Final = 20
 SMALL_BYTES: Final = 64 << 10
 
 
-def print_profile(profile: Profile, step_ms: float | None) -> None:
+def print_profile(profile: Profile, step_ms: float | None, costs: Mapping[str, LayerCost]) -> None:
     """Print the tables of a profile on standard output; shares are of `step_ms`, or of the step in the trace."""
     whole_ms = step_ms or profile.step_ms
     steps = f"mean of {counted(profile.steps, 'profiled step')}" if profile.steps else "the whole trace"
     output.prose(f"{profile.device}: {steps}, {significant(profile.step_ms)} ms; shares are of {significant(whole_ms)} ms")
     output.line()
-    print_table(layers_of_trace(profile, whole_ms))
+    print_table(layers_of_trace(profile, whole_ms, costs))
     for title, rows in (
         ("Longest kernels", _kernels(profile, whole_ms)),
         ("Copies", _copies(profile, whole_ms)),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +58,36 @@ class Clock:
         return loss
 
 
+class MklDnn:
+    """What torch.backends.mkldnn has: `verbose` makes oneDNN write to standard output, as any C library does."""
+
+    def __init__(self, level: int) -> None:
+        assert level == 1
+
+    def __enter__(self) -> None:
+        os.write(1, b"onednn_verbose,v1,a line\nof another library\n")
+
+    def __exit__(self, *_: object) -> None:
+        os.write(1, b"onednn_verbose,v1,the last\n")
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+
+TORCH = SimpleNamespace(backends=SimpleNamespace(mkldnn=SimpleNamespace(verbose=MklDnn, is_available=MklDnn.is_available)))
+
+
+def test_only_lines_of_onednn_go_to_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    os.write(1, b"before\n")
+    log = MODULE.OneDnnLog(TORCH)
+    os.write(1, b"meanwhile\n")
+    log.write(str(tmp_path / "onednn.log"))
+    os.write(1, b"after\n")
+    assert (tmp_path / "onednn.log").read_text() == "onednn_verbose,v1,a line\nonednn_verbose,v1,the last\n"
+    assert capfd.readouterr().out == "before\nof another library\nmeanwhile\nafter\n"
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_steps_are_logged_then_traced_by_rank_0(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     clock = Clock()
@@ -69,9 +102,17 @@ def test_steps_are_logged_then_traced_by_rank_0(monkeypatch: pytest.MonkeyPatch,
         def write(self, path: str) -> None:
             clock.done.append(path)
 
+    class OneDnnLog:
+        def __init__(self, _: Any) -> None:
+            clock.done.append("verbose")
+
+        def write(self, path: str) -> None:
+            clock.done.append(path)
+
     monkeypatch.setattr(MODULE, "Trace", Trace)
+    monkeypatch.setattr(MODULE, "OneDnnLog", OneDnnLog)
     cell = {"mode": "train", "device": "cpu", "profile": {"of": "x", "logged": 2}}
-    profiler = MODULE.Profiler(None, None, cell, "out", rank, (3, 5))
+    profiler = MODULE.Profiler(TORCH, None, cell, "out", rank, (3, 5))
     monkeypatch.setattr(profiler, "start_log", lambda: clock.done.append("log"))
     monkeypatch.setattr(profiler, "write_log", lambda: clock.done.append("gather"))
     monkeypatch.setattr(profiler, "meets_others", lambda: False)
@@ -81,6 +122,7 @@ def test_steps_are_logged_then_traced_by_rank_0(monkeypatch: pytest.MonkeyPatch,
         if number == 3:
             clock.begin()
         assert clock.end(number, "loss") == "loss"
-    before = ["begin", "end 0", "log", "end 1", "end 2", "gather"]
+    verbose, written = (["verbose"], ["out/onednn.log"]) if rank == 0 else ([], [])
+    before = [*verbose, "begin", "end 0", *written, "log", "end 1", "end 2", "gather"]
     traced = ["trace", "range 3", "begin", "end 3", "range 4", "end 4", "out/trace.json.gz"]
     assert clock.done == [*before, *(traced if rank == 0 else ["begin", "end 3", "end 4"])]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
+from containers.models.facts import LayerCost
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
 from workflow.report.keys import key_columns, linked, sentence, size_columns
+from workflow.report.networks import Use, networks, with_implementations
 from workflow.report.profile.profile import Layer, Profile, short_kernel
-from workflow.report.profile.runs import RunProfile, profiles_in
+from workflow.report.profile.runs import profiles_in
 from workflow.report.table import Column, Reason, Table, numbers, percent, significant, words
 
 ROWS: Final[Mapping[str, str]] = {
@@ -28,8 +32,17 @@ TITLE: Final = "Where a step goes"
 CAPTION: Final = (
     "Milliseconds of a mean step that was traced; of data, of weights: parts of the backward, where the names of its kernels tell them. At "
     "the same time: work beside other work, which counts once. Not computing: the rest of the step, below 0 where the work in the trace "
-    "takes longer than it. Operators of a processor take longer while they are traced"
+    "takes longer than it"
 )
+ON_CPU: Final = (
+    "On a CPU one operator computes the gradients of data and of weights, so that they are not told apart; its operators take longer while "
+    "they are traced"
+)
+COUNTED: Final = (
+    "GFLOP/s: 2 FLOP for each multiply-add of the layer, over its time; an FFT and Winograd need fewer, so they can be above the peak. MB: "
+    "what a layer reads and writes by arithmetic, once for each pass"
+)
+MILLI, MEGA, GIGA = 1e-3, 1e6, 1e9
 STACKED: Final = ("Forward", "Backward", "Optimizer", "Loss", "Communication", "Other", "Not computing")
 """The parts of the picture."""
 
@@ -41,16 +54,24 @@ class Row(Struct, frozen=True, kw_only=True):
     forward_ms: float | None = None
     backward_ms: float | None = None
     layer: Layer | None = None
+    cost: LayerCost | None = None
     share: float | None = None
     reason: str = ""
 
 
-def profiles(analysis: Analysis) -> Iterator[tuple[CellResult, RunProfile | str]]:
-    """Yield each cell that has a profile run with a record, and what that tells, or why it tells nothing."""
+def profiles(analysis: Analysis) -> Iterator[tuple[CellResult, Use | None, Profile | str]]:
+    """Yield each cell that has a profile run with a record, its network where that is known, and its profile or why it has none."""
+    uses = networks(analysis)
     for source in analysis.sources:
         own = {cell.cell_id: cell for cell in analysis.cells if cell.source == source.label}
         for cell, found in profiles_in(source.place, [one.cell for one in own.values()]):
-            yield own[cell.cell_id], found
+            use = uses.get((source.label, cell.cell_id))
+            known = None if use is None or use.as_published else use
+            if isinstance(found, str):
+                yield own[cell.cell_id], known, found
+            else:
+                profile = found.profile if known is None else with_implementations(found.profile, found.onednn, known)
+                yield own[cell.cell_id], known, profile
 
 
 def step_of(cell: CellResult, profile: Profile) -> float:
@@ -88,51 +109,92 @@ def stacked(profile: Profile, step_ms: float) -> dict[str, float]:
 
 def layers(analysis: Analysis) -> Table:
     """Build the table `layers`: of each profiled cell one row per layer, and what else its step has."""
-    found = [(cell, row) for cell, told in profiles(analysis) for row in _rows_of_cell(cell, told)]
-    cells = [cell for cell, _ in found]
-    caption = sentence(f"{CAPTION}. Share: on a GPU of the median step of the measured runs, else of the traced step", analysis.shared)
-    columns = [*key_columns(analysis, cells), *size_columns(cells), *_columns([row for _, row in found])]
+    told = list(profiles(analysis))
+    found = [(cell, row) for cell, use, profile in told for row in _rows_of_cell(cell, use, profile)]
+    cells, rows = [cell for cell, _ in found], [row for _, row in found]
+    shares = "Share: on a GPU of the median step of the measured runs, else of the traced step"
+    columns = [*key_columns(analysis, cells), *size_columns(cells), *_columns(rows)]
     return Table(
         name="layers",
         title=TITLE,
-        caption=caption,
+        caption=sentence(_caption([one for _, _, one in told if not isinstance(one, str)], rows), shares, analysis.shared),
         columns=linked(analysis, columns, cells),
         empty="No cell has a profile: the key profile of the study, or slipway profile STUDY, makes them.",
     )
 
 
-def layers_of_trace(profile: Profile, step_ms: float) -> Table:
-    """Build the table of the layers of one trace, with shares of `step_ms`."""
-    return Table(name="layers", title=TITLE, caption=f"{CAPTION}.", columns=tuple(_columns(list(_rows(profile, step_ms)))))
+def layers_of_trace(profile: Profile, step_ms: float, costs: Mapping[str, LayerCost]) -> Table:
+    """Build the table of the layers of one trace, with shares of `step_ms`. `costs`: of the layers by their names in the trace."""
+    rows = list(_rows(profile, step_ms, costs))
+    return Table(name="layers", title=TITLE, caption=sentence(_caption([profile], rows)), columns=tuple(_columns(rows)))
 
 
-def _rows_of_cell(cell: CellResult, found: RunProfile | str) -> Iterator[Row]:
+def _caption(found: Sequence[Profile], rows: Sequence[Row]) -> str:
+    on_cpu = any(one.device == "cpu" for one in found)
+    counted = any(row.cost for row in rows)
+    return ". ".join([CAPTION, *([ON_CPU] if on_cpu else []), *([COUNTED] if counted else [])])
+
+
+def _rows_of_cell(cell: CellResult, use: Use | None, found: Profile | str) -> Iterator[Row]:
     if isinstance(found, str):
         yield Row(name="no profile", reason=found)
     else:
-        yield from _rows(found.profile, step_of(cell, found.profile))
+        yield from _rows(found, step_of(cell, found), {} if use is None else use.costs)
 
 
-def _rows(profile: Profile, step_ms: float) -> Iterator[Row]:
+def _rows(profile: Profile, step_ms: float, costs: Mapping[str, LayerCost]) -> Iterator[Row]:
     for one in profile.layers:
         share = (one.forward_ms + one.backward_ms) / step_ms if step_ms else None
-        yield Row(name=one.name, forward_ms=one.forward_ms, backward_ms=one.backward_ms, layer=one, share=share)
+        cost = costs.get(one.name)
+        yield Row(name=one.name, forward_ms=one.forward_ms, backward_ms=one.backward_ms, layer=one, cost=cost, share=share)
     for name, spent in {**rest_of(profile, step_ms), "step": step_ms}.items():
         yield Row(name=name, forward_ms=spent, share=spent / step_ms if step_ms else None)
 
 
 def _columns(rows: Sequence[Row]) -> list[Column]:
     layers = [row.layer for row in rows]
+    parts = [
+        numbers("backward_data_ms", "of data [ms]", _or_nothing, [one and one.backward_data_ms for one in layers]),
+        numbers("backward_weights_ms", "of weights [ms]", _or_nothing, [one and one.backward_weights_ms for one in layers]),
+    ]
     return [
         words("layer", "Layer", [row.name for row in rows]),
         numbers("forward_ms", "Forward [ms]", _or_nothing, [row.forward_ms for row in rows]),
         numbers("backward_ms", "Backward [ms]", _or_nothing, [row.backward_ms for row in rows]),
-        numbers("backward_data_ms", "of data [ms]", _or_nothing, [one and one.backward_data_ms for one in layers]),
-        numbers("backward_weights_ms", "of weights [ms]", _or_nothing, [one and one.backward_weights_ms for one in layers]),
+        *[replace(column, stated=not any(value is not None for value in column.values)) for column in parts],
         numbers("share", "Share", _share, [row.share for row in rows]),
+        *_counted(rows),
         words("algorithm", "Algorithm", [one and one.algorithm for one in layers]),
         words("kernel", "Longest kernel", [_kernel(row) for row in rows], wrap=True),
     ]
+
+
+def _counted(rows: Sequence[Row]) -> Iterator[Column]:
+    """Yield the columns of what is counted of the layers, where there are such."""
+    known = [(row.layer, row.cost) if row.layer is not None and row.cost is not None else None for row in rows]
+    rates: dict[str, list[float | None]] = {
+        "forward": [pair and _rate(pair[1].forward_flop, pair[0].forward_ms) for pair in known],
+        "backward": [pair and _rate(pair[1].data_flop + pair[1].weights_flop, pair[0].backward_ms) for pair in known],
+        "backward_data": [pair and _rate(pair[1].data_flop, pair[0].backward_data_ms) for pair in known],
+        "backward_weights": [pair and _rate(pair[1].weights_flop, pair[0].backward_weights_ms) for pair in known],
+    }
+    titles = ("Forward", "Backward", "of data", "of weights")
+    for (name, values), title in zip(rates.items(), titles, strict=True):
+        if any(values):
+            yield numbers(f"{name}_flop_per_s", f"{title} [GFLOP/s]", partial(_in, GIGA), values)
+    for name in ("forward", "backward"):
+        sizes = [pair and getattr(pair[1], f"{name}_bytes") or None for pair in known]
+        if any(sizes):
+            yield numbers(f"{name}_bytes", f"{name.capitalize()} [MB]", partial(_in, MEGA), sizes)
+
+
+def _rate(flop: int, spent_ms: float | None) -> float | None:
+    """Return FLOP/s of a pass; None where it computes none, or where its time is not known."""
+    return flop / (MILLI * spent_ms) if flop and spent_ms else None
+
+
+def _in(unit: float, value: float | None) -> str:
+    return "" if value is None else significant(value / unit)
 
 
 def _kernel(row: Row) -> str:

@@ -2,124 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import polars as pl
-from pydantic import ValidationError
+from msgspec import Struct
 
-from base.errors import ConfigError
-from containers.models import MODELS, Model, build, build_for_tokens, reads_tokens
 from containers.models.convolutions import ALGORITHMS, Convolution, convolutions_of, cost
 from containers.models.facts import PUBLISHED, count, depth, usual
 from containers.models.memory import estimate_memory
-from data_prep.spec import DatasetSpec
 from workflow.report.analysis import Analysis
 from workflow.report.cells import detail_title
-from workflow.report.collect import FLOP_PER_MAC, PASSES
+from workflow.report.keys import SEPARATOR
+from workflow.report.layers_table import profiles
+from workflow.report.networks import Use, layers_in_trace, networks
+from workflow.report.profile.profile import Layer, Profile, short_kernel
 from workflow.report.table import NONE, Column, Table, numbers, scaled, words
-from workflow.study.cell import Cell
 
 MODEL_FACTS: Final = "model-facts"
 CONVOLUTIONS: Final = "convolutions"
 USUAL_BATCH: Final = 128
 """The batch of convolutions without a study: that of the published comparisons."""
-MEGA, GIGA, MIB = 1e6, 1e9, 2**20
-CHANNELS: Final = {"rgb": 3, "grey": 1}
+MILLI, MEGA, GIGA, MIB = 1e-3, 1e6, 1e9, 2**20
 COUNTED: Final = ("conv", "conv_depth", "linear")
+MEASURED_CAPTION: Final = (
+    " Measured: a mean step of a trace, in which operators of a CPU take longer; the algorithm that the library took, as far as names tell "
+    "it; the multiplications of the direct way over the forward time."
+)
 ALGORITHM_TITLES: Final = {"direct": "Direct", "gemm": "GEMM", "fft": "FFT", "winograd2": "F(2×2)", "winograd4": "F(4×4)"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Use:
-    """A network as a study has it, or as others have published it."""
-
-    model: Model
-    batch_size: int
-    mode: str = "train"
-    precision: str = "fp32"
-    input_gradient: bool = False
-    as_published: bool = False
-    """Whether its input is that of the publications, since what the study trains on is not known."""
-
-    @property
-    def input(self) -> str:
-        """Return the shape of one sample, and of how many classes or ids it is one."""
-        first, last = self.model.layers[0]["shape_out"], self.model.layers[-1]["shape_out"]
-        if len(first) == 1:
-            return f"{first[0]} tokens of {last[-1]}"
-        return f"{'×'.join(map(str, first))}, {last[0]} classes"
-
-
-def _published_uses(names: Iterable[str], batch_size: int) -> list[_Use]:
-    return [_Use(model=usual(name), batch_size=batch_size) for name in names]
-
-
-def _uses(analysis: Analysis) -> list[_Use]:
-    """Return the networks of Slipway's that the study has, each with the batches, modes and precisions of its cells."""
-    macs = dict(
-        analysis.frame.filter(pl.col("model_macs").is_not_null() & ~pl.col("own_program")).select("cell_id", "model_macs").iter_rows()
-    )
-    found: dict[tuple[object, ...], _Use] = {}
-    models: dict[tuple[str, str, int | None], Model | None] = {}
-    for one in analysis.cells:
-        cell = one.cell
-        if cell.program is None and cell.model in MODELS:
-            trained_on = cell.model, repr(cell.dataset_spec), macs.get(one.cell_id)
-            if trained_on not in models:
-                models[trained_on] = _model(cell, trained_on[-1])
-            model = models[trained_on]
-            use = _Use(
-                model=model or usual(cell.model),
-                batch_size=cell.batch_size,
-                mode=cell.mode,
-                precision=cell.precision,
-                input_gradient=cell.input_gradient,
-                as_published=model is None,
-            )
-            found.setdefault((cell.model, use.input, use.batch_size, use.mode, use.precision, use.input_gradient), use)
-    return list(found.values())
-
-
-def _model(cell: Cell, macs: int | None) -> Model | None:
-    """Build the network for what the cell trains on; None where that is not known. A specification does not say how many classes or ids
-    there are: they follow from the multiply-adds of a record, which grow by the same number with each of them."""
-    try:
-        spec = DatasetSpec.model_validate(dict(cell.dataset_spec))
-    except ValidationError:  # of another version
-        return None
-    size, lengths = spec.known_size, spec.lengths
-
-    def built(outputs: int) -> Model:
-        if reads_tokens(cell.model):
-            return build_for_tokens(cell.model, outputs, lengths[0])
-        return build(cell.model, CHANNELS[spec.channels or "rgb"], size or (0, 0), outputs)
-
-    if (len(lengths) != 1 or not lengths[0]) if reads_tokens(cell.model) else size is None:
-        return None
-    try:
-        one, two = built(1).macs, built(2).macs
-    except ConfigError:  # a study of another version, whose networks fitted
-        return None
-    if spec.classes is not None:
-        return built(spec.classes)
-    outputs, rest = divmod((macs or 0) - one, two - one)
-    return built(outputs + 1) if macs and outputs >= 0 and rest == 0 else None
-
-
 def facts_of_models(analysis: Analysis) -> Table:
-    """Build the table of facts of the study's networks."""
-    return _facts(_uses(analysis))
+    """Build the table of facts of the study's networks, each with the batches, modes and precisions of its cells."""
+    found: dict[tuple[object, ...], Use] = {}
+    for use in networks(analysis).values():
+        found.setdefault((use.model.name, use.input, use.batch_size, use.mode, use.precision, use.input_gradient), use)
+    return _facts(list(found.values()))
 
 
 def model_facts(names: Iterable[str]) -> Table:
     """Build the table of facts of these networks, each with the input that it is published for."""
-    return _facts(_published_uses(names, 1))
+    return _facts([Use(model=usual(name), batch_size=1) for name in names])
 
 
-def _facts(uses: Sequence[_Use]) -> Table:
+def _facts(uses: Sequence[Use]) -> Table:
     models = [use.model for use in uses]
     published = [PUBLISHED.get(model.name) for model in models]
     memory = [estimate_memory(use.model.layers, use.batch_size, mode=use.mode, precision=use.precision) for use in uses]
@@ -138,7 +64,7 @@ def _facts(uses: Sequence[_Use]) -> Table:
         *[_counts(key, titles[key], values) for key, values in counts.items()],
         numbers("parameters", "Parameters [M]", millions, [model.parameters for model in models]),
         numbers("macs", "Multiply-adds [M]", millions, [model.macs for model in models]),
-        numbers("flop_per_step", "GFLOP per step", giga, [_step_flop(use) for use in uses]),
+        numbers("flop_per_step", "GFLOP per step", giga, [use.step_flop for use in uses]),
         numbers("activation_bytes", "Activations [MiB]", partial(scaled, MIB), [one.activation_bytes for one in memory]),
         numbers("memory_bytes", "Memory [MiB]", partial(scaled, MIB), [one.total_bytes for one in memory]),
         *[
@@ -164,7 +90,7 @@ def _facts(uses: Sequence[_Use]) -> Table:
     )
 
 
-def _batch_columns(uses: Sequence[_Use]) -> Iterator[Column]:
+def _batch_columns(uses: Sequence[Use]) -> Iterator[Column]:
     yield numbers("batch_size", "Batch", str, [use.batch_size for use in uses])
     for key in ("mode", "precision", "input_gradient"):
         values = [getattr(use, key) for use in uses]
@@ -172,52 +98,65 @@ def _batch_columns(uses: Sequence[_Use]) -> Iterator[Column]:
             yield words(key, detail_title(key).capitalize(), values)
 
 
-def _step_flop(use: _Use) -> int:
-    """Return the FLOP of a step of one process. torch 2.13's FlopCounterMode counts groups + 1 forward passes instead of 2 for the backward
-    pass of a convolution in groups (pytorch/pytorch#183405)."""
-    model = use.model
-    units = use.batch_size * (model.layers[0]["shape_out"][0] if reads_tokens(model.name) else 1)
-    without = 0 if use.input_gradient else model.first_macs
-    return units * FLOP_PER_MAC * (model.macs if use.mode == "infer" else PASSES * model.macs - without)
-
-
 def _counts(key: str, title: str, values: Sequence[int | None]) -> Column:
     return numbers(key, title, lambda value: NONE if value is None else str(value), values)
 
 
-# Table `convolutions`: multiplications and workspace of each convolution by each algorithm.
+# Table `convolutions`: multiplications and workspace of each convolution by each algorithm, and what was measured of it.
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """A network, and what a profile measured of its layers."""
+
+    use: Use
+    layers: Mapping[str, Layer] = {}
+    """The layers of the profile by their names in the network."""
+    cell: str = ""
 
 
 def convolutions_of_study(analysis: Analysis) -> Table:
-    """Build the table of the convolutions of the study's networks."""
-    return _convolutions(_uses(analysis))
+    """Build the table of the convolutions of the study's networks, beside what profile runs measured of them: of cells that differ in nodes
+    and processes alone those with the fewest."""
+    counted: dict[tuple[object, ...], Measured] = {}
+    for use in networks(analysis).values():
+        counted.setdefault((use.model.name, use.input, use.batch_size), Measured(use=use))
+    measured: dict[tuple[object, ...], dict[str, Measured]] = {key: {} for key in counted}
+    for cell, traced, found in sorted(profiles(analysis), key=lambda one: one[0].num_processes):
+        if traced is not None and not isinstance(found, str):
+            _, *texts = analysis.key_texts[cell.source, cell.cell_id]
+            series = SEPARATOR.join([*texts, *([cell.source] if len(analysis.sources) > 1 else [])])
+            size = f"{cell.cell.nodes}\N{MULTIPLICATION SIGN}{cell.cell.gpus_per_node}"
+            one = Measured(
+                use=traced, layers={layer.name: layer for layer in found.layers}, cell=SEPARATOR.join(filter(None, (series, size)))
+            )
+            measured[traced.model.name, traced.input, traced.batch_size].setdefault(series, one)
+    return _convolutions([one for key, alone in counted.items() for one in list(measured[key].values()) or [alone]])
 
 
 def convolutions(names: Iterable[str]) -> Table:
     """Build the table of the convolutions of these networks, each with the input that it is published for and USUAL_BATCH."""
-    return _convolutions(_published_uses(names, USUAL_BATCH))
+    return _convolutions([Measured(use=Use(model=usual(name), batch_size=USUAL_BATCH)) for name in names])
 
 
-def convolutions_of_model(model: Model, batch_size: int) -> Table:
-    """Build the table of the convolutions of one network."""
-    return _convolutions([_Use(model=model, batch_size=batch_size)])
+def convolutions_of_trace(profile: Profile, use: Use) -> Table:
+    """Build the table of the convolutions of a network that was traced. Raises ConfigError where it was another one."""
+    return _convolutions([Measured(use=use, layers=layers_in_trace(profile, use.model))])
 
 
-def _convolutions(uses: Sequence[_Use]) -> Table:
-    first = {(use.model.name, use.input, use.batch_size): use for use in uses}
-    rows = [(use, one) for use in first.values() for one in convolutions_of(use.model.layers)]
-    costs = [{name: cost(one, use.batch_size, name) for name in ALGORITHMS} for use, one in rows]
+def _convolutions(found: Sequence[Measured]) -> Table:
+    rows = [(one, convolution) for one in found for convolution in convolutions_of(one.use.model.layers)]
+    costs = [{name: cost(convolution, one.use.batch_size, name) for name in ALGORITHMS} for one, convolution in rows]
     columns = [
-        words("model", "Model", [use.model.name for use, _ in rows]),
-        words("layer", "Layer", [one.name for _, one in rows]),
-        words("shape", "Shape", [_shape(one) for _, one in rows]),
-        numbers("batch_size", "Batch", str, [use.batch_size for use, _ in rows]),
+        words("model", "Model", [one.use.model.name for one, _ in rows]),
+        words("layer", "Layer", [convolution.name for _, convolution in rows]),
+        words("shape", "Shape", [_shape(convolution) for _, convolution in rows]),
+        numbers("batch_size", "Batch", str, [one.use.batch_size for one, _ in rows]),
         *[
             numbers(
                 f"{name}_multiplications",
                 f"{title} [G]",
                 partial(scaled, GIGA),
-                [None if (found := row[name]) is None else found.multiplications for row in costs],
+                [getattr(row[name], "multiplications", None) for row in costs],
             )
             for name, title in ALGORITHM_TITLES.items()
             if name != "gemm"  # which has those of direct
@@ -227,21 +166,42 @@ def _convolutions(uses: Sequence[_Use]) -> Table:
                 f"{name}_workspace_bytes",
                 f"{title} [MiB]",
                 partial(scaled, MIB),
-                [None if (found := row[name]) is None else found.workspace_bytes for row in costs],
+                [getattr(row[name], "workspace_bytes", None) for row in costs],
             )
             for name, title in ALGORITHM_TITLES.items()
             if name != "direct"  # which has none
         ],
     ]
+    layers = [one.layers.get(convolution.name) for one, convolution in rows]
+    if any(layers):
+        columns += _measured(rows, layers)
     return Table(
         name=CONVOLUTIONS,
         title="Convolutions by algorithm",
         caption="Multiplications [G] and workspace [MiB, fp32] of the forward pass of a batch, by arithmetic. Direct: implicit GEMM and "
         "GEMM (im2col, here of the whole batch) multiply as often. FFT: tiles of 16 or 32, whichever needs fewer. F(2×2), F(4×4): "
-        "Winograd, without its transforms by constants. An empty cell: it cannot compute this one.",
+        f"Winograd, without its transforms by constants. {NONE}: it cannot compute this one." + (MEASURED_CAPTION if any(layers) else ""),
         columns=tuple(columns),
         empty="No network with convolutions.",
     )
+
+
+def _measured(rows: Sequence[tuple[Measured, Convolution]], layers: Sequence[Layer | None]) -> Iterator[Column]:
+    """Yield the columns of what profiles measured of convolutions."""
+    if any(one.cell for one, _ in rows):
+        yield words("cell", "Profile of", [one.cell for one, _ in rows])
+    if any(layer is not None and layer.name != convolution.name for layer, (_, convolution) in zip(layers, rows, strict=True)):
+        yield words("measured_layer", "Layer of the trace", [layer and layer.name for layer in layers])
+    yield numbers("forward_s", "Forward [ms]", partial(scaled, MILLI), [layer and MILLI * layer.forward_ms for layer in layers])
+    yield numbers("backward_s", "Backward [ms]", partial(scaled, MILLI), [layer and MILLI * layer.backward_ms for layer in layers])
+    yield words("algorithm", "Algorithm", [layer and layer.algorithm for layer in layers])
+    direct = [cost(convolution, one.use.batch_size, "direct") for one, convolution in rows]
+    rates = [
+        count.multiplications / (MILLI * layer.forward_ms) if count and layer and layer.forward_ms else None
+        for count, layer in zip(direct, layers, strict=True)
+    ]
+    yield numbers("direct_per_s", "Direct [G/s]", partial(scaled, GIGA), rates)
+    yield words("kernel", "Longest kernel", [layer and short_kernel(layer.forward_kernel or "") for layer in layers])
 
 
 def _shape(one: Convolution) -> str:

@@ -24,7 +24,6 @@ from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, line_label
 from workflow.report.layers_table import STACKED, profiles, stacked, step_of
 from workflow.report.prediction_table import Range, Row, line_models, rows_of
-from workflow.report.profile.runs import RunProfile
 from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
 from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.model import NotBelieved
@@ -395,12 +394,12 @@ def step_parts(analysis: Analysis) -> dict[str, Any]:
 
 def layers(analysis: Analysis) -> dict[str, Any]:
     """Draw what a traced step is made of, stacked, one bar per cell that has a profile."""
-    told = {(cell.source, cell.cell_id): found for cell, found in profiles(analysis) if isinstance(found, RunProfile)}
+    told = {(cell.source, cell.cell_id): found for cell, _, found in profiles(analysis) if not isinstance(found, str)}
     cells = [(label, one.cell, found) for label, one in _labelled(analysis) if (found := told.get((one.cell.source, one.cell.cell_id)))]
     values = [
         {"cell": label, "step": title, "order": order, "seconds": spent}
         for label, cell, found in cells[:MOST_BARS]
-        for order, (title, spent) in enumerate(stacked(found.profile, step_of(cell, found.profile)).items())
+        for order, (title, spent) in enumerate(stacked(found, step_of(cell, found)).items())
         if spent > 0
     ]
     if not values:

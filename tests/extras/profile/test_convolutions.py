@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
 
 from base.errors import ConfigError
-from extras.profile.convolutions import measured_convolutions
+from containers.models.facts import usual
 from tests.extras.profile.test_captured import CAPTURED, profile
 from workflow.commands import main
 from workflow.report.formats import to_values
-from workflow.report.profile.profile import Layer, algorithm_of
+from workflow.report.model_tables import convolutions_of_trace
+from workflow.report.networks import Use
+from workflow.report.profile.profile import Layer, Profile, algorithm_of
+
+
+def measured_convolutions(found: Profile, name: str, batch_size: int) -> list[dict[str, Any]]:
+    return list(to_values(convolutions_of_trace(found, Use(model=usual(name), batch_size=batch_size)))["rows"])
 
 
 def test_cudnn_multiplied_as_an_fft_what_has_windows_at_each_pixel() -> None:
     """And directly what has stride 4, as the arithmetic says. The rate of conv2 is above what the fp32 units of an H100 can do directly."""
-    rows = {row["layer"]: row for row in to_values(measured_convolutions(profile("alexnet-fp32-nchw"), "alexnet", 128))["rows"]}
+    rows = {row["layer"]: row for row in measured_convolutions(profile("alexnet-fp32-nchw"), "alexnet", 128)}
     taken = {name: (row["measured_layer"], row["algorithm"]) for name, row in rows.items()}
     assert taken == {
         "conv1": ("features.0", "implicit gemm"),
@@ -33,7 +40,7 @@ def test_cudnn_multiplied_as_an_fft_what_has_windows_at_each_pixel() -> None:
 
 
 def test_every_convolution_of_resnet50_has_its_layer() -> None:
-    rows = to_values(measured_convolutions(profile("resnet50-bf16-nhwc"), "resnet50", 64))["rows"]
+    rows = measured_convolutions(profile("resnet50-bf16-nhwc"), "resnet50", 64)
     assert len(rows) == 53
     places = {row["layer"]: row["measured_layer"] for row in rows}
     assert places["stage2.block1.conv2"] == "layer2.0.conv2"
@@ -48,8 +55,6 @@ def test_every_convolution_of_resnet50_has_its_layer() -> None:
 def test_another_network_than_the_traced_one_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="the trace has kernels of 54, by other names; valid: the network that was traced"):
         measured_convolutions(profile("resnet50-bf16-nhwc"), name, 64)
-    with pytest.raises(ConfigError, match="fcn5: this network has no convolutions"):
-        measured_convolutions(profile("resnet50-bf16-nhwc"), "fcn5", 64)
 
 
 def test_layers_that_are_called_as_ours_need_no_kernel_names() -> None:
@@ -58,11 +63,14 @@ def test_layers_that_are_called_as_ours_need_no_kernel_names() -> None:
         msgspec.structs.replace(
             profile("alexnet-fp32-nchw").layers[0], name=name, algorithm=None, forward_kernel=kernel, forward_ms=forward_ms
         )
-        for name, kernel, forward_ms in (("relu1", None, 1.0), ("conv2", "aten::mkldnn_convolution", 0.0), ("conv1", None, 2.0))
+        for name, kernel, forward_ms in (
+            *(("relu1", None, 1.0), ("conv2", "aten::mkldnn_convolution", 0.0), ("conv1", None, 2.0)),
+            *(("fc2", None, 1.0), ("fc1", None, 1.0)),
+        )
     ]
     found = msgspec.structs.replace(profile("alexnet-fp32-nchw"), layers=tuple(layers))
-    rows = to_values(measured_convolutions(found, "lenet", 8))["rows"]
-    assert [(row["measured_layer"], row["forward_s"], row["algorithm"]) for row in rows] == [("conv1", 2e-3, ""), ("conv2", 0.0, "")]
+    rows = measured_convolutions(found, "lenet", 8)
+    assert [(row["layer"], row["forward_s"], row["algorithm"]) for row in rows] == [("conv1", 2e-3, ""), ("conv2", 0.0, "")]
     assert [row["direct_per_s"] for row in rows] == [8 * 24 * 24 * 20 * 25 / 2e-3, None]
 
 

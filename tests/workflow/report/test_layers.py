@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
+from containers.models import build
 from tests.checkout import ROOT
+from tests.extras.profile.traces import Events
 from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
-from workflow.report.formats import to_csv
+from workflow.report.formats import to_csv, to_values
 from workflow.report.layers_table import STACKED, profiles, stacked, step_of
 from workflow.report.outputs import write_collected
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
-from workflow.report.profile.runs import RunProfile
+from workflow.report.profile.profile import Profile
+from workflow.report.profile.runs import RunProfile, profiles_in
 from workflow.report.tables import TABLES
 from workflow.study.cell import Cell, profile_of
 
@@ -29,6 +32,27 @@ PROFILE: dict[str, Any] = profile_of(Cell.from_json(CELL)).to_json()
 RUN = f"{PROFILE['cell_id']}-r1"
 STEP_S = 0.01192
 EXCHANGE = {"schema": "slipway.exchange/1", "steps": 9, "ranks": 2, "step_s": 0.1, "other_s": -0.001, "bucket_bytes": [4096]}
+
+
+LENET = make_cell(batch_size=8)
+ONEDNN = """onednn_verbose,v1,info,cpu,runtime:OpenMP,nthr:2
+onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src:f32::blocked:abcd::f0,attr-scratchpad:user,,64x3x11x11,0.005
+onednn_verbose,v1,primitive,exec,cpu,convolution,brg_conv_fwd:avx512_core,forward_training,src:f32:a:blocked:abcd::f0,attr-scratchpad:user,\
+alg:convolution_direct,mb8_ic20oc50_ih14oh10kh5sh1dh0ph0_iw14ow10kw5sw1dw0pw0,0.354004
+onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx512_core,backward_data,src:f32:a,,alg:convolution_direct,mb8_ic1oc1,x
+onednn_verbose,v1,primitive,exec,cpu,convolution,cut
+"""
+
+
+def on_cpu() -> bytes:
+    """A step of LeNet on a processor."""
+    events = Events()
+    events.range("step:0", 0, 100)
+    for number, (name, forward, backward) in enumerate([("conv1", 4, 2), ("conv2", 10, 8), ("relu1", 2, 3)], 1):
+        events.range(f"layer:{name}", 10 * number, forward)
+        events.forward("aten::mkldnn_convolution", 10 * number, forward, number)
+        events.backward("ConvolutionBackward0", 60 + 10 * number, backward, number)
+    return events.text()
 
 
 def results(tmp_path: Path, exchange: object = None, trace: bytes | None = TRACE.read_bytes(), **ends: Any) -> Path:
@@ -52,9 +76,45 @@ def rows(directory: Path) -> dict[str, dict[str, str]]:
 
 
 def told(directory: Path) -> RunProfile:
-    ((_, found),) = profiles(write_collected([directory], directory))
+    ((_, found),) = profiles_in(directory, [Cell.from_json(CELL)])
     assert isinstance(found, RunProfile)
     return found
+
+
+def test_flop_per_s_and_bytes_of_a_network_of_slipways_and_what_onednn_took(tmp_path: Path) -> None:
+    model = build("lenet", 1, (32, 32), 10)
+    directory = write_study(tmp_path / "lenet", [LENET])
+    profile = profile_of(Cell.from_json(LENET)).to_json()
+    attempt = directory / "runs" / f"{profile['cell_id']}-r1" / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    (attempt / "trace.json.gz").write_bytes(on_cpu())
+    (attempt / "onednn.log").write_text(ONEDNN.replace("\\\n", ""))
+    files = [{"path": "trace.json.gz", "bytes": len(on_cpu()), "blake3": blake3(on_cpu()).hexdigest()}]
+    measured = make_record(LENET, model_macs=model.macs, model_first_macs=model.first_macs)
+    write_records(directory, [measured, make_record(profile, files=files)])
+    found = rows(directory)
+    flop = 2 * 8 * 100 * 50 * 500
+    assert float(found["conv2"]["forward_flop_per_s"]) == pytest.approx(flop / 10e-6)
+    assert float(found["conv2"]["backward_flop_per_s"]) == pytest.approx(2 * flop / 8e-6)
+    assert float(found["conv1"]["backward_flop_per_s"]) == pytest.approx(2 * 8 * 784 * 20 * 25 / 2e-6)  # of weights alone
+    assert float(found["conv2"]["forward_bytes"]) == 4 * (8 * 20 * 196 + 25_050 + 8 * 50 * 100)
+    assert (found["relu1"]["forward_flop_per_s"], found["relu1"]["backward_bytes"]) == ("", str(4 * 8 * 500 * 3))
+    assert (found["conv2"]["algorithm"], found["conv1"]["algorithm"]) == ("implicit gemm", "")
+    assert found["conv2"]["kernel"] == "brg_conv_fwd:avx512_core / evaluate_function: ConvolutionBackward0"
+    analysis = write_collected([directory], directory)
+    assert "one operator computes the gradients of data and of weights" in TABLES["layers"](analysis).caption
+    first, second = to_values(TABLES["convolutions"](analysis))["rows"]
+    assert (second["cell"], second["algorithm"], second["forward_s"]) == ("1×1", "implicit gemm", pytest.approx(10e-6))
+    assert second["direct_per_s"] == pytest.approx(flop / 2 / 10e-6)
+    assert (first["kernel"], first["algorithm"]) == ("aten::mkldnn_convolution", "")
+
+
+def test_of_layers_with_other_names_nothing_is_counted(tmp_path: Path) -> None:
+    directory = results(tmp_path)
+    assert not {key for row in rows(directory).values() for key in row if "flop" in key or "bytes" in key}
+    keys = {column.key for column in TABLES["convolutions"](write_collected([directory], directory)).columns}
+    assert "direct_multiplications" in keys
+    assert "forward_s" not in keys
 
 
 def test_what_a_program_wrote_of_the_exchange_stands_beside_its_trace(tmp_path: Path) -> None:
@@ -78,9 +138,9 @@ def test_layers_and_the_rest_add_up_to_the_measured_step(tmp_path: Path) -> None
 def test_the_bar_has_each_part_once_and_is_as_long_as_the_step(tmp_path: Path) -> None:
     directory = results(tmp_path)
     analysis = write_collected([directory], directory)
-    ((cell, found),) = profiles(analysis)
-    assert isinstance(found, RunProfile)
-    bar = stacked(found.profile, step_of(cell, found.profile))
+    ((cell, _, found),) = profiles(analysis)
+    assert isinstance(found, Profile)
+    bar = stacked(found, step_of(cell, found))
     assert tuple(bar) == STACKED
     assert sum(bar.values()) == pytest.approx(1000 * STEP_S)
     assert min(bar.values()) >= 0

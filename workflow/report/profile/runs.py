@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,9 @@ from workflow.study.cell import Cell, profile_run
 TRACE_FILE: Final = "trace.json.gz"
 EXCHANGE_FILE: Final = "exchange.json"
 MAX_EXCHANGE_BYTES: Final = 1 << 20
+ONEDNN_FILE: Final = "onednn.log"
+MAX_ONEDNN_BYTES: Final = 16 << 20
+T = TypeVar("T")
 Exchange = dict[str, float | str | list[int] | None]
 """What DistributedDataParallel told of the steps with its log, as the program wrote it (docs/where-the-time-goes.md)."""
 
@@ -32,6 +35,8 @@ class RunProfile(Struct, frozen=True, kw_only=True):
 
     profile: Profile
     exchange: Exchange | None = None
+    onednn: dict[str, dict[str, str]] = {}
+    """Convolution as oneDNN's log describes it -> forward_training, backward_data, backward_weights -> the implementation that it took."""
     problem: str | None = None
     """What could not be read beside the trace."""
 
@@ -76,15 +81,28 @@ def _read(attempt: Path, trace_blake3: str) -> RunProfile:
         raise RecordError(f"{path} cannot be read: {error}") from error
     if digest != trace_blake3:
         raise RecordError(f"{path} is not what its record names: `slipway verify` tells more")
-    exchange, problem = _exchange(attempt / EXCHANGE_FILE)
-    return RunProfile(profile=profile_of(read_trace(path)), exchange=exchange, problem=problem)
+    exchange, first = _beside(attempt / EXCHANGE_FILE, MAX_EXCHANGE_BYTES, msgspec.json.Decoder(Exchange).decode)
+    onednn, second = _beside(attempt / ONEDNN_FILE, MAX_ONEDNN_BYTES, implementations)
+    problem = "; ".join(filter(None, (first, second))) or None
+    return RunProfile(profile=profile_of(read_trace(path)), exchange=exchange, onednn=onednn or {}, problem=problem)
 
 
-def _exchange(path: Path) -> tuple[Exchange | None, str | None]:
-    """Return what a program wrote of the exchange, or why that is not believed."""
+def _beside(path: Path, max_bytes: int, read: Callable[[bytes], T]) -> tuple[T | None, str | None]:
+    """Return what a program wrote into a file beside its trace, or why that is not believed."""
     if not path.exists():
         return None, None
     try:
-        return msgspec.json.decode(read_content(path, max_bytes=MAX_EXCHANGE_BYTES), type=Exchange), None
+        return read(read_content(path, max_bytes=max_bytes)), None
     except (RecordError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return None, printable(f"{EXCHANGE_FILE}: {error}")
+        return None, printable(f"{path.name}: {error}")
+
+
+def implementations(log: bytes) -> dict[str, dict[str, str]]:
+    """Return of each convolution in a log of oneDNN the implementation of each pass, the first where there are several."""
+    found: dict[str, dict[str, str]] = {}
+    for line in log.decode(errors="replace").splitlines():
+        words = line.split(",")
+        if "exec" in words and "convolution" in words[:-4]:
+            place = words.index("convolution")
+            found.setdefault(words[-2], {}).setdefault(words[place + 2], words[place + 1])
+    return found
