@@ -21,9 +21,8 @@ LOAD_WATCH_EVERY_S: Final = 0.5
 
 REACH_S: Final = 4.0
 """How long a node may take to connect to another one. The kernel asks again after 1 and 3 s: one lost packet is no fault."""
-RING_S: Final = 3.0
 LATE_PARTNER_S: Final = 4.0
-"""How long, beyond the rounds of a tournament, a partner may be late because its all-reduce did not end."""
+"""How long, beyond the rounds of a tournament, a partner may be late."""
 PREFLIGHT_HANDSHAKE_S: Final = 3.0
 TURNED_AWAY_S: Final = 2.0
 """How long a node that is turned away, because too many come at once, comes again."""

@@ -3,8 +3,7 @@
     {"do": "listen", "index", "nodes", "address", "token"}    -> {"say": "listening", "address", "port"}, or
                                                                  {"say": "failed", "problem"}
     {"do": "reach", "peers": [[address, port], ...]}          -> {"say": "reached", "reached": per node [seconds, problem] or null}
-    {"do": "measure", "attempt", "ring", "bytes", "limit_s"}  -> {"say": "measured", "rates": per node [bytes, seconds, busy_s] or null,
-                                                                  "all_reduce": {"seconds", "problem", "damaged"} or null}
+    {"do": "measure", "attempt", "bytes", "limit_s"}          -> {"say": "measured", "rates": per node [bytes, seconds, busy_s] or null}
 
 It ends with its standard input. The token comes with the first line, never in an argv or an environment.
 """
@@ -48,9 +47,8 @@ async def run() -> int:
             say("reached", reached=await probes.reach(wire, peers))
         else:
             attempt = int(command["attempt"])
-            ring = await probes.all_reduce(wire, peers, attempt) if command["ring"] else None
             rates = await probes.tournament(wire, peers, attempt, int(command["bytes"]), float(command["limit_s"]))
-            say("measured", attempt=attempt, rates=rates, all_reduce=ring)
+            say("measured", attempt=attempt, rates=rates)
     wire.close()
     return 0
 

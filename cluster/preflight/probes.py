@@ -1,4 +1,4 @@
-"""The three probes of one node: connect to all, all-reduce around the ring, exchange with one partner after the other."""
+"""The two probes of one node: connect to all, and exchange with one partner after the other."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import random
 import socket
 import struct
 import time
-import zlib
-from array import array
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -28,8 +26,8 @@ from base.handshake import (
     newcomers,
 )
 from base.system import machine_text
-from cluster.limits import PREFLIGHT_HANDSHAKE_S, REACH_S, RING_S, TURNED_AWAY_PAUSE_S, TURNED_AWAY_S
-from cluster.preflight.rates import LANE, chunk_lanes, partner, rounds, tournament_s
+from cluster.limits import PREFLIGHT_HANDSHAKE_S, REACH_S, TURNED_AWAY_PAUSE_S, TURNED_AWAY_S
+from cluster.preflight.rates import partner, rounds, tournament_s
 
 # Connections between the nodes of a preflight: each end proves to the other that it knows the run's token before anything counts.
 #
@@ -195,8 +193,6 @@ def cut(connection: socket.socket) -> None:
 
 
 BLOCK: Final = 1 << 18
-HEADER: Final = struct.Struct("<II")
-"""Length and CRC of a chunk."""
 READY: Final = b"!"
 Address = tuple[str, int]
 
@@ -235,77 +231,6 @@ async def _reach(wire: Wire, peer: int, address: Address) -> list[Any]:
         return [None, "it connects, and the other end hangs up"]
     except NoProof:
         return [None, "what answers there is not that node's program: two machines with one address, or a proxy between"]
-
-
-async def all_reduce(wire: Wire, peers: Sequence[Address], attempt: int) -> dict[str, Any]:
-    """Sum around the ring and check the sums. Returns {seconds, problem, damaged}; `damaged` means that wrong bytes came."""
-    following, previous = (wire.index + 1) % wire.nodes, (wire.index - 1) % wire.nodes
-    links: list[socket.socket] = []
-    begun = time.perf_counter()
-    try:
-        async with asyncio.timeout(RING_S):
-            links.append(await wire.dial(following, peers[following], f"ring {attempt}"))
-            links.append(await wire.arrival(previous, f"ring {attempt}"))
-            problem = await _Ring(wire.index, wire.nodes, links[0], links[1]).run()
-    except TimeoutError:
-        return {"seconds": None, "problem": f"it did not end within {RING_S:g} s", "damaged": False}
-    except (OSError, EOFError, NoProof) as error:
-        return {"seconds": None, "problem": f"it broke off: {error or type(error).__name__}", "damaged": False}
-    finally:
-        for link in links:
-            link.close()
-    return {"seconds": time.perf_counter() - begun, "problem": problem, "damaged": problem is not None}
-
-
-class _Ring:
-    """An all-reduce: reduce-scatter, then all-gather. A chunk is one large integer, whose 64-bit digits are numbers too small to carry into
-    each other."""
-
-    def __init__(self, index: int, nodes: int, following: socket.socket, previous: socket.socket) -> None:
-        self.index, self.nodes = index, nodes
-        self.following, self.previous = following, previous
-        self.bytes = LANE * chunk_lanes(nodes)
-        base = array("Q", array("H", random.Random(1).randbytes(2 * min(8192, chunk_lanes(nodes))))).tobytes()
-        whole = (base * (self.bytes // len(base) + 1))[: self.bytes]
-        self.base = int.from_bytes(whole, "little")
-        self.chunks = [self.base * (chunk + 1) * (index + 1) for chunk in range(nodes)]
-
-    async def run(self) -> str | None:
-        """Return None if every sum is right, or what is wrong."""
-        nodes, index = self.nodes, self.index
-        for step in range(nodes - 1):
-            came = await self._pass_on((index - step) % nodes)
-            if came is None:
-                return self._damaged()
-            self.chunks[(index - step - 1) % nodes] += came
-        for step in range(nodes - 1):
-            came = await self._pass_on((index + 1 - step) % nodes)
-            if came is None:
-                return self._damaged()
-            self.chunks[(index - step) % nodes] = came
-        right = self.base * (nodes * (nodes + 1) // 2)
-        wrong = [chunk for chunk in range(nodes) if self.chunks[chunk] != right * (chunk + 1)]
-        return f"the sum is wrong in {len(wrong)} of {nodes} chunks" if wrong else None
-
-    async def _pass_on(self, chunk: int) -> int | None:
-        """Send that chunk while the next one comes, and return the next one; None if it came damaged."""
-        data = self.chunks[chunk].to_bytes(self.bytes, "little")
-        return await _both(self._receive(), self._send(data))
-
-    async def _send(self, data: bytes) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(self.following, HEADER.pack(len(data), zlib.crc32(data)))
-        await loop.sock_sendall(self.following, data)
-
-    async def _receive(self) -> int | None:
-        size, crc = HEADER.unpack(await receive(self.previous, HEADER.size))
-        if size != self.bytes:
-            return None
-        data = await receive(self.previous, size)
-        return int.from_bytes(data, "little") if zlib.crc32(data) == crc else None
-
-    def _damaged(self) -> str:
-        return "what came was damaged on the way"
 
 
 async def tournament(wire: Wire, peers: Sequence[Address], attempt: int, size: int, limit_s: float) -> list[list[float] | None]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from base.humanize import some
-from cluster.limits import LATE_PARTNER_S, RING_S
+from cluster.limits import LATE_PARTNER_S
 
 # What a preflight measures and finds: values.
 
@@ -246,46 +246,17 @@ def _involved(failed: Iterable[tuple[int, int]], accused: int | None) -> tuple[i
     return tuple(sorted({index for pair in failed for index in pair})) if accused is None else (accused,)
 
 
-def network_verdict(
-    places: Sequence[Place], attempts: Sequence[Rates], rings: Sequence[Sequence[Mapping[str, Any]]]
-) -> tuple[list[Finding], bool]:
+def network_verdict(places: Sequence[Place], attempts: Sequence[Rates]) -> tuple[list[Finding], bool]:
     """Return what the measurements so far mean, and whether they are enough.
 
-    They are if nobody looks slow, if two in a row name the same nodes, or if there were three. There are fewer all-reduces (`rings`).
+    They are if nobody looks slow, if two in a row name the same nodes, or if there were three.
     """
     excess_s = SUSPECT_S if len(attempts) == 1 else EXCESS_S
-    findings = [*judge_all_reduce(places, rings), *judge_rates(places, best_of(attempts), excess_s)]
+    findings = judge_rates(places, best_of(attempts), excess_s)
     if not findings or len(attempts) >= ATTEMPTS:
         return findings, True
     last = [[(finding.nodes, finding.fatal) for finding in judge_rates(places, attempt)] for attempt in attempts[-2:]]
-    agreed = len(last) == 2 and last[0] == last[1] and not any(fatal for _, fatal in last[0])
-    return findings, agreed and (len(rings) >= 2 or any(all_reduced(ring) for ring in rings))
-
-
-def all_reduced(ring: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if this all-reduce succeeded on all nodes."""
-    return all(answer["problem"] is None for answer in ring)
-
-
-def judge_all_reduce(places: Sequence[Place], rings: Sequence[Sequence[Mapping[str, Any]]]) -> list[Finding]:
-    """Judge all-reduces, each with {seconds, problem, damaged} per node.
-
-    Wrong bytes count at once, an all-reduce that does not end only if no other did.
-    """
-    found = []
-    for ring in rings:
-        for index, answer in enumerate(ring):
-            if answer["damaged"]:
-                previous = places[index - 1].name
-                seen = f"seen on {places[index].name}, to which {previous} sends"
-                text = f"an all-reduce over the network went wrong: {answer['problem']}, {seen}"
-                found.append(Finding(text=text, nodes=((index - 1) % len(places), index), fatal=True))
-    if not found and rings and not any(all_reduced(ring) for ring in rings):
-        told = {str(answer["problem"]): places[index].name for index, answer in enumerate(rings[-1]) if answer["problem"]}
-        found = [
-            Finding(text=f"the all-reduce over the network did not work: {'; '.join(f'{name}: {text}' for text, name in told.items())}")
-        ]
-    return found
+    return findings, len(last) == 2 and last[0] == last[1] and not any(fatal for _, fatal in last[0])
 
 
 # Who exchanges with whom, and how much: pure. Every node is in one pair at a time, so a slow one delays its partner and nobody else.
@@ -294,9 +265,6 @@ def judge_all_reduce(places: Sequence[Place], rings: Sequence[Sequence[Mapping[s
 MIB: Final = 1 << 20
 MOST_ROUNDS: Final = 16
 """The most rounds: with more than 17 nodes not every pair exchanges, but each node does with 16 others, whatever their number."""
-RING_BYTES: Final = 2 * MIB
-LANE: Final = 8
-"""Bytes of a number of the all-reduce."""
 AGAIN: Final = 4
 """Exchanges of a second tournament are so many times as large, and may take so much longer."""
 
@@ -334,16 +302,6 @@ def exchange_s(nodes: int, again: bool = False) -> float:
 def tournament_s(nodes: int, limit_s: float) -> float:
     """Return the time limit of a tournament of exchanges of at most `limit_s`."""
     return len(rounds(nodes)) * limit_s + LATE_PARTNER_S
-
-
-def measure_s(nodes: int, limit_s: float) -> float:
-    """Return the time limit of all-reduce and tournament."""
-    return RING_S + tournament_s(nodes, limit_s)
-
-
-def chunk_lanes(nodes: int) -> int:
-    """Return the count of numbers in each of the `nodes` chunks of the ring all-reduce."""
-    return max(1, RING_BYTES // LANE // nodes)
 
 
 def _even(nodes: int) -> int:

@@ -70,7 +70,7 @@ class Children:
 
     def measure(self, attempt: int = 0) -> list[dict[str, Any]]:
         nodes, again = len(self.processes), attempt > 0
-        return self.ask(do="measure", attempt=attempt, ring=True, bytes=exchange_bytes(nodes, again), limit_s=exchange_s(nodes, again))
+        return self.ask(do="measure", attempt=attempt, bytes=exchange_bytes(nodes, again), limit_s=exchange_s(nodes, again))
 
     def close(self) -> None:
         for process in self.processes:

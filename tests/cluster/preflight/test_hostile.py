@@ -38,11 +38,11 @@ def test_no_words_disturb_the_listener(count: int) -> None:
         for _ in range(count):
             with socket.create_connection(("127.0.0.1", far.port)) as stranger:
                 stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                hello = struct.pack("!I16s64s64s", chance.choice((0, 1, 2**32 - 1)), b"ring 0", b"0" * 64, new_challenge().encode())
+                hello = struct.pack("!I16s64s64s", chance.choice((0, 1, 2**32 - 1)), b"0 1", b"0" * 64, new_challenge().encode())
                 with contextlib.suppress(OSError):
                     stranger.sendall(changed_bytes(hello, chance))
                 await asyncio.sleep(0)
-        with await near.dial(0, ("127.0.0.1", far.port), "ring 0") as connection, await far.arrival(1, "ring 0") as other:
+        with await near.dial(0, ("127.0.0.1", far.port), "0 1") as connection, await far.arrival(1, "0 1") as other:
             await asyncio.get_running_loop().sock_sendall(connection, b"!")
             assert await receive(other, 1) == b"!"
         far.close()

@@ -25,7 +25,7 @@ def test_who_is_turned_away_comes_again() -> None:
             connection, _ = await loop.sock_accept(listener)
             connection.close()
         connection, _ = await loop.sock_accept(listener)
-        assert await own._let_in(connection) == (1, "ring 0")
+        assert await own._let_in(connection) == (1, "0 1")
         await loop.sock_sendall(connection, b"!")
         connection.close()
 
@@ -34,7 +34,7 @@ def test_who_is_turned_away_comes_again() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setblocking(False)
             task = asyncio.create_task(crowded(listener, far))
-            with await near.dial(0, listener.getsockname(), "ring 0") as connection:
+            with await near.dial(0, listener.getsockname(), "0 1") as connection:
                 assert await receive(connection, 1) == b"!"
             await task
         near.close()
@@ -50,9 +50,9 @@ def test_the_oldest_stranger_goes_for_the_newest_and_the_node_comes_in() -> None
             far = wire(0)
         far.serve()
         waiting = [socket.create_connection(("127.0.0.1", far.port)) for _ in range(STRANGERS + 8)]
-        connection = await near.dial(0, ("127.0.0.1", far.port), "ring 0")
+        connection = await near.dial(0, ("127.0.0.1", far.port), "0 1")
         waiting += [socket.create_connection(("127.0.0.1", far.port)) for _ in range(STRANGERS + 8)]
-        with connection, await far.arrival(1, "ring 0") as other:
+        with connection, await far.arrival(1, "0 1") as other:
             await asyncio.get_running_loop().sock_sendall(connection, b"!")
             assert await receive(other, 1) == b"!"
         for stranger in waiting:
@@ -70,10 +70,10 @@ def test_another_token_is_no_proof_at_either_end() -> None:
         near, far, foreign = wire(1), wire(0), wire(1, b"u" * 32)
         far.serve()
         with pytest.raises(EOFError):
-            await foreign.dial(0, ("127.0.0.1", far.port), "ring 0")
+            await foreign.dial(0, ("127.0.0.1", far.port), "0 1")
         foreign.serve()
         with pytest.raises((EOFError, NoProof)):
-            await near.dial(1, ("127.0.0.1", foreign.port), "ring 0")
+            await near.dial(1, ("127.0.0.1", foreign.port), "0 1")
         for one in (near, far, foreign):
             one.close()
 

@@ -20,14 +20,13 @@ def children_of(nodes: int, tokens: Mapping[int, bytes] | None = None) -> Childr
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4])
-def test_all_reach_all_and_the_sums_are_right(nodes: int) -> None:
+def test_all_reach_all_and_exchange(nodes: int) -> None:
     with children_of(nodes) as children:
         for index, answer in enumerate(children.reach()):
             assert answer["reached"][index] is None
             assert all(reach[0] < 4 and reach[1] is None for other, reach in enumerate(answer["reached"]) if other != index)
         for attempt in range(2):
             for index, answer in enumerate(children.measure(attempt)):
-                assert answer["all_reduce"]["problem"] is None
                 assert [rate is None for rate in answer["rates"]] == [other == index for other in range(nodes)]
                 assert all(Sample(*rate).bytes > 0 for rate in answer["rates"] if rate)
 
@@ -64,7 +63,7 @@ def test_garbage_from_a_stranger_disturbs_nobody() -> None:
         for stranger in strangers:
             stranger.sendall(b"\xff" * 1000)
         assert all(reach is None or reach[1] is None for answer in children.reach() for reach in answer["reached"])
-        assert all(answer["all_reduce"]["problem"] is None for answer in children.measure())
+        assert all(rate is None or rate[0] > 0 for answer in children.measure() for rate in answer["rates"])
         for stranger in strangers:
             stranger.close()
 
@@ -75,12 +74,11 @@ def test_a_node_that_dies_between_leaves_the_others_with_what_they_know() -> Non
         children.processes[2].kill()
         children.processes[2].wait()
         for index in range(2):
-            children.send(index, do="measure", attempt=0, ring=True, bytes=1 << 20, limit_s=1.0)
+            children.send(index, do="measure", attempt=0, bytes=1 << 20, limit_s=1.0)
         dead = children.processes.pop()
         first, second = children.hear()
         assert first["rates"][1] is not None
         assert second["rates"][0] is not None
-        assert first["all_reduce"]["problem"]
         assert first["rates"][2] is None
         assert dead.stdin is not None
         assert dead.stdout is not None

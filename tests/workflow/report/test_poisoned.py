@@ -31,7 +31,7 @@ RECORD = make_record(
     {**CELL},
     **{
         "preflight": {
-            "seconds": 1.0, "pairs": 2, "connect_ms_max": 0.1, "all_reduce_ms": 1.0, "rate_mbit_median": 900.0, "rate_mbit_min": 900.0,
+            "seconds": 1.0, "pairs": 2, "connect_ms_max": 0.1, "rate_mbit_median": 900.0, "rate_mbit_min": 900.0,
             "slowest": {"from": "local-0", "to": "local-1"}, "findings": ["slow"],
         },
         "resumed_from": {"attempt": 1, "step": 40, "used_s": 60.0},

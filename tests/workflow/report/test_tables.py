@@ -172,7 +172,7 @@ def test_scaling_table_has_every_comparison_with_its_numbers(analysis: Analysis)
 
 
 NETWORK = {
-    "seconds": 0.2, "pairs": 2, "connect_ms_max": 1.0, "all_reduce_ms": 3.0, "rate_mbit_median": 900.0, "rate_mbit_min": 90.0,
+    "seconds": 0.2, "pairs": 2, "connect_ms_max": 1.0, "rate_mbit_median": 900.0, "rate_mbit_min": 90.0,
     "slowest": {"from": "n2", "to": "n1"}, "findings": ["n2 is slow on the network"],
 }  # fmt: skip
 

@@ -38,8 +38,6 @@ class Measure(Value, tag_field="do", tag="measure", frozen=True, kw_only=True):
     """The command to the probes of a node to exchange so many bytes with each of the others."""
 
     attempt: int
-    ring: bool
-    """Whether an all-reduce comes first."""
     bytes: int
     limit_s: float
 

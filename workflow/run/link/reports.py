@@ -106,21 +106,12 @@ class Reached(Value, tag_field="say", tag="reached", frozen=True, kw_only=True):
     """For each node seconds, or what happened instead; null for itself."""
 
 
-class Ring(Value, frozen=True, kw_only=True):
-    """The result of the all-reduce of the preflight."""
-
-    seconds: float | None
-    problem: str | None
-    damaged: bool
-
-
 class Measured(Value, tag_field="say", tag="measured", frozen=True, kw_only=True):
     """The answer to the command `measure` of the preflight."""
 
     attempt: int
     rates: tuple[tuple[int, float, float] | None, ...]
     """For each node bytes, seconds, busy seconds; null where nothing was exchanged with it."""
-    all_reduce: Ring | None
 
 
 # -- from the start of a node program to that of the ranks

@@ -281,8 +281,6 @@ class Preflight(Part, frozen=True, kw_only=True):
     """number | ordered pairs of nodes, each of which connects"""
     connect_ms_max: Real | None = None
     """ms | the longest connection"""
-    all_reduce_ms: Real | None = None
-    """ms | the best measurement, the slowest node of it"""
     rate_mbit_median: Annotated[Real | None, Column("network_mbit")] = None
     """Mbit/s | over the ordered pairs that exchanged, both directions at once"""
     rate_mbit_min: Real | None = None

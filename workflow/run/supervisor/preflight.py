@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeVar
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from cluster.limits import REACH_S
 from cluster.preflight.rates import (
@@ -15,13 +15,12 @@ from cluster.preflight.rates import (
     Place,
     Reach,
     Sample,
-    all_reduced,
     best_of,
     exchange_bytes,
     exchange_s,
-    measure_s,
     network_verdict,
     summary,
+    tournament_s,
     unreachable,
 )
 from cluster.types import Allocation
@@ -61,21 +60,16 @@ class Preflight:
         self._listen()
         self._reach()
         attempts: list[dict[tuple[int, int], Sample]] = []
-        rings: list[list[dict[str, Any]]] = []
         findings: list[Finding] = []
         clear = False
         while not clear:
-            answers = self._measure(len(attempts), ring=not any(all_reduced(ring) for ring in rings) and len(rings) < 2)
-            attempts.append(_samples(answers))
-            ring = [asdict(answer.all_reduce) for answer in answers if answer.all_reduce is not None]
-            rings += [ring] if len(ring) == len(answers) else []
-            findings, clear = network_verdict(self._places, attempts, rings)
+            attempts.append(_samples(self._measure(len(attempts))))
+            findings, clear = network_verdict(self._places, attempts)
         found = summary(best_of(attempts))
         self._note(
             rate_mbit_median=found.median_mbit,
             rate_mbit_min=found.min_mbit,
             slowest=found.slowest and model.Link(from_=self._name(found.slowest[0]), to=self._name(found.slowest[1])),
-            all_reduce_ms=min((1e3 * worst for ring in rings if (worst := _longest(ring)) is not None), default=None),
         )
         self._found(findings)
         logger.info("network: %s", self._line())
@@ -102,11 +96,11 @@ class Preflight:
         self._found([problem] if problem is not None else [])
         self._end_if_fatal()
 
-    def _measure(self, attempt: int, ring: bool) -> list[reports.Measured]:
+    def _measure(self, attempt: int) -> list[reports.Measured]:
         count, again = len(self._places), attempt > 0
         limit_s = exchange_s(count, again)
-        order = commands.Measure(attempt=attempt, ring=ring, bytes=exchange_bytes(count, again), limit_s=limit_s)
-        return self._ask(reports.Measured, measure_s(count, limit_s), order)
+        order = commands.Measure(attempt=attempt, bytes=exchange_bytes(count, again), limit_s=limit_s)
+        return self._ask(reports.Measured, tournament_s(count, limit_s), order)
 
     # -- orders and answers
 
@@ -165,8 +159,3 @@ def _samples(answers: list[reports.Measured]) -> dict[tuple[int, int], Sample]:
                 other = answers[origin].rates[target]
                 found[origin, target] = Sample(rate[0], rate[1], rate[2] + (other[2] if other else 0.0))
     return found
-
-
-def _longest(ring: list[dict[str, Any]]) -> float | None:
-    seconds = [answer["seconds"] for answer in ring]
-    return None if None in seconds else max(seconds)

@@ -43,7 +43,6 @@ DATASET: Final = reports.StagedCopy(
 )  # type: ignore[arg-type]
 STAGED: Final = reports.Staged(dataset=DATASET, image=None, foreign=(OtherUse("", "not known"),))
 END: Final = RankEnd(ranks=(0,), host="n0", exit_code=0, time=1.0)
-RING: Final = reports.Ring(seconds=0.1, problem=None, damaged=False)
 SAID: Final[tuple[reports.Report, ...]] = (
     reports.Ready(facts=FACTS, grant=GRANT, pid=7),
     reports.Ready(facts=structs.replace(FACTS, network=None, machine_cores=None), grant=None, pid=7),
@@ -53,8 +52,7 @@ SAID: Final[tuple[reports.Report, ...]] = (
     reports.Failed(during="stage", error="StagingError", message="it broke"),
     reports.PreflightAnswered(answer=reports.ProbesListen(address="127.0.0.1", port=4000)),
     reports.PreflightAnswered(answer=reports.Reached(reached=(None, (0.001, None), (None, "no answer")))),
-    reports.PreflightAnswered(answer=reports.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=None)),
-    reports.PreflightAnswered(answer=reports.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=RING)),
+    reports.PreflightAnswered(answer=reports.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)))),
     reports.Progress(what="dataset", done=1, total=2),
     reports.Listening(what="dataset", address="127.0.0.1", port=4000, have="none"),
     reports.Waiting(what="image"),
@@ -99,7 +97,7 @@ ORDERED: Final[tuple[commands.Command, ...]] = (
     structs.replace(PLAN, ranks=structs.replace(RANKS, image=IMAGE)),
     commands.Preflight(order=commands.Listen(index=0, nodes=2, address="127.0.0.1")),
     commands.Preflight(order=commands.Reach(peers=(("127.0.0.1", 4000),))),
-    commands.Preflight(order=commands.Measure(attempt=0, ring=True, bytes=1, limit_s=0.5)),
+    commands.Preflight(order=commands.Measure(attempt=0, bytes=1, limit_s=0.5)),
     commands.Stage(),
     commands.MeetPeers(
         what="image", others=commands.Others(peers=(None, ("127.0.0.1", 4000, "all")), readers=(0,), most_readers=None, late=False)

@@ -50,7 +50,6 @@ def test_a_healthy_network_is_measured_and_nobody_is_named(world: Loopback, node
     assert record["warnings"] == record["busy"], "others may work here while it measures"
     assert found["connect_ms_max"] > 0
     assert 0 < found["rate_mbit_min"] <= found["rate_mbit_median"]
-    assert found["all_reduce_ms"] > 0
     assert {found["slowest"]["from"], found["slowest"]["to"]} < {f"local-{index}" for index in range(nodes)} | {""}
     assert found["seconds"] < record["steps_s"]["stage"]
     assert "pairs connect in" in log
