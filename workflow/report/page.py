@@ -7,7 +7,6 @@ import hashlib
 import html
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,9 +36,8 @@ MOST_NAMES: Final = 6
 MOST_WARNINGS: Final = 100
 RunKey = tuple[str, str]
 """Label of the source, run."""
-_BUSY: Final = re.compile(r"(?P<node>[^:\s]+): (?P<words>[^()]*?)(?: \((?P<programs>[^()]*)\))?", re.DOTALL)
-_NUMBER: Final = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.-]*\w)")
-"""A number that is a word of its own: not one in the name of a node or a file."""
+_PROGRAMS: Final = re.compile(r" \([^()]*\)$")
+"""The programs of others at the end of what a run says of a busy machine."""
 _VARYING: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -89,13 +87,11 @@ def failures(analysis: Analysis) -> Groups:
 
 def warnings(analysis: Analysis) -> Groups:
     """Group the warnings of the runs, each kind once: they may differ in numbers, and in the names of nodes and of others' programs."""
-    kinds: dict[str, tuple[list[_Warning], list[Mapping[str, Any]]]] = {}
-    noted = analysis.frame.select("source", "run_id", "warnings", "busy", "hosts").filter(pl.col("warnings").is_not_null())
+    kinds: dict[str, tuple[str, list[Mapping[str, Any]]]] = {}
+    noted = analysis.frame.select("source", "run_id", "warnings", "hosts").filter(pl.col("warnings").is_not_null())
     for row in noted.iter_rows(named=True):
         for text in row["warnings"]:
-            one = _Warning.parse(text, set((row["hosts"] or "").split(",")), is_busy=text in (row["busy"] or ()))
-            found, rows = kinds.setdefault(_VARYING.sub("0", _NUMBER.sub("#", one.words)), ([], []))
-            found.append(one)
+            _, rows = kinds.setdefault(_kind(text, set((row["hosts"] or "").split(","))), (text, []))
             if not rows or rows[-1] is not row:
                 rows.append(row)
     shown = list(kinds.values())[:MOST_WARNINGS]
@@ -107,46 +103,19 @@ def warnings(analysis: Analysis) -> Groups:
         Table(
             name="warnings",
             title="What the runs themselves noted",
-            caption=f"Each kind of thing once, with the runs that said so; a number is the range over these runs{more}.",
-            columns=(_which(groups), words("warning", "What they noted", [_together(found) for found, _ in shown], wrap=True)),
+            caption="Each kind of thing once, in the words of the first of the runs that said so: others may have had other numbers, nodes "
+            f"and programs{more}.",
+            columns=(_which(groups), words("warning", "What they noted", [text for text, _ in shown], wrap=True)),
             empty="No run noted anything.",
         ),
     )
 
 
-class _Warning(NamedTuple):
-    """A warning without the nodes that it begins with, and without the programs at its end if it is one of a busy machine."""
-
-    words: str
-    nodes: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, text: str, hosts: Collection[str], *, is_busy: bool) -> _Warning:
-        found = _BUSY.fullmatch(text) if is_busy else None
-        if found is not None:
-            return cls(found["words"], (found["node"],), tuple(filter(None, (found["programs"] or "").split(", "))))
-        names, _, rest = text.partition(": ")
-        nodes = tuple(names.split(", "))
-        return cls(rest, nodes) if rest and set(nodes) <= set(hosts) else cls(text)
-
-
-def _together(found: Sequence[_Warning]) -> str:
-    """Return for example `local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, and 5 more)`."""
-    nodes = some(list(dict.fromkeys(node for one in found for node in one.nodes)), MOST_NAMES)
-    counts = Counter(program for one in found for program in one.programs)
-    programs = some([name for name, _ in counts.most_common()], MOST_NAMES)
-    all_numbers = [_NUMBER.findall(one.words) for one in found]
-    text = found[0].words
-    if len({len(numbers) for numbers in all_numbers}) == 1:
-        ranges = iter([_range(column) for column in zip(*all_numbers, strict=True)])
-        text = _NUMBER.sub(lambda _: next(ranges), text)
-    return f"{f'{nodes}: ' if nodes else ''}{text}{f' ({programs})' if programs else ''}"
-
-
-def _range(numbers: Sequence[str]) -> str:
-    low, high = min(numbers, key=float), max(numbers, key=float)
-    return low if float(low) == float(high) else f"{low} to {high}"
+def _kind(text: str, hosts: Collection[str]) -> str:
+    """Return a warning without the nodes that it begins with, the programs that it ends with, and its numbers."""
+    names, _, rest = text.partition(": ")
+    words = rest if rest and set(names.split(", ")) <= set(hosts) else text
+    return _VARYING.sub("0", _PROGRAMS.sub("", words))
 
 
 def _groups(kind: str, groups: Sequence[Sequence[Mapping[str, Any]]], table: Table) -> Groups:
