@@ -27,6 +27,7 @@ TABLE_NAMES: Final = (
     "precision",
     "dlbench",
     "frameworks",
+    "survey",
     "framework-facts",
     "model-facts",
     "convolutions",

@@ -80,10 +80,11 @@ def line_label(analysis: Analysis, comparison: Comparison, line: Line | None = N
     return printable(SEPARATOR.join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
 
 
-def shares(analysis: Analysis) -> str:
-    """Explain what a node is if nodes are parts of one machine; else empty."""
-    parts = max((cell.cell.nodes for cell in analysis.cells), default=1)
-    schedulers = set(analysis.frame["scheduler"].drop_nulls().unique().to_list())
+def shares(analysis: Analysis, source: str | None = None) -> str:
+    """Explain what a node is if nodes are parts of one machine, in all of the study or in one source of it; else empty."""
+    frame = analysis.frame if source is None else analysis.frame.filter(pl.col("source") == source)
+    parts = max((cell.cell.nodes for cell in analysis.cells if source in (None, cell.source)), default=1)
+    schedulers = set(frame["scheduler"].drop_nulls().unique().to_list())
     if schedulers != {"local"} or parts == 1:
         return ""
     return f"Nodes are shares of one machine, not machines: its cores in {parts} parts, of which 1 node has one and {parts} nodes have all"

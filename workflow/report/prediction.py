@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from base.humanize import counted
@@ -180,6 +181,29 @@ def predict(points: Sequence[Point], nodes: int) -> Prediction | str:
     of_series = known.scaled * (LEAST_GROWTH + growth(model, largest, nodes))
     half = math.hypot(of_series, quantile(math.inf, LEVEL) * own_error(points, nodes))
     return Prediction(nodes, rate, rate * math.exp(-half), rate * math.exp(half), factor, known.covered)
+
+
+def crossing(points: Sequence[tuple[int, float]], level: float) -> float | None:
+    """Return where a curve of (count, value), in the order of the counts, first falls below `level`: linear in log2 of them."""
+    if points and points[0][1] < level:
+        return float(points[0][0])
+    for (before, above), (after, below) in pairwise(points):
+        if below < level <= above:
+            share = (above - level) / (above - below)
+            return float(2 ** (math.log2(before) + share * math.log2(after / before)))
+    return None
+
+
+def nodes_that_reach(points: Sequence[Point], rate: float) -> float | None:
+    """Return how many nodes have a rate: between merged points linear in the logarithms, beyond them by the model; None where that says
+    nothing. Below the rate of the first point it is that."""
+    within = crossing([(point.nodes, -math.log(point.rate)) for point in points], -math.log(rate))
+    if within is not None or why_no_model(points):
+        return within
+    model, largest = exchange_fit(points), points[-1].nodes
+    half = rate * model.at(1.0) / 2  # n / t(n) = rate is n^2 - 2 half n + rate growth = 0
+    nodes = half + math.sqrt(max(0.0, half * half - rate * model.growth))
+    return max(nodes, float(largest)) if nodes <= FARTHEST * largest else None
 
 
 def own_error(points: Sequence[Point], nodes: int) -> float:

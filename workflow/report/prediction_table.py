@@ -71,12 +71,12 @@ class LineModel:
 
 def line_models(analysis: Analysis) -> Iterator[LineModel]:
     """Yield the model of each line with a measured cell that trains something of use."""
-    of_shares = bool(shares(analysis))
+    of_shares = {source.label: SHARES if shares(analysis, source.label) else None for source in analysis.sources}
     for line, comparisons in analysis.lines.items():
         kind, batch = line[2:]
         measured = [one for one in comparisons if _is_possible(one.cell) and one.cell.size(BATCH[kind]) == batch]
         if measured and not is_anchor(measured[0].cell):
-            yield _line_model(measured, line, SHARES if of_shares else None)
+            yield _line_model(measured, line, of_shares[line[0]])
 
 
 def _is_possible(cell: CellResult) -> bool:

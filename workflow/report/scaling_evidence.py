@@ -12,7 +12,6 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Final
 
 from base.humanize import some
@@ -26,6 +25,7 @@ from workflow.report.formats import CSP, INK, STYLE, html_table, shown
 from workflow.report.keys import counted_shape, line_label, shape_words
 from workflow.report.page import MOST_KINDS, behind, hardware, inline, lead
 from workflow.report.plots import FONT, GOOD_EFFICIENCY, overview, to_svg
+from workflow.report.prediction import crossing
 from workflow.report.prediction_table import HOUR_S, MILLION, line_models, prediction_words
 from workflow.report.table import NONE, Table, estimate_text, numbers, percent, raised, significant, value_of, words
 from workflow.report.tables import baseline_text, hours, interval_text
@@ -47,22 +47,11 @@ class Evidence:
     sections: tuple[Section, ...]
 
 
-def crossing(points: Sequence[tuple[int, float]], level: float = GOOD_EFFICIENCY) -> float | None:
-    """Return where a curve of (processes, value), in the order of the processes, first falls below `level`: linear in log2 of them."""
-    if points and points[0][1] < level:
-        return float(points[0][0])
-    for (before, above), (after, below) in pairwise(points):
-        if below < level <= above:
-            share = (above - level) / (above - below)
-            return float(2 ** (math.log2(before) + share * math.log2(after / before)))
-    return None
-
-
 def knee(line: Sequence[Comparison]) -> list[float | None]:
     """Return where the efficiency falls below 75 %, and where the low and the high end of its interval do. None: not in this line."""
     curve = [(one.cell.num_processes, one.efficiency) for one in line if one.efficiency and one.partner is line[-1].partner]
     values = [[one.value, one.value if one.low is None else one.low, one.value if one.high is None else one.high] for _, one in curve]
-    return [crossing([(n, three[place]) for (n, _), three in zip(curve, values, strict=True)]) for place in range(3)]
+    return [crossing([(n, three[place]) for (n, _), three in zip(curve, values, strict=True)], GOOD_EFFICIENCY) for place in range(3)]
 
 
 def evidence(analysis: Analysis, samples: float = MILLION) -> Evidence:

@@ -36,6 +36,7 @@ from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions
 from workflow.report.precision_table import PRECISION, precision
 from workflow.report.prediction_table import prediction
 from workflow.report.step_parts import parts
+from workflow.report.survey import survey
 from workflow.report.table import (
     NO_MARKS,
     NONE,
@@ -560,6 +561,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     PRECISION: precision,
     "dlbench": dlbench,
     "frameworks": frameworks,
+    "survey": survey,
     FACTS: facts_of_study,
     MODEL_FACTS: facts_of_models,
     CONVOLUTIONS: convolutions_of_study,

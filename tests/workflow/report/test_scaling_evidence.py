@@ -17,8 +17,9 @@ from tests.workflow.report.test_page import Parsed
 from workflow.report.analysis import Analysis
 from workflow.report.cells import interval
 from workflow.report.outputs import tables_of
-from workflow.report.prediction import Point, merged, why_no_model
-from workflow.report.scaling_evidence import HEIGHT, crossing, evidence, knee, to_html, to_pdf, to_sheet
+from workflow.report.plots import GOOD_EFFICIENCY
+from workflow.report.prediction import Point, crossing, merged, why_no_model
+from workflow.report.scaling_evidence import HEIGHT, evidence, knee, to_html, to_pdf, to_sheet
 from workflow.report.table import NONE, significant
 
 
@@ -60,7 +61,7 @@ def study(
     ],
 )
 def test_a_curve_crosses_where_the_line_between_two_points_does(points: list[tuple[int, float]], found: float | None) -> None:
-    assert crossing(points) == (None if found is None else pytest.approx(found))
+    assert crossing(points, GOOD_EFFICIENCY) == (None if found is None else pytest.approx(found))
 
 
 def test_a_knee_has_the_interval_of_the_efficiency(tmp_path: Path) -> None:
