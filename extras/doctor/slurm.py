@@ -11,17 +11,8 @@ from base.errors import SchedulerOutputError
 from base.humanize import choices, counted, format_size
 from base.system import account_name
 from cluster.schedulers.queries import QUICK_ANSWER_S, ask
-from cluster.schedulers.slurm.answers import (
-    SHOW,
-    SINFO,
-    SLURM,
-    Nodes,
-    Partition,
-    default_partition,
-    parse_duration,
-    parse_nodes,
-    parse_partitions,
-)
+from cluster.schedulers.slurm import answers
+from cluster.schedulers.slurm.answers import SLURM, Nodes, Partition
 from extras.doctor.types import Finding, Level, Value, mib
 from workflow.study.site import Site
 
@@ -44,7 +35,7 @@ def judge(site: Site) -> Iterator[Finding]:
     """Check the controller, the configuration, the partitions and the accounts."""
     config = parse_config(query(*CONFIG))
     yield from judge_config(config, site)
-    yield from judge_partitions(parse_partitions(query(*SHOW)), parse_nodes(query(*SINFO)), site)
+    yield from judge_partitions(answers.parse_partitions(query(*answers.SHOW)), answers.parse_nodes(query(*answers.SINFO)), site)
     if has_accounting(config):
         user = account_name()
         try:
@@ -187,7 +178,7 @@ def judge_associations(associations: Sequence[Association], site: Site, user: st
 
 def judge_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes], site: Site) -> Iterator[Finding]:
     """Check the partition that the site's jobs go to, and list the others. Its name and time limit are checked for every scheduler."""
-    default = default_partition(partitions)
+    default = answers.default_partition(partitions)
     name = site.queue or default
     if name is None:
         advice = f"queue: NAME in the site file; {choices('', partitions)}"
@@ -269,7 +260,7 @@ def _sizes(name: str, nodes: Sequence[Nodes], site: Site) -> Iterator[Finding]:
 
 def propose() -> dict[str, Value]:
     """Propose keys of a site file from the partitions and accounts. Raises SchedulerOutputError."""
-    found = from_partitions(parse_partitions(query(*SHOW)), parse_nodes(query(*SINFO)))
+    found = from_partitions(answers.parse_partitions(query(*answers.SHOW)), answers.parse_nodes(query(*answers.SINFO)))
     try:
         mine = (
             parse_associations(query(*ASSOCIATIONS, f"user={account_name()}", *FORMAT))
@@ -287,7 +278,7 @@ def propose() -> dict[str, Value]:
 
 def choose_partition(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]) -> str | None:
     """Choose the default partition, or if only others have GPUs, the one of these with the most usable nodes."""
-    default = default_partition(partitions)
+    default = answers.default_partition(partitions)
     usable = [group for group in nodes if group.usable and partitions.get(group.partition, {}).get("State") == "UP"]
     with_gpus: dict[str, int] = {}
     for group in usable:
@@ -306,7 +297,7 @@ def from_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes])
     own = [group for group in nodes if group.partition == name]
     own = [group for group in own if group.usable] or own
     others = ", ".join(other for other in partitions if other != name)
-    why = "the default partition" if name == default_partition(partitions) else "the largest with GPUs"
+    why = "the default partition" if name == answers.default_partition(partitions) else "the largest with GPUs"
     found = {"queue": Value(value=name, why=why + (f"; others: {others}" if others else ""))}
     if own:
         smallest = "" if len({(group.cpus, group.memory_bytes, group.gpus) for group in own}) == 1 else ", the smallest of its nodes"
@@ -316,7 +307,7 @@ def from_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes])
     if gpus:
         models = ", ".join(sorted({group.gpu_model for group in gpus if group.gpu_model})) or "gres"
         found["gpus_per_node"] = Value(value=min(group.gpus for group in gpus), why=f"as sinfo says of {name}: {models}")
-    longest = parse_duration(partitions[name].get("MaxTime", ""))
+    longest = answers.parse_duration(partitions[name].get("MaxTime", ""))
     if longest is not None:
         found["walltime"] = Value(value=duration(longest), why=f"MaxTime of {name}")
     return found

@@ -25,23 +25,10 @@ from base.logs import private_umask
 from base.publish import remove_tree
 from cluster.schedulers import holder_alive, jobs_of, refuse_what_never_starts
 from containers.engines import in_container
+from extras.session import request as files
 from extras.session import start as starting
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
-from extras.session.request import (
-    LOG,
-    OUTPUT,
-    STOP,
-    Kind,
-    Seen,
-    SessionRequest,
-    all_sessions,
-    clean,
-    look,
-    queued_ids,
-    read_session,
-    session_dir,
-    sessions,
-)
+from extras.session.request import Kind, Seen, SessionRequest
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.dataset import check_name
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
@@ -228,7 +215,7 @@ def _request(kind: Kind, study: Study | None, site: Site, words: Sequence[str], 
         raise ConfigError(f"--ports: a {kind} needs none; `slipway session serve --ports ... -- COMMAND` is for programs that do")
     command, mounts = list(words), tuple[tuple[str, str, bool], ...]()
     if kind == "tensorboard" and not words:
-        logdir = str((options.logdir or session_dir(site.storage, session) / "tensorboard").absolute())
+        logdir = str((options.logdir or files.session_dir(site.storage, session) / "tensorboard").absolute())
         command, mounts = [f"--logdir={logdir}"], ((logdir, logdir, False),)
     gpus = (1 if site.device == "cuda" and kind != "tensorboard" else 0) if options.gpus is None else options.gpus
     python = options.python or "python3"
@@ -288,8 +275,8 @@ def _export(study: Study, to: Path) -> None:
 
     to.mkdir(parents=True)
     runs = list(exported_runs(study.results_dir))
-    files = tensorboard.export(runs, to)
-    output.line(f"TensorBoard shows {files} of {len(study.runs)} runs of {study.name}, as they are now")
+    num_files = tensorboard.export(runs, to)
+    output.line(f"TensorBoard shows {num_files} of {len(study.runs)} runs of {study.name}, as they are now")
 
 
 def _wait(directory: Path, stages: Sequence[str]) -> Seen:
@@ -312,7 +299,7 @@ def _follow(directory: Path) -> Seen:
     seen, queue, size = _wait(directory, ("ready", "ended")), Queue(), 0
     try:
         for seen in looks(partial(queue.look, directory), None):
-            size += _show_output(directory / OUTPUT, size)
+            size += _show_output(directory / files.OUTPUT, size)
             if seen.is_over:
                 break
     except KeyboardInterrupt:
@@ -342,12 +329,12 @@ class Queue:
         self._queried = time.monotonic()
 
     def look(self, directory: Path) -> Seen:
-        seen = read_session(directory)
+        seen = files.read_session(directory)
         jobs = jobs_of(seen.request.site.scheduler)
         if seen.is_over or (jobs is not None and time.monotonic() - self._queried < QUEUE_PATIENCE_S):
             return seen
         queued = _queued(jobs) if jobs is not None and seen.state.stage == "waits" else None
-        seen = look(directory, queued, time.time())
+        seen = files.look(directory, queued, time.time())
         self._queried = time.monotonic()
         return seen
 
@@ -355,7 +342,7 @@ class Queue:
 def _queued(jobs: Any) -> frozenset[str] | None:
     """Return None where the scheduler does not answer."""
     try:
-        return queued_ids(jobs, QUEUE_PATIENCE_S, QUEUE_ANSWER_S)
+        return files.queued_ids(jobs, QUEUE_PATIENCE_S, QUEUE_ANSWER_S)
     except SchedulerSilent:
         return None
 
@@ -374,7 +361,7 @@ def _say_end(seen: Seen) -> None:
     if not state.exit_code and state.exit_code is not None:
         (output.notice if is_command else output.line)(words)
         return
-    log = seen.directory / LOG
+    log = seen.directory / files.LOG
     lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.is_file() else []
     kind = PushError if state.waits_on_nodes else TrainingFailed
     raise kind("\n".join([words, f"the end of {log}:", *lines]))
@@ -422,7 +409,7 @@ def enter(seen: Seen) -> NoReturn:
     remote = shlex.join([sys.executable, "-P", "-m", "extras.session.attach", directory])
     argv = ["ssh", "-t", node, f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {remote}"]
     code = subprocess.run(argv, check=False).returncode
-    if code == SSH_FAILED and not read_session(seen.directory).is_over:
+    if code == SSH_FAILED and not files.read_session(seen.directory).is_over:
         raise RemoteError(_not_reached(seen, node, remote))
     raise SystemExit(code)
 
@@ -441,7 +428,7 @@ def ls(site: SiteOption = None, login: LoginOption = None, as_json: JsonOption =
     """Show your sessions on this site's storage: state, node, time left, and the line for your laptop."""
     here = load_site(site)
     jobs = jobs_of(here.scheduler)
-    found = sessions(here.storage, None if jobs is None else _queued(jobs))
+    found = files.sessions(here.storage, None if jobs is None else _queued(jobs))
     if as_json:
         output.json_value([_as_json(seen) for seen in found])
     elif found:
@@ -452,7 +439,7 @@ def ls(site: SiteOption = None, login: LoginOption = None, as_json: JsonOption =
         if seen.is_over:
             (seen.directory / "token").unlink(missing_ok=True)
             if time.time() - seen.state.told > KEPT_S:
-                clean(seen)
+                files.clean(seen)
         elif seen.state.stage == "ready" and not as_json:
             output.line(f"\n{seen.request.session}")
             for text in reached(seen, login):
@@ -494,12 +481,12 @@ def attach_to(
 
 def _found(site: Site, session: str) -> Seen:
     """Return the session of that name, or the only one that begins so. Raises ConfigError."""
-    names = [path.name for path in all_sessions(site.storage)]
+    names = [path.name for path in files.all_sessions(site.storage)]
     chosen = [session] if session in names else [name for name in names if name.startswith(session)]
     if len(chosen) != 1:
         known = ", ".join(names) or "none"
         raise ConfigError(f"{session!r} is {'no session' if not chosen else 'the beginning of several'}; there are: {known}")
-    return look(session_dir(site.storage, chosen[0]), None, time.time())
+    return files.look(files.session_dir(site.storage, chosen[0]), None, time.time())
 
 
 def stop(
@@ -514,9 +501,9 @@ def stop(
         seen = _found(here, name)
         if seen.is_over:
             output.line(f"session {seen.request.session} has ended already: {seen.state.reason}")
-            clean(seen)
+            files.clean(seen)
             continue
-        (seen.directory / STOP).touch()
+        (seen.directory / files.STOP).touch()
         if now or seen.state.stage == "waits":
             _cancel(seen, jobs)
         seen = _until_ended(seen)
@@ -541,7 +528,7 @@ def _until_ended(seen: Seen) -> Seen:
             if last.is_over:
                 return last
             if last.state.stage == "waits" and _is_cancelled(last):
-                clean(last)
+                files.clean(last)
                 return Seen(directory=last.directory, request=last.request, state=replace(last.state, stage="ended", reason=NOT_BEGUN))
     raise SlipwayError(
         f"session {seen.request.session} has not ended within {format_duration(STOP_WAIT_S)}: it may be pushing; "

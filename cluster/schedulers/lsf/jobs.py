@@ -10,19 +10,10 @@ from typing import Final
 
 from base.errors import ConfigError
 from base.humanize import choices
+from cluster.schedulers import jobs as requests
 from cluster.schedulers import lsf
 from cluster.schedulers.inside_job import SECONDS, STARTED, exported_end
-from cluster.schedulers.jobs import (
-    JOB_ID_PLACEHOLDER,
-    OUR_NAMES,
-    BatchJob,
-    JobSize,
-    QueuedJob,
-    one_line,
-    parse_work,
-    script_lines,
-    work_words,
-)
+from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
 from cluster.schedulers.lsf import STARTS
 from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, submit_script
@@ -63,7 +54,7 @@ def bsub_options(job: BatchJob) -> tuple[str, ...]:
             f"qos: {size.qos!r} in the site file: LSF has none; for a service class `directives: ['-sla NAME']`, else its queues"
         )
     slots = slots_per_node(size)
-    name = job.name if job.work is None else f"{job.name} {work_words(job.work)}"
+    name = job.name if job.work is None else f"{job.name} {requests.work_words(job.work)}"
     if len(name) > LONGEST_NAME:
         raise ConfigError(f"the job's name for LSF has {len(name)} characters, at most {LONGEST_NAME} go: shorten the name of the study")
     options = [
@@ -79,7 +70,7 @@ def bsub_options(job: BatchJob) -> tuple[str, ...]:
     ]
     said = [f"{option} {_quoted(option, value)}" for option, value in options if value is not None]
     alone = ["-x"] if size.whole_nodes and not job.is_shard else []
-    return (*said, *alone, "-r", *(one_line("directives", line) for line in size.directives))
+    return (*said, *alone, "-r", *(requests.one_line("directives", line) for line in size.directives))
 
 
 def resources(job: BatchJob, slots: int) -> str:
@@ -93,7 +84,7 @@ def resources(job: BatchJob, slots: int) -> str:
 
 def batch_script(job: BatchJob) -> str:
     """Build the text of the batch script, which ends in `exec`, so that signals reach the program."""
-    place = '"$LSB_JOBID"'.join(shlex.quote(part) if part else "" for part in job.output.split(JOB_ID_PLACEHOLDER))
+    place = '"$LSB_JOBID"'.join(shlex.quote(part) if part else "" for part in job.output.split(requests.JOB_ID_PLACEHOLDER))
     lines = [
         "#!/bin/bash",
         *(f"#BSUB {option}" for option in bsub_options(job)),
@@ -104,7 +95,7 @@ def batch_script(job: BatchJob) -> str:
         'echo "slipway: job $LSB_JOBID starts on ${LSB_MCPU_HOSTS:-its nodes}"',
         f"export {STARTED}=$(date +%s) {SECONDS}={job.size.minutes * 60}",
         "trap '' USR2",
-        *script_lines(job),
+        *requests.script_lines(job),
     ]
     return "\n".join(lines) + "\n"
 
@@ -116,7 +107,7 @@ def slots_per_node(size: JobSize) -> int:
 
 def _quoted(what: str, value: str) -> str:
     """Put a value between quotation marks, for a line that bsub splits as a shell does. Raises ConfigError."""
-    one_line(what, value)
+    requests.one_line(what, value)
     if re.fullmatch(r"[\w@%+=:,./-]+", value, re.ASCII):
         return value
     if set(value) & set('"\\`$'):
@@ -133,7 +124,7 @@ ENDED_TOO: Final = "-a"
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """Query the list, and the details of our jobs."""
     listed = listed_jobs(patience_s, timeout_s)
-    details = job_details([job.job_id for job in listed if job.name.startswith(OUR_NAMES)], patience_s, timeout_s)
+    details = job_details([job.job_id for job in listed if job.name.startswith(requests.OUR_NAMES)], patience_s, timeout_s)
     return joined(listed, details)
 
 
@@ -155,7 +146,7 @@ def joined(listed: Iterable[Listed], details: Mapping[str, Details]) -> tuple[Qu
 
 def _queued(job: Listed, details: Details | None) -> QueuedJob:
     name, _, words = job.name.partition(" ")
-    work, known = parse_work(words), details or Details()
+    work, known = requests.parse_work(words), details or Details()
     return QueuedJob(
         job_id=job.job_id,
         stage=job.stage,

@@ -14,24 +14,8 @@ from base.errors import AllocationError, ConfigError, SchedulerOutputError
 from base.humanize import choices, counted, format_duration
 from base.system import account_name
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, one_line, parse_work, script_lines, work_words
-from cluster.schedulers.pbs import JOB_ID, end_of, node_names
-from cluster.schedulers.pbs.answers import (
-    PBS,
-    WORK,
-    JobInfo,
-    ended_by,
-    hold_of,
-    job_info,
-    parse_clock,
-    parse_entries,
-    parse_jobs,
-    parse_size,
-    plain_reason,
-    query_jobs,
-    stage_of,
-    whole,
-    word_of,
-)
+from cluster.schedulers.pbs import JOB_ID, answers, end_of, node_names
+from cluster.schedulers.pbs.answers import PBS, JobInfo
 from cluster.schedulers.queries import (
     ANSWER_S,
     QUICK_ANSWER_S,
@@ -58,14 +42,14 @@ def queue_problem(queues: Entries, size: JobSize) -> str | None:
     if name not in queues:
         return f"queue {name!r} of the site file is no queue of this cluster; {choices(name, queues)}"
     most = resources_of(queues[name], "resources_max")
-    longest = parse_clock(str(most.get("walltime", "")))
+    longest = answers.parse_clock(str(most.get("walltime", "")))
     if longest is not None and size.minutes * 60 > longest:
         return (
             f"a job of {format_duration(size.minutes * 60)} never starts: queue {name} allows {format_duration(longest)} "
             f"(resources_max.walltime); `walltime: {int(longest)}s` or less in the site file, a shorter `limits: {{walltime: ...}}` in the "
             f"study, or another queue"
         )
-    allowed = whole(most.get("nodect"))
+    allowed = answers.whole(most.get("nodect"))
     if allowed is not None and size.nodes > allowed:
         return f"a job of {counted(size.nodes, 'node')} never starts: queue {name} allows {allowed} (resources_max.nodect); fewer nodes"
     return None
@@ -91,7 +75,7 @@ def instead_of_failed(size: JobSize) -> tuple[str, ...]:
     if not size.exclude:
         return ()
     try:
-        return others(parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
+        return others(answers.parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
     except SchedulerOutputError:
         return ()
 
@@ -104,9 +88,9 @@ def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
     for name, node in nodes.items():
         has = resources_of(node, "resources_available")
         host = hosts.setdefault(str(has.get("host", name)), {"ncpus": 0, "ngpus": 0, "mem": 0})
-        host["ncpus"] += whole(has.get("ncpus")) or 0
-        host["ngpus"] += whole(has.get("ngpus")) or 0
-        host["mem"] += parse_size(str(has.get("mem", ""))) or 0
+        host["ncpus"] += answers.whole(has.get("ncpus")) or 0
+        host["ngpus"] += answers.whole(has.get("ngpus")) or 0
+        host["mem"] += answers.parse_size(str(has.get("mem", ""))) or 0
     asked = {"ncpus": size.cores or 0, "ngpus": size.gpus or 0, "mem": (size.memory_mb or 0) << 20}
     fitting = sum(all(host[key] >= number for key, number in asked.items()) for host in hosts.values())
     if fitting >= size.nodes:
@@ -122,8 +106,8 @@ def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
 
 def never_starts(size: JobSize) -> str | None:
     """Compare a job with the limits of its queue, and with the nodes of the cluster."""
-    problem = queue_problem(parse_entries(ask(PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size)
-    return problem or nodes_problem(parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
+    problem = queue_problem(answers.parse_entries(ask(PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size)
+    return problem or nodes_problem(answers.parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
 
 
 def resources_of(entry: Mapping[str, object], key: str) -> Mapping[str, object]:
@@ -183,7 +167,7 @@ def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
         ("-r", "y"),
         ("-j", "oe"),
         ("-o", "/dev/null"),
-        ("-v", None if job.work is None else f"{WORK}={work_words(job.work)}"),
+        ("-v", None if job.work is None else f"{answers.WORK}={work_words(job.work)}"),
         ("-v", ",".join(job.export) if job.export else None),
     ]
     if job.work is not None and job.export:
@@ -250,7 +234,7 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     give_up = time.monotonic() + patience_s
     ids = ask(PBS, ("qselect", "-u", account_name()), patience_s, timeout_s).split()
     left = max(0.0, give_up - time.monotonic())
-    found = parse_jobs(ask(PBS, ALL, left, timeout_s)) if len(ids) > FEW else query_jobs(ids, left, timeout_s)
+    found = answers.parse_jobs(ask(PBS, ALL, left, timeout_s)) if len(ids) > FEW else answers.query_jobs(ids, left, timeout_s)
     return tuple(job for job in queued_jobs(found, account_name()) if job.stage != "over")
 
 
@@ -262,7 +246,7 @@ def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
     """Query each job, in any stage that PBS still knows."""
-    return queued_jobs(query_jobs(job_ids, patience_s, history=True), account_name())
+    return queued_jobs(answers.query_jobs(job_ids, patience_s, history=True), account_name())
 
 
 def queued_jobs(jobs: Iterable[JobInfo], owner: str) -> tuple[QueuedJob, ...]:
@@ -273,14 +257,14 @@ def queued_jobs(jobs: Iterable[JobInfo], owner: str) -> tuple[QueuedJob, ...]:
 
 def queued_job(job: JobInfo) -> QueuedJob:
     """Build a job from PBS's answer."""
-    stage = stage_of(job.state)
-    work, end = parse_work(job.work), ended_by(job) if stage == "over" else None
+    stage = answers.stage_of(job.state)
+    work, end = parse_work(job.work), answers.ended_by(job) if stage == "over" else None
     return QueuedJob(
         job_id=job.job_id,
         stage=stage,
-        state=word_of(job.state),
-        why=plain_reason(job) if stage == "waits" else "",
-        hold=hold_of(job),
+        state=answers.word_of(job.state),
+        why=answers.plain_reason(job) if stage == "waits" else "",
+        hold=answers.hold_of(job),
         ended_by=end,
         restarts=job.restarts,
         submitted=job.submitted,
@@ -326,5 +310,5 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:
     """Query the server for the job's end."""
     job_id = environ.get(JOB_ID)
-    job = job_info(job_id, patience_s) if job_id else None
+    job = answers.job_info(job_id, patience_s) if job_id else None
     return None if job is None else end_of(job)

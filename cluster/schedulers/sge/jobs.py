@@ -11,41 +11,18 @@ from typing import Final
 from base.errors import ConfigError
 from base.humanize import choices
 from base.system import account_name
+from cluster.schedulers import jobs as requests
 from cluster.schedulers import sge
 from cluster.schedulers.inside_job import SECONDS, STARTED, exported_end
-from cluster.schedulers.jobs import (
-    JOB_ID_PLACEHOLDER,
-    OUR_NAMES,
-    BatchJob,
-    JobSize,
-    QueuedJob,
-    one_line,
-    parse_work,
-    script_lines,
-    work_words,
-)
+from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
 from cluster.schedulers.queries import (
     QUICK_ANSWER_S,
     ask,
     inherited_names,
     submit_script,
 )
-from cluster.schedulers.sge import BEGUN
-from cluster.schedulers.sge.answers import (
-    NO_SUCH_JOB,
-    ORPHANS_S,
-    SGE,
-    Listed,
-    ask_about,
-    context_of,
-    ended_by_of,
-    job_details,
-    listed_jobs,
-    parse_accounting,
-    parse_settings,
-    submitted_of,
-    why_waiting,
-)
+from cluster.schedulers.sge import BEGUN, answers
+from cluster.schedulers.sge.answers import SGE, Listed
 
 # The batch script.
 #
@@ -108,25 +85,28 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
         ("-N", job.name),
         ("-S", "/bin/bash"),
         ("-wd", _path(job.directory)),
-        ("-o", f":{_path(job.output).replace(JOB_ID_PLACEHOLDER, '$JOB_ID')}"),  # what stands before the colon, here nothing, is a host
+        (
+            "-o",
+            f":{_path(job.output).replace(requests.JOB_ID_PLACEHOLDER, '$JOB_ID')}",
+        ),  # what stands before the colon, here nothing, is a host
         ("-j", "y"),
         ("-r", "y"),
         ("-l", ",".join([*limits, *([size.constraint] if size.constraint else [])])),
         ("-q", size.queue),
         ("-P", size.account),
-        ("-ac", None if job.work is None else f"{WORK}={work_words(job.work)}"),
+        ("-ac", None if job.work is None else f"{WORK}={requests.work_words(job.work)}"),
         ("-v", None if job.export is None else ",".join(job.export) or None),
     ]
     said = [f"{name} {_quoted(name, str(value))}" for name, value in options if value is not None]
     places = [] if job.is_shard else [f"-pe {' '.join(_slots(size))}"]
     every = ["-V"] if job.export is None else []
     verified = ["-w e"] if size.exclude else []  # refused, where too few nodes are left: it would wait for ever
-    return (*said, *places, *every, *verified, "-notify", *(one_line("directives", line) for line in size.directives))
+    return (*said, *places, *every, *verified, "-notify", *(requests.one_line("directives", line) for line in size.directives))
 
 
 def batch_script(job: BatchJob) -> str:
     """Build the text of the batch script, which waits for its program: after `exec` nobody would notice USR2."""
-    *before, last = script_lines(job)
+    *before, last = requests.script_lines(job)
     meant = "|".join(map(str, EXITS_WITH_A_MEANING))
     lines = [
         "#!/bin/bash",
@@ -134,7 +114,7 @@ def batch_script(job: BatchJob) -> str:
         "",
         f"export {STARTED}=$(date +%s) {SECONDS}={job.size.minutes * 60}",
         *before,
-        ENDING.format(begun=BEGUN, command=last.removeprefix("exec "), orphans_s=ORPHANS_S, meant=meant).rstrip(),
+        ENDING.format(begun=BEGUN, command=last.removeprefix("exec "), orphans_s=answers.ORPHANS_S, meant=meant).rstrip(),
     ]
     return "\n".join(lines) + "\n"
 
@@ -177,7 +157,7 @@ def _path(path: str) -> str:
 
 def _quoted(what: str, value: str) -> str:
     """Put a value between quotation marks, for a line that Grid Engine splits at blanks. Raises ConfigError."""
-    one_line(what, value)
+    requests.one_line(what, value)
     if not set(value) & set(" \t'\""):
         return value
     if '"' in value:
@@ -199,11 +179,11 @@ ENDED_TOO: Final = "prsz"
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """Query the list, the details of our jobs, and the jobs on silent nodes."""
-    listed = listed_jobs(patience_s, timeout_s)
-    ours = [job for job in listed if job.name.startswith(OUR_NAMES)]
-    details = job_details([job.job_id for job in ours], patience_s, timeout_s)
+    listed = answers.listed_jobs(patience_s, timeout_s)
+    ours = [job for job in listed if job.name.startswith(requests.OUR_NAMES)]
+    details = answers.job_details([job.job_id for job in ours], patience_s, timeout_s)
     on_nodes = any(job.stage in ("runs", "ends") for job in ours)
-    silent = listed_jobs(patience_s, timeout_s, queues=ON_SILENT) if on_nodes else ()
+    silent = answers.listed_jobs(patience_s, timeout_s, queues=ON_SILENT) if on_nodes else ()
     return with_lost(joined(listed, details), silent)
 
 
@@ -215,7 +195,7 @@ def with_lost(jobs: Iterable[QueuedJob], silent: Iterable[Listed]) -> tuple[Queu
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     """Query the list, with the jobs that have just ended."""
-    return joined((job for job in listed_jobs(patience_s, states=ENDED_TOO) if job.name == name), {})
+    return joined((job for job in answers.listed_jobs(patience_s, states=ENDED_TOO) if job.name == name), {})
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
@@ -225,7 +205,7 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     first.
     """
     wanted = set(job_ids)
-    listed = [job for job in listed_jobs(patience_s, states=ENDED_TOO) if job.job_id in wanted]
+    listed = [job for job in answers.listed_jobs(patience_s, states=ENDED_TOO) if job.job_id in wanted]
     in_queue = {job.job_id for job in listed if job.stage != "over"}
     records = accounting([job_id for job_id in job_ids if job_id not in in_queue], patience_s)
     known = {job.job_id for job in listed}
@@ -237,9 +217,9 @@ def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str,
     """Query the last record of each job that has one (yet), by one query for all: qacct reads the whole file of the cell each time."""
     if not job_ids:
         return {}
-    which = (job_ids[0],) if len(job_ids) == 1 else (f"{OUR_NAMES}*",)
-    answer = ask_about(("qacct", "-o", account_name(), "-j", *which), (*NO_SUCH_JOB, "No such file"), patience_s)
-    found = parse_accounting(answer)
+    which = (job_ids[0],) if len(job_ids) == 1 else (f"{requests.OUR_NAMES}*",)
+    answer = answers.ask_about(("qacct", "-o", account_name(), "-j", *which), (*answers.NO_SUCH_JOB, "No such file"), patience_s)
+    found = answers.parse_accounting(answer)
     return {job_id: found[job_id] for job_id in job_ids if job_id in found}
 
 
@@ -251,16 +231,16 @@ def joined(
 
 
 def _queued(job: Listed, fields: Mapping[str, str], record: Mapping[str, str]) -> QueuedJob:
-    work = parse_work(context_of(fields, WORK))
+    work = requests.parse_work(answers.context_of(fields, WORK))
     return QueuedJob(
         job_id=job.job_id,
         stage=job.stage,
         state=job.words,
-        why=why_waiting(job, fields) if job.stage == "waits" else "",
+        why=answers.why_waiting(job, fields) if job.stage == "waits" else "",
         hold=job.hold,
-        ended_by=ended_by_of(record) if job.stage == "over" else None,
+        ended_by=answers.ended_by_of(record) if job.stage == "over" else None,
         restarts=int("R" in job.letters),
-        submitted=job.submitted if job.submitted is not None else submitted_of(fields),
+        submitted=job.submitted if job.submitted is not None else answers.submitted_of(fields),
         expected=job.started,
         name=job.name,
         nodes=job.host,
@@ -284,7 +264,7 @@ def submit(job: BatchJob, patience_s: float) -> str:
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     """Cancel all jobs by one qdel."""
-    ask_about(("qdel", *job_ids), (*NO_SUCH_JOB, "already in deletion"), patience_s)
+    answers.ask_about(("qdel", *job_ids), (*answers.NO_SUCH_JOB, "already in deletion"), patience_s)
 
 
 def forget(job_ids: Sequence[str], patience_s: float) -> None:
@@ -293,7 +273,7 @@ def forget(job_ids: Sequence[str], patience_s: float) -> None:
     A job that is being deleted and is put back into the queue by force is gone at once, and its owner may do that.
     """
     cancel(job_ids, patience_s)
-    ask_about(("qmod", "-f", "-rj", *job_ids), ("invalid queue or job",), patience_s)
+    answers.ask_about(("qmod", "-f", "-rj", *job_ids), ("invalid queue or job",), patience_s)
 
 
 def never_starts(size: JobSize) -> str | None:
@@ -304,7 +284,7 @@ def never_starts(size: JobSize) -> str | None:
     names = ask(SGE, ("qconf", "-spl"), 0.0, QUICK_ANSWER_S).split()
     if name[0] not in names:
         return f"parallel_environment: {name[0]!r} is none of this cell; {choices(name[0], names)}"
-    return environment_problem(name[0], parse_settings(ask(SGE, ("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
+    return environment_problem(name[0], answers.parse_settings(ask(SGE, ("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
 
 
 def environment_problem(name: str, settings: dict[str, str], size: JobSize) -> str | None:

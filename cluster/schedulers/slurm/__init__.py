@@ -17,25 +17,8 @@ from cluster.addresses import resolve
 from cluster.detection import SIGNS
 from cluster.schedulers import inside_job
 from cluster.schedulers.queries import SHORT_PATIENCE_S, version_of
-from cluster.schedulers.slurm.answers import (
-    CPUS_PER_NODE,
-    ENDED_BY,
-    JOB_ID,
-    NODE_LIST,
-    OVER,
-    PREFIXES,
-    REQUEUE_PATIENCE_S,
-    RESTART_COUNT,
-    SILENCE,
-    SLURM,
-    JobInfo,
-    expand,
-    expand_counts,
-    job_environ,
-    job_info,
-    node_addresses,
-    query_jobs,
-)
+from cluster.schedulers.slurm import answers
+from cluster.schedulers.slurm.answers import SLURM, JobInfo
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "slurm"
@@ -52,12 +35,16 @@ MIB: Final = 1 << 20
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
     """Read the names of the job's nodes; the node programs report what each node grants."""
-    job = job_environ(environ)
+    job = answers.job_environ(environ)
     if not job:
         raise AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
-    if NODE_LIST not in job:
-        raise AllocationError(f"job {job[JOB_ID]}: {NODE_LIST}, which names its nodes, is not set; was its environment changed?")
-    return plan_allocation(request, environ, job, _addresses(expand(job[NODE_LIST])), version_of(SLURM, SIGNS[NAME].version))
+    if answers.NODE_LIST not in job:
+        raise AllocationError(
+            f"job {job[answers.JOB_ID]}: {answers.NODE_LIST}, which names its nodes, is not set; was its environment changed?"
+        )
+    return plan_allocation(
+        request, environ, job, _addresses(answers.expand(job[answers.NODE_LIST])), version_of(SLURM, SIGNS[NAME].version)
+    )
 
 
 def plan_allocation(
@@ -65,7 +52,7 @@ def plan_allocation(
 ) -> Allocation:
     """Build the allocation of a run from `job`, the result of job_environ, and the addresses of the job's nodes."""
     found = inside_job.job_allocation(
-        (NAME, job[JOB_ID]),
+        (NAME, job[answers.JOB_ID]),
         request,
         environ,
         addresses,
@@ -75,7 +62,7 @@ def plan_allocation(
     return dataclasses.replace(
         found,
         scheduler_version=version,
-        restart_count=ascii_int(job.get(RESTART_COUNT, "")) or 0,
+        restart_count=ascii_int(job.get(answers.RESTART_COUNT, "")) or 0,
         deadline=ascii_int(job.get("SLURM_JOB_END_TIME", "")),
         gres=request.gres,
         cpus_per_node=_cpus(job) or request.cpus_per_node,
@@ -85,8 +72,8 @@ def plan_allocation(
 
 def _cpus(job: Mapping[str, str]) -> int | None:
     """Return the smallest number of the job's CPUs on one node."""
-    counts = job.get(CPUS_PER_NODE)
-    return min(expand_counts(counts)) if counts else None
+    counts = job.get(answers.CPUS_PER_NODE)
+    return min(answers.expand_counts(counts)) if counts else None
 
 
 def _memory(job: Mapping[str, str]) -> int | None:
@@ -100,19 +87,19 @@ def _memory(job: Mapping[str, str]) -> int | None:
 def _addresses(names: Sequence[str]) -> dict[str, str]:
     """Resolve each name on this host, or else as Slurm knows it."""
     found = {name: resolve(name) for name in names}
-    known = node_addresses([name for name, address in found.items() if address is None], SHORT_PATIENCE_S)
+    known = answers.node_addresses([name for name, address in found.items() if address is None], SHORT_PATIENCE_S)
     return {name: address or resolve(known.get(name, "")) or name for name, address in found.items()}
 
 
 # The node programs.
 
 
-OURS: Final = (JOB_ID, RESTART_COUNT, "SLURM_CONF", "SLURM_WORKING_CLUSTER", "SLURM_CLUSTERS")
+OURS: Final = (answers.JOB_ID, answers.RESTART_COUNT, "SLURM_CONF", "SLURM_WORKING_CLUSTER", "SLURM_CLUSTERS")
 """The variables that srun needs, and the restart count, which node programs compare.
 
 The others that it would read (a CPU mask of another step, --export=NONE of the submission) are not meant for it.
 """
-INPUTS: Final = (*PREFIXES, "SRUN_", "SBATCH_", "SALLOC_", "PMI_", "PMIX_")
+INPUTS: Final = (*answers.PREFIXES, "SRUN_", "SBATCH_", "SALLOC_", "PMI_", "PMIX_")
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
@@ -124,7 +111,7 @@ def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch
     order = f"SLURMD_NODENAME={','.join(node.name for node in allocation.nodes)}"
     argv = srun_argv(allocation, (*node_argv, "--nodes", order))
     nodes = tuple(range(len(allocation.nodes)))
-    return (Launch(argv=argv, nodes=nodes, refusal=REFUSAL, silence=SILENCE, outdated=(FORGOTTEN,)),)
+    return (Launch(argv=argv, nodes=nodes, refusal=REFUSAL, silence=answers.SILENCE, outdated=(FORGOTTEN,)),)
 
 
 def srun_argv(allocation: Allocation, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -159,7 +146,7 @@ def srun_argv(allocation: Allocation, command: tuple[str, ...]) -> tuple[str, ..
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Return our environment without Slurm's variables, except for those that name the job and its cluster."""
-    return srun_environment(environ, job_environ(environ))
+    return srun_environment(environ, answers.job_environ(environ))
 
 
 def srun_environment(environ: Mapping[str, str], job: Mapping[str, str]) -> dict[str, str]:
@@ -170,8 +157,8 @@ def srun_environment(environ: Mapping[str, str], job: Mapping[str, str]) -> dict
 
 def job_start(environ: Mapping[str, str]) -> str | None:
     """Return the job's id and its restart count."""
-    job = environ.get(JOB_ID)
-    return f"{job}-{environ.get(RESTART_COUNT) or 0}" if job else None
+    job = environ.get(answers.JOB_ID)
+    return f"{job}-{environ.get(answers.RESTART_COUNT) or 0}" if job else None
 
 
 # The end of the job.
@@ -183,7 +170,7 @@ NODE_DOWN: Final = "NodeDown"
 
 def job_facts(allocation: Allocation) -> dict[str, float | None]:
     """Query when the job ends, and when it was submitted and started. All are unknown if the job has another start now."""
-    info = job_info(allocation.job_id)
+    info = answers.job_info(allocation.job_id)
     if info is None or info.restarts != allocation.restart_count:
         return {"deadline": None, "submitted": None, "started": None}
     deadline = info.end if info.limit_s is not None else None
@@ -195,7 +182,7 @@ def ended_by(allocation: Allocation) -> str | None:
 
     A requeued job counts a new start as soon as it is ordered to end, whatever the reason of the requeue.
     """
-    info = job_info(allocation.job_id, SHORT_PATIENCE_S)
+    info = answers.job_info(allocation.job_id, SHORT_PATIENCE_S)
     return None if info is None else reason_of(info, allocation.restart_count)
 
 
@@ -209,7 +196,7 @@ def reason_of(info: JobInfo, restart_count: int) -> str | None:
     if info.preempted is not None:
         return "preempted"
     if info.state != "COMPLETING":
-        return ENDED_BY.get(info.state)
+        return answers.ENDED_BY.get(info.state)
     if info.reason == NODE_DOWN:
         return "node_lost"
     start, end, limit = info.started, info.end, info.limit_s
@@ -221,16 +208,16 @@ def reason_of(info: JobInfo, restart_count: int) -> str | None:
 def requeue(allocation: Allocation) -> None:
     """Run `scontrol requeue`. The signal that ends us follows."""
     argv = ("scontrol", "requeue", allocation.job_id)
-    inside_job.requeue(SLURM, allocation, argv, hint=" (JobRequeue in slurm.conf, --requeue)", patience_s=REQUEUE_PATIENCE_S)
+    inside_job.requeue(SLURM, allocation, argv, hint=" (JobRequeue in slurm.conf, --requeue)", patience_s=answers.REQUEUE_PATIENCE_S)
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     """Return for each holder whether it lives, with one query for all of them."""
-    job = job_environ(os.environ)
-    ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
-    return inside_job.holders_alive(holders, ours, lambda ids: query_jobs((f"--jobs={','.join(ids)}",), limit_s), is_running)
+    job = answers.job_environ(os.environ)
+    ours = (job.get(answers.JOB_ID), int(job.get(answers.RESTART_COUNT) or 0))
+    return inside_job.holders_alive(holders, ours, lambda ids: answers.query_jobs((f"--jobs={','.join(ids)}",), limit_s), is_running)
 
 
 def is_running(job: JobInfo, holder: Holder) -> bool:
     """Return True if a job has processes of the holder's start. A job that is COMPLETING has some until the last is gone."""
-    return job.restarts == holder.restart_count and job.state not in OVER and job.state != "PENDING"
+    return job.restarts == holder.restart_count and job.state not in answers.OVER and job.state != "PENDING"

@@ -12,30 +12,8 @@ from base.humanize import choices, counted, format_duration
 from base.sanitize import ascii_int
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
 from cluster.schedulers.queries import QUICK_ANSWER_S, ask, inherited_names, submit_script
-from cluster.schedulers.slurm.answers import (
-    COMMENT_WIDTH,
-    ENDED_BY,
-    JOB_ID,
-    OVER,
-    QUESTION,
-    SHORT_ANSWER_S,
-    SLURM,
-    WAITS,
-    JobInfo,
-    Partition,
-    default_partition,
-    hold_of,
-    job_info,
-    parse_duration,
-    parse_partitions,
-    parse_queue,
-    plain_reason,
-    query_jobs,
-    whole_number,
-)
-from cluster.schedulers.slurm.answers import (
-    SHOW as SHOW_PARTITIONS,
-)
+from cluster.schedulers.slurm import answers
+from cluster.schedulers.slurm.answers import SLURM, JobInfo, Partition
 
 # Directives of the site file.
 
@@ -97,7 +75,7 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
     comment, directives = split_comment(size.directives)
     if job.work is not None:
         words = [comment, work_words(job.work)]
-        comment = " ".join(words if len(" ".join(words).encode()) <= COMMENT_WIDTH else reversed(words)).strip()
+        comment = " ".join(words if len(" ".join(words).encode()) <= answers.COMMENT_WIDTH else reversed(words)).strip()
     options = [
         ("job-name", job.name),
         ("nodes", size.nodes),
@@ -141,18 +119,18 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
 
     Many clusters accept a job that no partition can hold and let it wait for ever (EnforcePartLimits=NO).
     """
-    name = queue or default_partition(partitions)
+    name = queue or answers.default_partition(partitions)
     if not partitions or name is None:
         return None
     if name not in partitions:
         return f"queue {name!r} of the site file is no partition of this cluster; {choices(name, partitions)}"
     line = partitions[name]
-    limits = [(limit, key) for key in ("TotalNodes", "MaxNodes") if (limit := whole_number(line.get(key, ""))) is not None]
+    limits = [(limit, key) for key in ("TotalNodes", "MaxNodes") if (limit := answers.whole_number(line.get(key, ""))) is not None]
     most, why = min(limits, default=(nodes, ""))
     if nodes > most:
         said = f"partition {name} has {most}" if why == "TotalNodes" else f"partition {name} allows {most} (MaxNodes)"
         return f"a job of {counted(nodes, 'node')} never starts: {said}; fewer nodes, or another queue in the site file"
-    longest = parse_duration(line.get("MaxTime", ""))
+    longest = answers.parse_duration(line.get("MaxTime", ""))
     if longest is not None and minutes * 60 > longest:
         return (
             f"a job of {format_duration(minutes * 60)} never starts: partition {name} allows {format_duration(longest)} (MaxTime); "
@@ -163,7 +141,7 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
 
 def never_starts(size: JobSize) -> str | None:
     """Compare a job with the limits of its partition."""
-    return partition_problem(parse_partitions(ask(SLURM, SHOW_PARTITIONS, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
+    return partition_problem(answers.parse_partitions(ask(SLURM, answers.SHOW, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
 
 
 # Our jobs in Slurm's queue. A job for one run or shard has its work in its comment (`work_words`), a job of `slipway submit` in its name.
@@ -171,18 +149,18 @@ def never_starts(size: JobSize) -> str | None:
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """Query all jobs of this user that are not over."""
-    return tuple(map(queued_job, parse_queue(ask(SLURM, (*QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))))
+    return tuple(map(queued_job, answers.parse_queue(ask(SLURM, (*answers.QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))))
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     """Query this user's jobs of exactly that name."""
-    jobs = query_jobs((f"--user={os.getuid()}", f"--name={name}"), patience_s)
+    jobs = answers.query_jobs((f"--user={os.getuid()}", f"--name={name}"), patience_s)
     return tuple(queued_job(job) for job in jobs if job.name == name)
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
     """Query jobs by one command."""
-    return tuple(map(queued_job, query_jobs((f"--jobs={','.join(job_ids)}",), patience_s)))
+    return tuple(map(queued_job, answers.query_jobs((f"--jobs={','.join(job_ids)}",), patience_s)))
 
 
 def queued_job(job: JobInfo) -> QueuedJob:
@@ -193,9 +171,9 @@ def queued_job(job: JobInfo) -> QueuedJob:
         job_id=job.job_id,
         stage=stage,
         state=job.state.lower(),
-        why=plain_reason(job.reason, job.job_id) if stage == "waits" else "",
-        hold=hold_of(job.reason) if stage == "waits" else "",
-        ended_by=ENDED_BY.get(job.state) if stage == "over" else None,
+        why=answers.plain_reason(job.reason, job.job_id) if stage == "waits" else "",
+        hold=answers.hold_of(job.reason) if stage == "waits" else "",
+        ended_by=answers.ENDED_BY.get(job.state) if stage == "over" else None,
         restarts=job.restarts,
         submitted=job.submitted,
         expected=job.started,
@@ -208,9 +186,9 @@ def queued_job(job: JobInfo) -> QueuedJob:
 
 def stage_of(state: str) -> Stage:
     """Return the stage for Slurm's word for a state."""
-    if state in WAITS:
+    if state in answers.WAITS:
         return "waits"
-    return "over" if state in OVER else "ends" if state == "COMPLETING" else "runs"
+    return "over" if state in answers.OVER else "ends" if state == "COMPLETING" else "runs"
 
 
 # The submission.
@@ -227,7 +205,7 @@ def submit(job: BatchJob, patience_s: float) -> str:
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     """Cancel all jobs by one scancel."""
-    ask(SLURM, ("scancel", *job_ids), patience_s, SHORT_ANSWER_S)
+    ask(SLURM, ("scancel", *job_ids), patience_s, answers.SHORT_ANSWER_S)
 
 
 forget = cancel
@@ -241,6 +219,6 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:
     """Query the controller for the job's end: the variable for it exists only since 23.02. Raises SchedulerOutputError."""
-    job_id = environ.get(JOB_ID)
-    info = job_info(job_id, patience_s) if job_id else None
+    job_id = environ.get(answers.JOB_ID)
+    info = answers.job_info(job_id, patience_s) if job_id else None
     return None if info is None else info.end
