@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -39,9 +39,12 @@ ON_CPU: Final = (
     "they are traced"
 )
 COUNTED: Final = (
-    "GFLOP/s: 2 FLOP for each multiply-add of the layer, over its time; an FFT and Winograd need fewer, so they can be above the peak. MB: "
-    "what a layer reads and writes by arithmetic, once for each pass"
+    "GFLOP/s: 2 FLOP for each multiply-add of the layer, over its time; an FFT and Winograd need fewer, so they can be above the peak. "
+    "Moves: what it reads and writes by arithmetic, once for each pass"
 )
+MOST_GROUPS: Final = 9
+MOSTLY: Final = 0.85
+OTHER_LAYERS: Final = "other layers"
 MILLI, MEGA, GIGA = 1e-3, 1e6, 1e9
 STACKED: Final = ("Forward", "Backward", "Optimizer", "Loss", "Communication", "Other", "Not computing")
 """The parts of the picture."""
@@ -107,17 +110,36 @@ def stacked(profile: Profile, step_ms: float) -> dict[str, float]:
     return found
 
 
+def layer_groups(found: Sequence[Profile]) -> dict[str, str]:
+    """Return for each layer of a network the name under which a picture shows it: its own, that of the part of the network which it is in,
+    as long as MOST_GROUPS of these have MOSTLY of the time, or OTHER_LAYERS."""
+    spent: Counter[str] = Counter()
+    for one in found:
+        spent.update({layer.name: layer.forward_ms + layer.backward_ms for layer in one.layers})
+    for depth in range(max((name.count(".") + 1 for name in spent), default=1), 0, -1):
+        groups = {name: ".".join(name.split(".")[:depth]) for name in spent}
+        sizes: Counter[str] = Counter()
+        for name, group in groups.items():
+            sizes[group] += spent[name]
+        shown = dict(sizes.most_common(MOST_GROUPS))
+        if sum(shown.values()) >= MOSTLY * spent.total():
+            break
+    return {name: group if group in shown else OTHER_LAYERS for name, group in groups.items()}
+
+
 def layers(analysis: Analysis) -> Table:
     """Build the table `layers`: of each profiled cell one row per layer, and what else its step has."""
     told = list(profiles(analysis))
     found = [(cell, row) for cell, use, profile in told for row in _rows_of_cell(cell, use, profile)]
     cells, rows = [cell for cell, _ in found], [row for _, row in found]
     shares = "Share: on a GPU of the median step of the measured runs, else of the traced step"
+    is_alone = any(cell.num_processes == 1 and row.name == "communication" for cell, row in found)
+    alone = "Communication of one process: what DistributedDataParallel does there for an exchange" if is_alone else ""
     columns = [*key_columns(analysis, cells), *size_columns(cells), *_columns(rows)]
     return Table(
         name="layers",
         title=TITLE,
-        caption=sentence(_caption([one for _, _, one in told if not isinstance(one, str)], rows), shares, analysis.shared),
+        caption=sentence(_caption([one for _, _, one in told if not isinstance(one, str)], rows), alone, shares, analysis.shared),
         columns=linked(analysis, columns, cells),
         empty="No cell has a profile: the key profile of the study, or slipway profile STUDY, makes them.",
     )
@@ -153,15 +175,12 @@ def _rows(profile: Profile, step_ms: float, costs: Mapping[str, LayerCost]) -> I
 
 def _columns(rows: Sequence[Row]) -> list[Column]:
     layers = [row.layer for row in rows]
-    parts = [
-        numbers("backward_data_ms", "of data [ms]", _or_nothing, [one and one.backward_data_ms for one in layers]),
-        numbers("backward_weights_ms", "of weights [ms]", _or_nothing, [one and one.backward_weights_ms for one in layers]),
-    ]
     return [
         words("layer", "Layer", [row.name for row in rows]),
         numbers("forward_ms", "Forward [ms]", _or_nothing, [row.forward_ms for row in rows]),
         numbers("backward_ms", "Backward [ms]", _or_nothing, [row.backward_ms for row in rows]),
-        *[replace(column, stated=not any(value is not None for value in column.values)) for column in parts],
+        numbers("backward_data_ms", "of data [ms]", _or_nothing, [one and one.backward_data_ms for one in layers]),
+        numbers("backward_weights_ms", "of weights [ms]", _or_nothing, [one and one.backward_weights_ms for one in layers]),
         numbers("share", "Share", _share, [row.share for row in rows]),
         *_counted(rows),
         words("algorithm", "Algorithm", [one and one.algorithm for one in layers]),
@@ -182,10 +201,9 @@ def _counted(rows: Sequence[Row]) -> Iterator[Column]:
     for (name, values), title in zip(rates.items(), titles, strict=True):
         if any(values):
             yield numbers(f"{name}_flop_per_s", f"{title} [GFLOP/s]", partial(_in, GIGA), values)
-    for name in ("forward", "backward"):
-        sizes = [pair and getattr(pair[1], f"{name}_bytes") or None for pair in known]
-        if any(sizes):
-            yield numbers(f"{name}_bytes", f"{name.capitalize()} [MB]", partial(_in, MEGA), sizes)
+    sizes = [pair and (pair[1].forward_bytes + pair[1].backward_bytes or None) for pair in known]
+    if any(sizes):
+        yield numbers("bytes", "Moves [MB]", partial(_in, MEGA), sizes)
 
 
 def _rate(flop: int, spent_ms: float | None) -> float | None:

@@ -479,12 +479,14 @@ TEMPLATE: Final = Path(__file__).with_name("page.html")
 SCRIPT: Final = Path(__file__).with_name("page.js").read_text("utf-8")
 SCRIPT_SHA256: Final = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 MOST_ROWS: Final = 200
+SCREEN_ROWS: Final = 30
+LONG: Final = ("layers", "convolutions")
 PLOT_TITLES: Final = {
     "throughput": "Throughput over processes",
     "efficiency": "Efficiency over processes",
     "budget": "Seconds of the steps of a run, per cell",
     "step_parts": "Parts of a step, per cell",
-    "layers": "What a traced step is made of, per cell",
+    "layers": "What a traced step is made of, per cell, and its layers",
     "step_time": "Distribution of step times, per cell",
     "loss": "Training loss",
 }
@@ -576,7 +578,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         return tuple(inline(svgs[name], PLOT_TITLES[name]) for name in names if name in svgs)
 
     def drawn(*tables: Table) -> tuple[str, ...]:
-        return tuple(html_table(table, MOST_ROWS, runs.places) for table in tables)
+        return tuple(_foldable(table, html_table(table, MOST_ROWS, runs.places)) for table in tables)
 
     def tables(*names: str) -> tuple[str, ...]:
         return drawn(*(TABLES[name](analysis) for name in names))
@@ -591,7 +593,11 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
             else []
         ),
         *(
-            [Section(id="layers", title="Where a step goes", tables=drawn(layered), plots=plots("layers"))]
+            [
+                Section(
+                    id="layers", title="Where a step goes", tables=drawn(layered, *_measured_convolutions(analysis)), plots=plots("layers")
+                )
+            ]
             if (layered := TABLES["layers"](analysis)).num_rows
             else []
         ),
@@ -609,6 +615,19 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         Section(id="provenance", title="Provenance", blocks=provenance(analysis)),
         Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis)),
     ]
+
+
+def _foldable(table: Table, markup: str) -> str:
+    """Fold a table of layers that is longer than a screen."""
+    if table.name not in LONG or table.num_rows <= SCREEN_ROWS:
+        return markup
+    return f"<details><summary>{html.escape(table.title)}, {counted(table.num_rows, 'row')}</summary>{markup}</details>"
+
+
+def _measured_convolutions(analysis: Analysis) -> Iterator[Table]:
+    table = TABLES["convolutions"](analysis)
+    if any(column.key == "forward_s" for column in table.columns):
+        yield table
 
 
 def _prediction(analysis: Analysis, tables: Callable[[str], tuple[str, ...]]) -> Iterator[Section]:

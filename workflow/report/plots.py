@@ -22,8 +22,9 @@ from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.derive import Comparison
 from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, line_label
-from workflow.report.layers_table import STACKED, profiles, stacked, step_of
+from workflow.report.layers_table import OTHER_LAYERS, STACKED, layer_groups, profiles, stacked, step_of
 from workflow.report.prediction_table import Range, Row, line_models, rows_of
+from workflow.report.profile.profile import Profile
 from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
 from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.model import NotBelieved
@@ -357,6 +358,7 @@ BAR: Final = 21
 LINE: Final = 14
 PART_COLOURS: Final = dict(zip(STEP_PARTS.values(), [*(SERIES[place] for place in (4, 3, 0, 5, 1, 7, 2)), STEPS["assign"]], strict=True))
 """Computing in cold colours, what is waited for in warm ones."""
+DIRECTIONS: Final = ("forward", "backward")
 LAYER_COLOURS: Final = dict(zip(STACKED, [*(SERIES[place] for place in (0, 5, 2, 4, 1, 3)), STEPS["assign"]], strict=True))
 
 
@@ -377,9 +379,9 @@ def budget(analysis: Analysis) -> dict[str, Any]:
 
 
 def step_parts(analysis: Analysis) -> dict[str, Any]:
-    """Draw the parts of a step, stacked, one bar per cell that tells them."""
+    """Draw the parts of a step, stacked, one bar per cell that tells them, framework beside framework."""
     told = mean_parts(analysis)
-    cells = [(label, row) for label, one in _labelled(analysis) if (row := told.get((one.cell.source, one.cell.cell_id))) is not None]
+    cells = [(label, row) for label, one in _side_by_side(analysis) if (row := told.get((one.source, one.cell_id))) is not None]
     values = [
         {"cell": label, "step": title, "order": order, "seconds": seconds / MILLI}
         for label, row in cells[:MOST_BARS]
@@ -393,9 +395,9 @@ def step_parts(analysis: Analysis) -> dict[str, Any]:
 
 
 def layers(analysis: Analysis) -> dict[str, Any]:
-    """Draw what a traced step is made of, stacked, one bar per cell that has a profile."""
-    told = {(cell.source, cell.cell_id): found for cell, _, found in profiles(analysis) if not isinstance(found, str)}
-    cells = [(label, one.cell, found) for label, one in _labelled(analysis) if (found := told.get((one.cell.source, one.cell.cell_id)))]
+    """Draw what a traced step is made of, stacked, one bar per cell that has a profile, framework beside framework; and below for each
+    network what its layers take, forward and then backward."""
+    cells = _profiled(analysis)
     values = [
         {"cell": label, "step": title, "order": order, "seconds": spent}
         for label, cell, found in cells[:MOST_BARS]
@@ -404,14 +406,66 @@ def layers(analysis: Analysis) -> dict[str, Any]:
     ]
     if not values:
         return nothing("Where a step goes", "no cell has a profile")
+    panels: dict[str, list[tuple[str, Profile]]] = {}
+    for label, cell, found in cells[:MOST_BARS]:
+        if found.layers:
+            panels.setdefault(printable(str(cell.cell.model)), []).append((label, found))
+    parts = _bars(values, [label for label, _, _ in cells[:MOST_BARS]], LAYER_COLOURS, "milliseconds")
+    charts = [
+        _layers_of(one).properties(title=alt.TitleParams(f"Layers of {model}; pale: backward", fontSize=12.5, frame="group"))
+        for model, one in panels.items()
+    ]
     title = titled("Where a step goes", _of_many("of the profile runs; what is done at the same time counts once", len(cells)))
-    return _stacked(values, [label for label, _, _ in cells[:MOST_BARS]], LAYER_COLOURS, "milliseconds", title)
+    return finished(alt.vconcat(parts, *charts, spacing=30).resolve_scale(color="independent").properties(title=alt.TitleParams(**title)))
+
+
+def _layers_of(cells: Sequence[tuple[str, Profile]]) -> Any:
+    groups = layer_groups([found for _, found in cells])
+    names = sorted(dict.fromkeys(groups.values()), key=lambda name: name == OTHER_LAYERS)
+    colours = {name: STEPS["assign"] if name == OTHER_LAYERS else colour for name, colour in zip(names, SERIES, strict=False)}
+    spent: dict[tuple[str, str, str], float] = {}
+    for label, found in cells:
+        for layer in found.layers:
+            for direction in DIRECTIONS:
+                place = label, groups[layer.name], direction
+                spent[place] = spent.get(place, 0.0) + getattr(layer, f"{direction}_ms")
+    values = [
+        {
+            "cell": label,
+            "step": name,
+            "direction": direction,
+            "order": DIRECTIONS.index(direction) * len(names) + names.index(name),
+            "seconds": ms,
+        }
+        for (label, name, direction), ms in spent.items()
+    ]
+    pale = alt.Opacity("direction:N", scale=alt.Scale(domain=DIRECTIONS, range=[1, 0.5]), legend=None)
+    return _bars(values, [label for label, _ in cells], colours, "milliseconds").encode(opacity=pale)
+
+
+def _profiled(analysis: Analysis) -> list[tuple[str, CellResult, Profile]]:
+    """Return label, cell and profile of the cells that have one."""
+    told = {(cell.source, cell.cell_id): found for cell, _, found in profiles(analysis) if not isinstance(found, str)}
+    return [(label, one, found) for label, one in _side_by_side(analysis) if (found := told.get((one.source, one.cell_id)))]
+
+
+def _side_by_side(analysis: Analysis) -> list[tuple[str, CellResult]]:
+    """Return label and cell of the cells with a number; those that several frameworks have stand beside each other."""
+    cells = [(label, one.cell) for label, one in _labelled(analysis)]
+    if len({one.cell.framework for _, one in cells}) < 2:
+        return cells
+    models = list(dict.fromkeys(one.cell.model for _, one in cells))
+    return sorted(cells, key=lambda pair: (models.index(pair[1].cell.model), pair[1].cell.batch_size, pair[1].shape))
 
 
 def _stacked(
     values: Sequence[dict[str, Any]], order: Sequence[str], colours: Mapping[str, str], x_title: str, title: dict[str, Any]
 ) -> dict[str, Any]:
     """Draw a bar for each label of `order`, of `values` that are stacked in the order of `colours`."""
+    return finished(_bars(values, order, colours, x_title).properties(title=alt.TitleParams(**title)))
+
+
+def _bars(values: Sequence[dict[str, Any]], order: Sequence[str], colours: Mapping[str, str], x_title: str) -> Any:
     colour = alt.Color(
         "step:N",
         scale=alt.Scale(domain=list(colours), range=list(colours.values())),
@@ -419,11 +473,11 @@ def _stacked(
     )
     bars = alt.Chart(alt.InlineData(values=values)).mark_bar(height=BAR - 7).encode(
         y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))),
-        x=alt.X("seconds:Q", title=x_title),
+        x=alt.X("seconds:Q", title=x_title, axis=alt.Axis(tickCount=6)),
         color=colour,
         order="order:Q",
     )  # fmt: skip
-    return finished(bars.properties(width=WIDTH, height=alt.Step(_bar(order)), title=alt.TitleParams(**title)))
+    return bars.properties(width=WIDTH, height=alt.Step(_bar(order)))
 
 
 def step_time(analysis: Analysis) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tests.checkout import ROOT
 from tests.extras.profile.traces import Events
 from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
 from workflow.report.formats import to_csv, to_values
-from workflow.report.layers_table import STACKED, profiles, stacked, step_of
+from workflow.report.layers_table import STACKED, layer_groups, profiles, stacked, step_of
 from workflow.report.outputs import write_collected
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
@@ -97,8 +97,8 @@ def test_flop_per_s_and_bytes_of_a_network_of_slipways_and_what_onednn_took(tmp_
     assert float(found["conv2"]["forward_flop_per_s"]) == pytest.approx(flop / 10e-6)
     assert float(found["conv2"]["backward_flop_per_s"]) == pytest.approx(2 * flop / 8e-6)
     assert float(found["conv1"]["backward_flop_per_s"]) == pytest.approx(2 * 8 * 784 * 20 * 25 / 2e-6)  # of weights alone
-    assert float(found["conv2"]["forward_bytes"]) == 4 * (8 * 20 * 196 + 25_050 + 8 * 50 * 100)
-    assert (found["relu1"]["forward_flop_per_s"], found["relu1"]["backward_bytes"]) == ("", str(4 * 8 * 500 * 3))
+    assert float(found["conv2"]["bytes"]) == 3 * 4 * (8 * 20 * 196 + 25_050 + 8 * 50 * 100)
+    assert (found["relu1"]["forward_flop_per_s"], found["relu1"]["bytes"]) == ("", str(4 * 8 * 500 * 5))
     assert (found["conv2"]["algorithm"], found["conv1"]["algorithm"]) == ("implicit gemm", "")
     assert found["conv2"]["kernel"] == "brg_conv_fwd:avx512_core / evaluate_function: ConvolutionBackward0"
     analysis = write_collected([directory], directory)
@@ -107,6 +107,32 @@ def test_flop_per_s_and_bytes_of_a_network_of_slipways_and_what_onednn_took(tmp_
     assert (second["cell"], second["algorithm"], second["forward_s"]) == ("1×1", "implicit gemm", pytest.approx(10e-6))
     assert second["direct_per_s"] == pytest.approx(flop / 2 / 10e-6)
     assert (first["kernel"], first["algorithm"]) == ("aten::mkldnn_convolution", "")
+
+
+def network(*layers: tuple[str, float]) -> Profile:
+    events = Events()
+    events.range("step:0", 0, 10_000)
+    for number, (name, length) in enumerate(layers):
+        events.range(f"layer:{name}", 100 * number, length)
+    return events.profile()
+
+
+@pytest.mark.parametrize(
+    ("layers", "groups"),
+    [
+        ([(f"conv{number}", 50 if number < 9 else 1) for number in range(40)], [f"conv{number}" for number in range(9)] + ["other layers"]),
+        (
+            [(f"stage{stage}.block{block}.conv{number}", 9) for stage in (1, 2) for block in (1, 2) for number in range(8)],
+            ["stage1.block1", "stage1.block2", "stage2.block1", "stage2.block2"],
+        ),
+        ([(f"stage{stage}.{number}", 9) for stage in (1, 2, 3) for number in range(20)], ["stage1", "stage2", "stage3"]),
+        ([], []),
+    ],
+)
+def test_a_picture_has_so_many_parts_of_a_network_as_can_be_told_apart(layers: list[tuple[str, float]], groups: list[str]) -> None:
+    found = layer_groups([network(*layers), network(("conv0", 3))] if layers and layers[0][0] == "conv0" else [network(*layers)])
+    assert list(dict.fromkeys(found.values())) == groups
+    assert len(found) == len(layers)
 
 
 def test_of_layers_with_other_names_nothing_is_counted(tmp_path: Path) -> None:
@@ -144,8 +170,12 @@ def test_the_bar_has_each_part_once_and_is_as_long_as_the_step(tmp_path: Path) -
     assert tuple(bar) == STACKED
     assert sum(bar.values()) == pytest.approx(1000 * STEP_S)
     assert min(bar.values()) >= 0
-    (values,) = PLOTS["layers"](analysis)["datasets"].values()
-    assert {value["step"]: value["seconds"] for value in values} == pytest.approx({name: part for name, part in bar.items() if part})
+    parts, layers = PLOTS["layers"](analysis)["datasets"].values()
+    assert {value["step"]: value["seconds"] for value in parts} == pytest.approx({name: part for name, part in bar.items() if part})
+    spent = {key: sum(one["seconds"] for one in layers if one["direction"] == key.lower()) for key in ("Forward", "Backward")}
+    assert spent["Forward"] == pytest.approx(bar["Forward"])
+    assert spent["Backward"] == pytest.approx(bar["Backward"] - found.overlap_ms, rel=0.05)
+    assert [one["step"] for one in sorted(layers, key=lambda one: one["order"])][:3] == ["features.0", "features.2", "features.3"]
     assert "Where a step goes" in page(analysis, {"layers": "<svg ></svg>"})
 
 
