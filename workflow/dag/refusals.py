@@ -10,19 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from base import errors
 from base.calls import call_apart, call_limited
-from base.errors import (
-    ConfigError,
-    ContainerError,
-    DatasetError,
-    NoScheduler,
-    NotEnoughSpace,
-    SchedulerOutputError,
-    SlipwayError,
-    StagingError,
-    StorageError,
-    UnsupportedRequest,
-)
 from base.humanize import choices, counted, format_size, some
 from base.untrusted import why_distrusted
 from cluster.detection import scheduler_of
@@ -78,13 +67,13 @@ def refuse_missing_sources(study: Study, names: Sequence[str]) -> None:
     is read where it lies whenever it is staged, is not what was hashed."""
     lines = missing_sources(study, names)
     if lines:
-        raise ConfigError("\n".join(lines))
+        raise errors.ConfigError("\n".join(lines))
     trees = [name for name in names if study.datasets[name].is_tree and (study.build_dir(name) / "plan.json").exists()]
     for name in trees:
         changed: str | None = call_apart(f"the files of dataset {name}", _changed, str(study.build_dir(name)), timeout_s=STORAGE_S)
         if changed is not None:
             command = study.command("dataset", "build", name, "--fresh", "--study", str(study.path))
-            raise DatasetError(f"{study.path}: datasets.{name}: {changed}; {advice(command)}")
+            raise errors.DatasetError(f"{study.path}: datasets.{name}: {changed}; {advice(command)}")
 
 
 def _changed(build_dir: str) -> str | None:
@@ -120,7 +109,7 @@ def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements
         size, most = needs.bytes or 0, site.cache.max_bytes
         what = f"{study.path}: dataset {needs.name} takes {format_size(size)} ({needs.bytes_are})"
         if most is not None and size > most:
-            raise NotEnoughSpace(
+            raise errors.NotEnoughSpace(
                 f"{what}, and cache.max_bytes of the site {site.name!r} is {format_size(most)}: no node could hold it; raise "
                 "cache.max_bytes, or make the dataset smaller"
             )
@@ -150,7 +139,7 @@ def _refuse_room(what: str, directory: Path, need: int) -> None:
     if need > room:
         room += allocated_bytes(directory)
     if need > room:
-        raise NotEnoughSpace(
+        raise errors.NotEnoughSpace(
             f"{what}, and {place} has room for {format_size(room)}: make room there, or choose another place in the site file"
         )
 
@@ -168,7 +157,7 @@ def _refuse(study: Study, paths: Sequence[Path], to_write: bool) -> None:
     site = study.site
     found = call_limited(f"storage {site.storage}", _first_problem, [str(path) for path in paths], to_write, timeout_s=LOOK_S)
     if found is not None:
-        raise StorageError(
+        raise errors.StorageError(
             f"storage {site.storage} of the site {site.name!r} cannot be used: {found}; mend that, or `storage` of the site file"
         )
 
@@ -198,7 +187,7 @@ def refuse_site(study: Study, environ: Mapping[str, str]) -> None:
 def _refuse_engine_of_another_scheduler(site: Site) -> None:
     needed = ONLY_UNDER.get(site.engine, site.scheduler)
     if site.scheduler != needed:
-        raise UnsupportedRequest(
+        raise errors.UnsupportedRequest(
             f"site {site.name}: engine {site.engine} is part of the scheduler {needed}, whose steps become containers; found scheduler: "
             f"{site.scheduler}; `slipway doctor` says which engines work here"
         )
@@ -208,7 +197,7 @@ def refuse_missing_report() -> None:
     """Raise UnsupportedRequest where the libraries of tables, plots and report are not installed."""
     missing = [name for name in REPORT if find_spec(name) is None]
     if missing:
-        raise UnsupportedRequest(
+        raise errors.UnsupportedRequest(
             f"tables, plots and report need {', '.join(missing)}, not installed in {sys.prefix}: install the extra `report` of this "
             "installation (docs/installing.md): pip install polars pyarrow altair vl-convert-python jinja2 scipy pygments"
         )
@@ -222,9 +211,9 @@ def refuse_unreachable(site: Site, environ: Mapping[str, str]) -> None:
         return
     try:
         jobs.our_jobs(0.0, QUEUE_S)
-    except NoScheduler:
+    except errors.NoScheduler:
         raise
-    except (SchedulerOutputError, ValueError):
+    except (errors.SchedulerOutputError, ValueError):
         return
 
 
@@ -244,14 +233,14 @@ def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str], *
 
 def _raise_all(checks: Iterable[Callable[[], object]]) -> None:
     """Call every check. Raise one error of what they raise, of the class of the first."""
-    errors: list[SlipwayError] = []
+    raised: list[errors.SlipwayError] = []
     for check in checks:
         try:
             check()
-        except SlipwayError as error:
-            errors.append(error)
-    if errors:
-        raise type(errors[0])("\n".join(dict.fromkeys(map(str, errors))))
+        except errors.SlipwayError as error:
+            raised.append(error)
+    if raised:
+        raise type(raised[0])("\n".join(dict.fromkeys(map(str, raised))))
 
 
 def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:
@@ -281,7 +270,7 @@ def _refuse_open_cache(site: Site) -> None:
     if site.scheduler == LOCAL and (cache := cache_or_none(site)) is not None:
         own = cache / f"{LOCAL}-0"
         if problem := why_distrusted(own, group=site.shared == "group"):
-            raise StagingError(
+            raise errors.StagingError(
                 f"{own} cannot be the cache, since somebody else could change the data in it: {problem}; another cache.path, or have its "
                 "owner mend that"
             )
@@ -290,14 +279,14 @@ def _refuse_open_cache(site: Site) -> None:
 def _refuse_silent_engine(site: Site) -> None:
     """Raise ContainerError where this machine is the node and its engine does not answer. What the site's setup brings is not known."""
     if site.scheduler == LOCAL and in_container(site.engine) and not site.setup and (why := why_silent(site.engine)):
-        raise ContainerError(f"site {site.name}: engine {site.engine} cannot be used: {why}; start it, or choose another engine")
+        raise errors.ContainerError(f"site {site.name}: engine {site.engine} cannot be used: {why}; start it, or choose another engine")
 
 
 def _refuse_missing_credentials(site: Site) -> None:
     """Raise ConfigError where runs are containers and the file for private registries is not there: now, not when it is needed."""
     path = site.registry_credentials
     if path is not None and in_container(site.engine) and not path.is_file():
-        raise ConfigError(
+        raise errors.ConfigError(
             f"site {site.name}: registry_credentials: {path} is not a file on this machine; `{site.engine} login` writes one; a relative "
             "path begins at the site file; without the key the engine uses what it finds itself"
         )
@@ -316,7 +305,7 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: M
         names = sorted({name for name, *_ in environments})
         missing += [why for name in names if (why := requirements.why_no_mpirun(name, load_framework(name).launcher, environ))]
     if missing:
-        raise ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
+        raise errors.ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
 
 
 def _refuse_missing_packages(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:
@@ -337,7 +326,7 @@ def _refuse_missing_packages(study: Study, cells: Sequence[Cell], environ: Mappi
         elif program.bare_python is None:
             why = requirements.why_packages_differ(program)
         if why is not None:
-            raise ConfigError(f"{study.path}: {why}")
+            raise errors.ConfigError(f"{study.path}: {why}")
 
 
 def _refuse_large_batches(study: Study, cells: Sequence[Cell], datasets: Sequence[DatasetRequirements]) -> None:
@@ -348,7 +337,7 @@ def _refuse_large_batches(study: Study, cells: Sequence[Cell], datasets: Sequenc
         if large:
             about = "about " if needs.root is None else ""
             batch, ids = max(cell.global_batch_size for cell in large), first_names(cell.cell_id for cell in large)
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{study.path}: {counted(len(large), 'cell')} cannot run: a global batch of {batch} is more than the "
                 f"{about}{needs.train_samples} training samples of {name}; take smaller batches or fewer nodes, exclude these cells "
                 f'(exclude: ["global_batch_size > {needs.train_samples}"]), or give more samples: {ids}'
@@ -388,12 +377,14 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
     """
     for key in config:
         if key not in CONFIG_KEYS:
-            raise ConfigError(f"--config {key}=...: unknown key {key!r}; {choices(key, CONFIG_KEYS)}. What to run stands in the study file")
+            raise errors.ConfigError(
+                f"--config {key}=...: unknown key {key!r}; {choices(key, CONFIG_KEYS)}. What to run stands in the study file"
+            )
     retry = config.get("retry", "none")
     if retry not in ("none", "failed"):
-        raise ConfigError(f"--config retry={retry}: found {retry!r}, valid: failed")
+        raise errors.ConfigError(f"--config retry={retry}: found {retry!r}, valid: failed")
     if len(configfiles) > 1:
-        raise ConfigError(f"one study at a time: --configfile named {len(configfiles)} files: {', '.join(map(str, configfiles))}")
+        raise errors.ConfigError(f"one study at a time: --configfile named {len(configfiles)} files: {', '.join(map(str, configfiles))}")
     path = Path(configfiles[0]) if configfiles else Path(basedir, "config", "study.yaml")
     site = config.get("site")
     study = load_study(path, None if site is None else str(site), environ, profile=_is_yes(config, "profile"))
@@ -407,7 +398,7 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
         graph.see_storage(before_runs=mode is not None)
     except OSError as error:
         shown = f"{error.filename}: {error.strerror}"
-        raise StorageError(f"which runs are done is noted where Snakemake works, and that cannot be written: {shown}") from error
+        raise errors.StorageError(f"which runs are done is noted where Snakemake works, and that cannot be written: {shown}") from error
     refuse_runs(study, graph.runs_to_make, environ, ask_scheduler=ask_scheduler)
     refuse_too_few_nodes(graph.mode, graph.runs_to_make)
     return graph
@@ -418,5 +409,5 @@ def _is_yes(config: Mapping[str, object], key: str) -> bool:
     run. Raises ConfigError."""
     found = str(config.get(key, "no")).lower()
     if found not in ("yes", "true", "no", "false"):
-        raise ConfigError(f"--config {key}={found}: found {found!r}, valid: yes")
+        raise errors.ConfigError(f"--config {key}={found}: found {found!r}, valid: yes")
     return found in ("yes", "true")

@@ -14,20 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from base.errors import UnsupportedRequest
 from base.jsonfile import canonical_json
 from cluster.types import Allocation, AllocationRequest, Node
+from containers import renderings
 from containers.models.layers import without_dropout
-from containers.renderings import (
-    CELL_PLACES,
-    MPI_SIDECARS,
-    PORT,
-    PORT_PER_RANK,
-    STEPS_PLACE,
-    RankPlace,
-    SidecarEnds,
-    host_port,
-    ports_in,
-    rendered,
-    rendered_for_sidecars,
-)
 from containers.spec import ContainerSpec, Owner, Paths, ProcessSpec, labels_of
 from containers.step_lines import Events, LogEvents, StepLines, events_of
 from workflow.study.cell import Cell, Run, plain_text
@@ -54,7 +42,7 @@ class Sidecar:
     where: Literal["head", "each"]
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
-    ends: SidecarEnds = "stopped"
+    ends: renderings.SidecarEnds = "stopped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,9 +206,9 @@ def check_framework(framework: Framework, nodes: int) -> None:
         raise UnsupportedRequest(
             f"framework {name!r} asks for {asked}, and {launcher} sets the variables of its ranks itself; valid: {valid}"
         )
-    if launcher == "mpirun" and {one.name for one in framework.sidecars} & MPI_SIDECARS:
+    if launcher == "mpirun" and {one.name for one in framework.sidecars} & renderings.MPI_SIDECARS:
         raise UnsupportedRequest(
-            f"framework {name!r} has a sidecar of the launcher mpirun's own names; valid: none of {', '.join(sorted(MPI_SIDECARS))}"
+            f"framework {name!r} has a sidecar of a name of mpirun's own; valid: none of {', '.join(sorted(renderings.MPI_SIDECARS))}"
         )
 
 
@@ -295,7 +283,7 @@ def mpi_variables(
     }
     taken = dict(framework.variables)
     free = {name: value for name, value in wanted.items() if name not in taken}
-    return {**free, "SLIPWAY_MPI_NODES": " ".join(map(host_port, places)), "SLIPWAY_MPI_KEY": secret}
+    return {**free, "SLIPWAY_MPI_NODES": " ".join(map(renderings.host_port, places)), "SLIPWAY_MPI_KEY": secret}
 
 
 def _network(head: str, interface: str | None) -> dict[str, str]:
@@ -318,14 +306,14 @@ def port_names(framework: Framework, cell: Cell, index: int) -> tuple[str, ...]:
     """Name the ports of node `index`; the master's is the first of the head."""
     master = (MASTER,) if index == 0 else ()
     mpi = (MPI_PORT,) if framework.launcher == LAUNCHER else ()
-    of_ranks = tuple(map(rank_port, node_ranks(cell, index))) if set(framework.env) & set(PORT_PER_RANK) else ()
+    of_ranks = tuple(map(rank_port, node_ranks(cell, index))) if set(framework.env) & set(renderings.PORT_PER_RANK) else ()
     return master + mpi + of_ranks + (_of_head(framework) if index == 0 else ())
 
 
 def _of_head(framework: Framework) -> tuple[str, ...]:
     """Name the ports that commands ask for."""
     commands = (framework.command, *(sidecar.command for sidecar in framework.sidecars))
-    return tuple(f"{PORT}{name}" for name in ports_in(word for command in commands for word in command))
+    return tuple(f"{renderings.PORT}{name}" for name in renderings.ports_in(word for command in commands for word in command))
 
 
 def rank_port(rank: int) -> str:
@@ -401,14 +389,18 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
 def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
     """Return the values of the placeholders in a program's command that the cell knows."""
     args = {f"args.{name}": plain_text(value) for name, value in (cell.args or {}).items()}
-    steps = {} if cell.steps is None else {STEPS_PLACE: str(cell.steps.get("total") or cell.steps["warmup"] + cell.steps["measured"])}
-    return tuple({**{key: str(getattr(cell, key)) for key in CELL_PLACES}, **steps, **args}.items())
+    steps = (
+        {}
+        if cell.steps is None
+        else {renderings.STEPS_PLACE: str(cell.steps.get("total") or cell.steps["warmup"] + cell.steps["measured"])}
+    )
+    return tuple({**{key: str(getattr(cell, key)) for key in renderings.CELL_PLACES}, **steps, **args}.items())
 
 
 def _network_words(start: Start) -> tuple[tuple[str, str], ...]:
     """Return the values of {head}, {address} and {port.NAME}."""
     head, node = start.allocation.head.address, start.allocation.nodes[start.index].address
-    ports = ((name, str(port)) for name, port in start.ports[0].items() if name.startswith(PORT))
+    ports = ((name, str(port)) for name, port in start.ports[0].items() if name.startswith(renderings.PORT))
     return (("head", head), ("address", node), *ports)
 
 
@@ -434,16 +426,16 @@ def _rank_env(start: Start, rank: int) -> tuple[tuple[str, str], ...]:
         ("NODE_RANK", str(start.index)),
         ("MASTER_ADDR", master[0]),
         ("MASTER_PORT", str(master[1])),
-        *rendered(start.asked.framework.env, place).items(),
+        *renderings.rendered(start.asked.framework.env, place).items(),
     )
 
 
-def _place(start: Start, rank: int) -> RankPlace:
+def _place(start: Start, rank: int) -> renderings.RankPlace:
     asked, allocation, index, ports = start.asked, start.allocation, start.index, start.ports
     each, node = asked.cell.gpus_per_node, allocation.nodes[index]
-    has_ports = bool(set(asked.framework.env) & set(PORT_PER_RANK))
+    has_ports = bool(set(asked.framework.env) & set(renderings.PORT_PER_RANK))
     ranks = [(host, name) for host in range(len(allocation.nodes)) for name in map(rank_port, node_ranks(asked.cell, host))]
-    return RankPlace(
+    return renderings.RankPlace(
         rank=rank,
         local_rank=rank - index * each,
         local_size=each,
@@ -463,7 +455,7 @@ def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
     framework, place = start.asked.framework, _place(start, start.index * start.asked.cell.gpus_per_node)
     of_mpi = mpi_sidecars(place.nodes, place.local_size) if framework.launcher == LAUNCHER else ()
     mpi = _mpi_variables(start) if of_mpi else {}
-    env = {"MASTER_ADDR": place.master[0], "MASTER_PORT": str(place.master[1]), **rendered_for_sidecars(framework.env, place)}
+    env = {"MASTER_ADDR": place.master[0], "MASTER_PORT": str(place.master[1]), **renderings.rendered_for_sidecars(framework.env, place)}
     return tuple(
         ProcessSpec(
             name=f"sidecar-{one.name}-{start.index}",

@@ -179,7 +179,7 @@ def test_threads_are_the_cell_s_or_the_cores_by_the_processes(threads: Any, each
 @pytest.mark.parametrize(
     ("changes", "world", "words"),
     [
-        ({"launcher": "mpirun", "sidecars": (plan.Sidecar(name="orted", where="head", command=("x",)),)}, 2, "launcher mpirun's own names"),
+        ({"launcher": "mpirun", "sidecars": (plan.Sidecar(name="orted", where="head", command=("x",)),)}, 2, "a name of mpirun's own"),
         ({"launcher": "single"}, 2, "one process"),
         ({"launcher": "torchrun", "env": ("tf_config",)}, 2, "asks for tf_config, and torchrun sets the variables of its ranks itself"),
     ],

@@ -16,20 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from base.handshake import (
-    ANSWER_BYTES,
-    GREETING_BYTES,
-    HELLO,
-    REST_S,
-    WELCOME_BYTES,
-    Handshake,
-    NoProof,
-    NoRoom,
-    PendingConnections,
-    Refusals,
-    listen,
-    newcomers,
-)
+from base import handshake
 from base.jsonfile import json_line
 from base.sanitize import text
 from workflow.run.link import commands, reports
@@ -186,14 +173,14 @@ def connect(
 def _connect(address: tuple[str, int], token: bytes, node: int) -> Link[commands.Command]:
     until = time.monotonic() + CONNECT_TRY_S
     connection = socket.create_connection(address, timeout=CONNECT_TRY_S)
-    handshake = Handshake(token, USE, node)
+    proof = handshake.Handshake(token, USE, node)
     try:
-        greeting = _read(connection, len(HELLO), until)
-        if greeting == HELLO:  # else nothing more may come
-            greeting += _read(connection, GREETING_BYTES - len(HELLO), until)
-        connection.sendall(handshake.answer(greeting, SUPERVISOR))
-        handshake.check_welcome(_read(connection, WELCOME_BYTES, until), SUPERVISOR)
-    except NoProof as error:
+        greeting = _read(connection, len(handshake.HELLO), until)
+        if greeting == handshake.HELLO:  # else nothing more may come
+            greeting += _read(connection, handshake.GREETING_BYTES - len(handshake.HELLO), until)
+        connection.sendall(proof.answer(greeting, SUPERVISOR))
+        proof.check_welcome(_read(connection, handshake.WELCOME_BYTES, until), SUPERVISOR)
+    except handshake.NoProof as error:
         connection.close()
         raise ProtocolError(f"what answers at the supervisor's address is none: {error}") from error
     except BaseException:
@@ -283,7 +270,7 @@ class _Pending:
 
     def __init__(self, connection: socket.socket, token: bytes) -> None:
         self.connection = connection
-        self.handshake = Handshake(token, USE, SUPERVISOR)
+        self.handshake = handshake.Handshake(token, USE, SUPERVISOR)
         self.answer = b""
 
 
@@ -303,10 +290,10 @@ class Listener:
     ) -> None:
         self._loop, self._token, self._expects, self._admit, self._most = loop, token, expects, admit, most
         self._handshake_s = handshake_s
-        self._pending: PendingConnections[_Pending] = PendingConnections()
-        self._refusals = Refusals(logger)
+        self._pending: handshake.PendingConnections[_Pending] = handshake.PendingConnections()
+        self._refusals = handshake.Refusals(logger)
         self._open, self._looks = True, False
-        self._listener = listen(address, most)
+        self._listener = handshake.listen(address, most)
         host, port = self._listener.getsockname()[:2]
         self.address = (str(host), int(port))
         self._listen()
@@ -317,11 +304,11 @@ class Listener:
 
     def _accept(self) -> None:
         try:
-            found = newcomers(self._listener)
-        except NoRoom as error:
+            found = handshake.newcomers(self._listener)
+        except handshake.NoRoom as error:
             self._refusals.note(str(error))
             self._loop.unwatch(self._listener)
-            self._loop.after(REST_S, self._listen)
+            self._loop.after(handshake.REST_S, self._listen)
             return
         for connection, host in found:
             self._greet(connection, host)
@@ -347,11 +334,11 @@ class Listener:
     def _answered(self, pending: _Pending) -> None:
         """Check the proof of a connection. It may send anything, and an error in what it sends is never ours."""
         try:
-            found = pending.connection.recv(ANSWER_BYTES - len(pending.answer))
+            found = pending.connection.recv(handshake.ANSWER_BYTES - len(pending.answer))
             if not found:
                 raise LinkClosed("the connection was closed")
             pending.answer += found
-            if len(pending.answer) < ANSWER_BYTES:
+            if len(pending.answer) < handshake.ANSWER_BYTES:
                 return
             index, _, welcome = pending.handshake.check_answer(pending.answer)
             if not self._expects(index):
@@ -360,7 +347,7 @@ class Listener:
             link = Link[reports.Report](pending.connection, Decoder(reports.Report))
         except BlockingIOError:
             return
-        except (NoProof, ProtocolError, LinkClosed, OSError) as error:
+        except (handshake.NoProof, ProtocolError, LinkClosed, OSError) as error:
             self._dismiss(pending, str(error))
             return
         self._forget(pending)

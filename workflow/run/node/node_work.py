@@ -21,7 +21,6 @@ from containers.spec import STOP, Owner
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.protocol import CANCELLED_PUSH_S
-from workflow.run.link.reports import Value
 from workflow.run.node import limits
 from workflow.run.node.child import SUPERVISOR, Child, Watcher, pid_here, watching_argv
 from workflow.run.node.preparation import Preparation, Reporter, for_this_node
@@ -40,7 +39,7 @@ logger = logging.getLogger(__name__)
 PROBES: Final = (sys.executable, "-P", "-m", "cluster.preflight")
 
 
-class ProbesFailed(Value, tag_field="say", tag="failed", frozen=True, kw_only=True):
+class ProbesFailed(reports.Value, tag_field="say", tag="failed", frozen=True, kw_only=True):
     """The probes cannot listen."""
 
     problem: str

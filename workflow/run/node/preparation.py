@@ -24,9 +24,7 @@ from cluster.types import Allocation, GpuFault, OtherUse
 from containers.engines import STORES, in_container
 from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
 from workflow.run.link import commands, reports
-from workflow.run.link.commands import Plan
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.link.reports import Value, What
 from workflow.run.node import limits
 from workflow.run.node.child import Problem, Worker
 from workflow.run.node.ranks import Reservation
@@ -66,7 +64,7 @@ class Preparation:
         """The image's archive in the cache, where the engine did not have the image."""
         self._passing: list[str] = []
         """What lies in the cache only until all nodes have it: the archive, and checkpoints."""
-        self._staging: dict[What, Worker[reports.StagedCopy]] = {}
+        self._staging: dict[reports.What, Worker[reports.StagedCopy]] = {}
         self._loading: ImageChild | None = None
         self._calls: list[Call] = []
 
@@ -120,7 +118,7 @@ class Preparation:
         else:
             self._begin("dataset", plan.source, self.stage_ended)
 
-    def _begin(self, what: What, source: str, then: StageEnd, *words: str) -> None:
+    def _begin(self, what: reports.What, source: str, then: StageEnd, *words: str) -> None:
         plan, nodes = self.plan, len(self.allocation.nodes)
         max_bytes = plan.cache_max_bytes if what == "dataset" else None  # all else is given back when all nodes have it
         peer_group = None
@@ -374,7 +372,7 @@ def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
     return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
 
 
-class PreparedNode(Value, frozen=True, kw_only=True):
+class PreparedNode(reports.Value, frozen=True, kw_only=True):
     """What was found when a node was prepared for its ranks."""
 
     removed: tuple[str, ...]
@@ -426,7 +424,7 @@ def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
     ]
 
 
-def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
+def image_argv(python: str, plan: commands.Plan) -> tuple[str, ...] | None:
     """Return the command that loads the pinned image here, None if there is none: then what the engine has under its name is started."""
     if plan.ranks is None or plan.ranks.image is None:
         return None

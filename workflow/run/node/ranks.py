@@ -26,17 +26,7 @@ from containers.spec import EnginePlan
 from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.node import limits
 from workflow.run.node.window_watch import Line, WindowWatch
-from workflow.run.record.events import (
-    MAX_LINE,
-    CheckpointEvent,
-    ErrorEvent,
-    Event,
-    PhaseEvent,
-    RunStop,
-    StepEvent,
-    checked_event,
-    parse_line,
-)
+from workflow.run.record import events
 from workflow.run.record.outcome import FROZEN, RankEnd, RankState, first_failed
 
 logger = logging.getLogger(__name__)
@@ -73,7 +63,7 @@ class RankEvents:
         self.step: int | None = None
         self.tokens: int | None = None
         """The tokens of the last step."""
-        self.error: ErrorEvent | None = None
+        self.error: events.ErrorEvent | None = None
         self.checkpoint: int | None = None
         """The step of the last checkpoint that a run can resume from."""
         self.problem: str | None = None
@@ -97,14 +87,14 @@ class RankEvents:
             return
         self._offset += len(data)
         *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest if len(rest) <= MAX_LINE else rest[: MAX_LINE + 1]  # too long for an event, whatever follows
+        self._rest = rest if len(rest) <= events.MAX_LINE else rest[: events.MAX_LINE + 1]  # too long for an event, whatever follows
         if lines:
             self.last = now
         many = len(lines) > PARSE_LINES
         for index, line in enumerate(lines):
             if many and RECENT_STEPS <= index < len(lines) - RECENT_STEPS and b'"seconds"' in line and not _NOT_FINITE.search(line):
                 continue  # one of very many steps: the first and the last ones tell enough
-            event = checked_event(parse_line(line))
+            event = events.checked_event(events.parse_line(line))
             if event is not None:
                 self._take(event)
 
@@ -124,25 +114,25 @@ class RankEvents:
                 logger.error("%s", self.problem)
             return None
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: events.Event) -> None:
         match event:
-            case StepEvent():
+            case events.StepEvent():
                 count = max(1, event.steps or 1)
                 seconds = event.seconds * count
                 self._seconds.append(seconds)
                 self.step = event.step
                 if self.error is None and event.is_diverged:
-                    self.error = ErrorEvent("nan", f"the loss of step {event.step} is {event.loss}")
+                    self.error = events.ErrorEvent("nan", f"the loss of step {event.step} is {event.loss}")
                 self.tokens = event.tokens
                 self._lines.append(Line(event.step, event.monotonic_ns, seconds, event.measured, event.step - count + 1))
-            case PhaseEvent():
+            case events.PhaseEvent():
                 self.phase = event.phase
                 self._lines.append(Line(None, event.monotonic_ns))
-            case ErrorEvent():
+            case events.ErrorEvent():
                 self.error = self.error or event
-            case CheckpointEvent(resumable=True):
+            case events.CheckpointEvent(resumable=True):
                 self.checkpoint = event.step
-            case RunStop():
+            case events.RunStop():
                 self.stopped = True
 
     def limit_s(self, beat_s: float, init_s: float) -> float:
@@ -262,7 +252,7 @@ class Watched:
         plan, code, failed = self.process.plan, self.process.exit_code(), next(iter(errors), None)
         if plan.launcher is not None and code:
             failed, code = first_failed(code, self.log.recent(), plan.ranks, errors)
-        error = ErrorEvent() if failed is None else errors.get(failed, ErrorEvent())
+        error = events.ErrorEvent() if failed is None else errors.get(failed, events.ErrorEvent())
         if code and error.kind in (None, "error") and (full := self._words_of_full_disk()) is not None:
             error = error._replace(kind="storage", message=error.message or full)
         odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.window.problem()) is not None}

@@ -16,23 +16,9 @@ import msgspec
 import polars as pl
 from msgspec import UnsetType
 
+from workflow.run.record import model
 from workflow.run.record.energy import energy_of_nodes
 from workflow.run.record.machine_load import beyond
-from workflow.run.record.model import (
-    Column,
-    Interface,
-    Load,
-    Long,
-    MachineCores,
-    Node,
-    Part,
-    Provenance,
-    Real,
-    RunRecord,
-    Share,
-    Whole,
-    plain,
-)
 from workflow.run.record.outcome import TABLE
 from workflow.run.record.step_clock import STEPS
 from workflow.study.cell import SIZES, WORDS, Cell
@@ -43,33 +29,33 @@ from workflow.study.cell import SIZES, WORDS, Cell
 GIB: Final = 2**30
 
 
-class Machines(Part, frozen=True, kw_only=True):
+class Machines(model.Part, frozen=True, kw_only=True):
     """All nodes of a run together."""
 
-    hosts: Annotated[Long | None, Column()]
-    hardware: Annotated[Long | None, Column()]
-    machine: Annotated[Long | None, Column()]
-    gpu_models: Annotated[Long | None, Column()]
-    mixed_hardware: Annotated[bool, Column()]
-    num_gpus: Annotated[Whole, Column()]
-    memory_per_node_bytes: Annotated[Whole | None, Column()]
-    staged_bytes: Annotated[Whole | None, Column()]
-    copied_bytes: Annotated[Whole | None, Column()]
-    busy_cores: Annotated[Real | None, Column()]
+    hosts: Annotated[model.Long | None, model.Column()]
+    hardware: Annotated[model.Long | None, model.Column()]
+    machine: Annotated[model.Long | None, model.Column()]
+    gpu_models: Annotated[model.Long | None, model.Column()]
+    mixed_hardware: Annotated[bool, model.Column()]
+    num_gpus: Annotated[model.Whole, model.Column()]
+    memory_per_node_bytes: Annotated[model.Whole | None, model.Column()]
+    staged_bytes: Annotated[model.Whole | None, model.Column()]
+    copied_bytes: Annotated[model.Whole | None, model.Column()]
+    busy_cores: Annotated[model.Real | None, model.Column()]
     """What others used of the node where that was most, where it was more than the limit."""
-    busy_of_cores: Annotated[Whole | None, Column()]
-    others_unseen: Annotated[bool | None, Column()]
+    busy_of_cores: Annotated[model.Whole | None, model.Column()]
+    others_unseen: Annotated[bool | None, model.Column()]
     """Whether on a node nobody knows what others used while it measured; None of a version that did not watch."""
-    energy_gpu_j: Annotated[Real | None, Column()]
+    energy_gpu_j: Annotated[model.Real | None, model.Column()]
     """Joules of all GPUs of the run in the measured window; None unless each is known."""
-    energy_node_j: Annotated[Real | None, Column()]
+    energy_node_j: Annotated[model.Real | None, model.Column()]
     """Joules of the processors and memory of all machines of the run, whoever used them, each machine once; likewise."""
-    energy_note: Annotated[Long | None, Column()]
+    energy_note: Annotated[model.Long | None, model.Column()]
     """Why one of them is not known."""
-    io_wait_ratio: Annotated[Share | None, Column()]
+    io_wait_ratio: Annotated[model.Share | None, model.Column()]
     """Part of the window in which some task waited for a disk; pages read from one in a second: each of the node with most."""
-    faults_per_s: Annotated[Real | None, Column()]
-    gpu_busy_ratio: Annotated[Share | None, Column()]
+    faults_per_s: Annotated[model.Real | None, model.Column()]
+    gpu_busy_ratio: Annotated[model.Share | None, model.Column()]
     """Mean of the GPUs that were looked at."""
 
 
@@ -79,7 +65,7 @@ class _Machine(NamedTuple):
     words: str
 
 
-def machines_of(nodes: Sequence[Node]) -> Machines:
+def machines_of(nodes: Sequence[model.Node]) -> Machines:
     """Sum up the nodes of a record: hosts, hardware, GPUs, staged bytes, and the load of the node that others used most."""
     gpus = [tuple([gpu.model for gpu in node.gpus]) for node in nodes]
     machines = {
@@ -87,7 +73,7 @@ def machines_of(nodes: Sequence[Node]) -> Machines:
     }
     models = frozenset().union(*(machine.gpus for machine in machines))
     names = {machine.name for machine in machines if machine.name}
-    loads = [node.load for node in nodes if isinstance(node.load, Load)]
+    loads = [node.load for node in nodes if isinstance(node.load, model.Load)]
     busiest = max(map(_others, loads), key=lambda found: found[0] or 0.0, default=(None, None))
     stages = [node.stage for node in nodes]
     during = [load.during for load in loads if load.during is not None]
@@ -122,14 +108,14 @@ def _total(values: Sequence[int | None]) -> int | None:
     return sum(known) if 0 < len(known) == len(values) else None
 
 
-def _others(load: Load) -> tuple[float | None, int | None]:
+def _others(load: model.Load) -> tuple[float | None, int | None]:
     """Return the cores that others used while it measured, and of how many; None where that was less than the limit."""
     during = load.during
     seen = during is not None and beyond(load.cores, during.others_cores, during.seconds)
     return (during.others_cores, load.cores) if during is not None and seen else (None, None)
 
 
-def _unseen(nodes: Sequence[Node]) -> bool | None:
+def _unseen(nodes: Sequence[model.Node]) -> bool | None:
     watched = [node.load for node in nodes if not isinstance(node.load, UnsetType)]
     return any(load is None or load.during is None or load.during.others_cores is None for load in watched) if watched else None
 
@@ -138,9 +124,9 @@ def _unseen(nodes: Sequence[Node]) -> bool | None:
 def _machine(
     gpus: tuple[str | None, ...],
     cpu: str | None,
-    cores: MachineCores | None,
+    cores: model.MachineCores | None,
     memory_bytes: int | None,
-    network: tuple[Interface, ...] | None,
+    network: tuple[model.Interface, ...] | None,
 ) -> _Machine:
     """Return the machine in words; most nodes of a study are alike, so each kind is looked at once."""
     models = frozenset(gpu for gpu in gpus if gpu)
@@ -149,7 +135,11 @@ def _machine(
 
 
 def machine_words(
-    cpu: str | None, cores: MachineCores | None, memory_bytes: int | None, gpus: Sequence[str | None], network: Sequence[Interface]
+    cpu: str | None,
+    cores: model.MachineCores | None,
+    memory_bytes: int | None,
+    gpus: Sequence[str | None],
+    network: Sequence[model.Interface],
 ) -> str:
     """Return `2 x Intel Xeon Gold 6230, 40 cores (80 threads), 188 GiB memory, 8 x NVIDIA H100, 2 x InfiniBand 400 Gbit/s`."""
     sockets = f"{cores.sockets} \N{MULTIPLICATION SIGN} " if cores and cores.sockets > 1 else ""
@@ -187,7 +177,7 @@ BESIDE: Final = "assign"  # told by the scheduler: it stands beside the sum of t
 
 SOFTWARE: Final = ("framework_version", "torch_version", "cuda_version", "cudnn_version", "nccl_version", "driver_version")
 SETTINGS: Final = ("tf32", "cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms")
-PROVENANCE: Final = tuple(name for name in Provenance.__struct_fields__ if name not in ("framework", "gpu_memory_bytes"))
+PROVENANCE: Final = tuple(name for name in model.Provenance.__struct_fields__ if name not in ("framework", "gpu_memory_bytes"))
 """What the report shows of a run's origin, and what must not differ inside a series."""
 OF_CELL: Final = {f"record_{name}": name for name in ("cell_id", *SIZES, *WORDS, "seed")}
 RECORD_CELL: Final = ("record_study", *OF_CELL)
@@ -209,9 +199,9 @@ _TYPES: Final = {float: pl.Float64(), int: pl.Int64(), bool: pl.Boolean(), str: 
 
 
 def _stored(attributes: tuple[str, ...], path: str, kind: Any) -> Stored:
-    inner = plain(kind)
+    inner = model.plain(kind)
     if get_origin(inner) is tuple:
-        entry = plain(get_args(inner)[0])
+        entry = model.plain(get_args(inner)[0])
         if get_origin(entry) is tuple:
             return Stored(attributes, path, pl.List(pl.Float64()), _flat)
         return Stored(attributes, path, pl.List(_TYPES.get(entry, pl.String())))
@@ -231,9 +221,9 @@ def _text(value: str | float) -> str:
 
 def _columns(part: Any, attributes: tuple[str, ...] = (), path: str = "") -> Iterator[tuple[str, Stored]]:
     for entry in msgspec.structs.fields(part):
-        own, place, inner = (*attributes, entry.name), f"{path}{entry.encode_name}", plain(entry.type)
+        own, place, inner = (*attributes, entry.name), f"{path}{entry.encode_name}", model.plain(entry.type)
         for column in getattr(entry.type, "__metadata__", ()):
-            if isinstance(column, Column):
+            if isinstance(column, model.Column):
                 yield column.name or entry.name, _stored(own, place, entry.type)
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             yield from _columns(inner, own, f"{place}.")
@@ -241,7 +231,7 @@ def _columns(part: Any, attributes: tuple[str, ...] = (), path: str = "") -> Ite
 
 _KEYS: Final = get_type_hints(Cell)
 FIELDS: Final[dict[str, Stored]] = {
-    **dict(_columns(RunRecord)),
+    **dict(_columns(model.RunRecord)),
     **{column: _stored(("cell", name), f"cell.{name}", _KEYS[name]) for column, name in OF_CELL.items()},
 }
 """Column -> where its value is in a record."""
@@ -283,7 +273,7 @@ _OF_MACHINES: Final = attrgetter(*MACHINES)
 COLUMNS: Final = (*_OF_RECORD, *MACHINES)
 
 
-def row_of(record: RunRecord) -> tuple[Any, ...]:
+def row_of(record: model.RunRecord) -> tuple[Any, ...]:
     """Return the values of COLUMNS as the record has them."""
     values: tuple[Any, ...] = _ROW(record) + _OF_MACHINES(machines_of(record.nodes))
     return values

@@ -25,7 +25,6 @@ from base.publish import publish
 from base.seal import read_sealed
 from cluster.installation import SCHEMAS
 from workflow.run.record import model
-from workflow.run.record.model import Part, Provenance, RunRecord, plain
 from workflow.run.record.reading import validate_record
 
 SCHEMA_FILE: Final = SCHEMAS / "record.schema.json"
@@ -35,9 +34,9 @@ _TABLE: Final = re.compile(r"<!-- fields of (\w+), .* -->\n(?:\|.*\n)*")
 
 def schema_text() -> str:
     """Return the JSON Schema as the text of its file."""
-    schema = msgspec.json.schema(RunRecord)
+    schema = msgspec.json.schema(model.RunRecord)
     for name, part in schema["$defs"].items():
-        if name != Provenance.__name__:
+        if name != model.Provenance.__name__:
             part["additionalProperties"] = False
         for key, words in _words_of(name).items():
             part["properties"][key]["description"] = words.partition(" | ")[2] or words
@@ -56,7 +55,7 @@ def _rows(part: Any, own: Collection[str], path: str = "") -> Iterator[str]:
     """Yield the rows of a type, and those of the objects in it whose types have no table of their own. Fields without words of their own
     stand in the row of the field before them."""
     words = _words_of(part.__name__)
-    entries = {entry.encode_name: plain(entry.type) for entry in msgspec.structs.fields(part)}
+    entries = {entry.encode_name: model.plain(entry.type) for entry in msgspec.structs.fields(part)}
     for key, kind in entries.items():
         if key not in words:
             continue
@@ -64,8 +63,8 @@ def _rows(part: Any, own: Collection[str], path: str = "") -> Iterator[str]:
         alike = [key, *takewhile(lambda other: other not in words, after)]
         cells = (", ".join(f"`{path}{name}`" for name in alike), *words[key].split(" | ", 1))
         yield "|" + "".join(f" {cell} |" if cell else " |" for cell in cells) + "\n"
-        inner = plain(get_args(kind)[0]) if get_origin(kind) is tuple else kind
-        if isinstance(inner, type) and issubclass(inner, Part) and inner.__name__ not in own:
+        inner = model.plain(get_args(kind)[0]) if get_origin(kind) is tuple else kind
+        if isinstance(inner, type) and issubclass(inner, model.Part) and inner.__name__ not in own:
             yield from _rows(inner, own, f"{path}{key}{'' if inner is kind else '[]'}.")
 
 

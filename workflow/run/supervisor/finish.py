@@ -32,7 +32,6 @@ from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.facts import run_facts, times_of
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.time_limits import RunScope
 from workflow.study.cell import unit_of
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ def is_full(error: SlipwayError) -> bool:
 class Retries:
     """The retries of one run, from its push on, until the monotonic time `until`."""
 
-    def __init__(self, scope: RunScope, until: float) -> None:
+    def __init__(self, scope: time_limits.RunScope, until: float) -> None:
         self._scope, self._until = scope, until
         self._cancels = scope.cancels
 

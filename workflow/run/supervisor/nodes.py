@@ -20,7 +20,6 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.protocol import Channel, Link, Listener, name_of
 from workflow.run.supervisor import time_limits
-from workflow.run.supervisor.time_limits import USUAL, AttemptLimits
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ class Nodes:
         address: str,
         on_message: Callable[[NodeHandle, reports.Report], None],
         on_lost: Callable[[NodeHandle, str], None],
-        limits: AttemptLimits = USUAL,
+        limits: time_limits.AttemptLimits = time_limits.USUAL,
     ) -> None:
         self._loop, self._on_message, self._on_lost = loop, on_message, on_lost
         self._silence_s, self._pause_s = limits.node_silence_s, limits.launch_pause_s

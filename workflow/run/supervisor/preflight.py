@@ -10,28 +10,12 @@ from typing import Any, NoReturn, TypeVar
 from msgspec.structs import replace
 
 from cluster.limits import REACH_S
-from cluster.preflight.rates import (
-    Finding,
-    Place,
-    Reach,
-    Sample,
-    best_of,
-    exchange_bytes,
-    exchange_s,
-    network_verdict,
-    summary,
-    tournament_s,
-    unreachable,
-)
+from cluster.preflight import rates
 from cluster.types import Allocation
 from workflow.run.link import commands, reports
-from workflow.run.record import model
-from workflow.run.record.outcome import (
-    Ending,
-)
+from workflow.run.record import model, outcome
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import Nodes
-from workflow.run.supervisor.time_limits import RunScope
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +30,11 @@ def is_needed(allocation: Allocation) -> bool:
 class Preflight:
     """A test of the network that ends a run which cannot work. `record` holds the results so far."""
 
-    def __init__(self, scope: RunScope, nodes: Nodes, allocation: Allocation) -> None:
+    def __init__(self, scope: time_limits.RunScope, nodes: Nodes, allocation: Allocation) -> None:
         self._scope, self._nodes, self._allocation = scope, nodes, allocation
         self._begun = time.monotonic()
-        self._places: list[Place] = []
-        self.findings: list[Finding] = []
+        self._places: list[rates.Place] = []
+        self.findings: list[rates.Finding] = []
         count = len(allocation.nodes)
         self.record = model.Preflight(pairs=count * (count - 1), findings=())
 
@@ -59,13 +43,13 @@ class Preflight:
         node or link is measured again with more bytes, then reported, and the run goes on."""
         self._listen()
         self._reach()
-        attempts: list[dict[tuple[int, int], Sample]] = []
-        findings: list[Finding] = []
+        attempts: list[dict[tuple[int, int], rates.Sample]] = []
+        findings: list[rates.Finding] = []
         clear = False
         while not clear:
             attempts.append(_samples(self._measure(len(attempts))))
-            findings, clear = network_verdict(self._places, attempts)
-        found = summary(best_of(attempts))
+            findings, clear = rates.network_verdict(self._places, attempts)
+        found = rates.summary(rates.best_of(attempts))
         self._note(
             rate_mbit_median=found.median_mbit,
             rate_mbit_min=found.min_mbit,
@@ -79,28 +63,30 @@ class Preflight:
         nodes = self._allocation.nodes
         self._tell([commands.Listen(index=index, nodes=len(nodes), address=node.address) for index, node in enumerate(nodes)])
         answers = self._answers(reports.ProbesListen, time_limits.PREFLIGHT_ANSWER_S)
-        self._places = [Place(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)]
+        self._places = [
+            rates.Place(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)
+        ]
 
     def _reach(self) -> None:
         order = commands.Reach(peers=tuple((place.address, place.port) for place in self._places))
         answers = self._ask(reports.Reached, REACH_S, order)
         reached = {
-            (origin, target): Reach(*reach)
+            (origin, target): rates.Reach(*reach)
             for origin, answer in enumerate(answers)
             for target, reach in enumerate(answer.reached)
             if reach is not None
         }
         times = [reach.seconds for reach in reached.values() if reach.seconds is not None]
         self._note(connect_ms_max=1e3 * max(times) if times else None)
-        problem = unreachable(self._places, reached)
+        problem = rates.unreachable(self._places, reached)
         self._found([problem] if problem is not None else [])
         self._end_if_fatal()
 
     def _measure(self, attempt: int) -> list[reports.Measured]:
         count, again = len(self._places), attempt > 0
-        limit_s = exchange_s(count, again)
-        order = commands.Measure(attempt=attempt, bytes=exchange_bytes(count, again), limit_s=limit_s)
-        return self._ask(reports.Measured, tournament_s(count, limit_s), order)
+        limit_s = rates.exchange_s(count, again)
+        order = commands.Measure(attempt=attempt, bytes=rates.exchange_bytes(count, again), limit_s=limit_s)
+        return self._ask(reports.Measured, rates.tournament_s(count, limit_s), order)
 
     # -- orders and answers
 
@@ -129,7 +115,7 @@ class Preflight:
     def _name(self, index: int) -> str:
         return self._places[index].name
 
-    def _found(self, findings: list[Finding]) -> None:
+    def _found(self, findings: list[rates.Finding]) -> None:
         self.findings = findings
         self._note(findings=tuple(finding.text for finding in findings))
         for finding in findings:
@@ -142,20 +128,20 @@ class Preflight:
 
     def _end(self, why: str) -> NoReturn:
         self._note()
-        self._scope.fail(Ending(status="node_lost", reason=f"preflight: {why}"))
+        self._scope.fail(outcome.Ending(status="node_lost", reason=f"preflight: {why}"))
 
     def _line(self) -> str:
         record = self.record
-        rates = "" if record.rate_mbit_min is None else f", {record.rate_mbit_min:,.0f} Mbit/s at least"
-        return f"{record.pairs} pairs connect in {record.connect_ms_max:.1f} ms at most{rates}; tested in {record.seconds:.2f} s"
+        slowest = "" if record.rate_mbit_min is None else f", {record.rate_mbit_min:,.0f} Mbit/s at least"
+        return f"{record.pairs} pairs connect in {record.connect_ms_max:.1f} ms at most{slowest}; tested in {record.seconds:.2f} s"
 
 
-def _samples(answers: list[reports.Measured]) -> dict[tuple[int, int], Sample]:
+def _samples(answers: list[reports.Measured]) -> dict[tuple[int, int], rates.Sample]:
     """Collect by (sender, receiver) the rate that the receiver measured, and how busy both were."""
     found = {}
     for target, answer in enumerate(answers):
         for origin, rate in enumerate(answer.rates):
             if rate is not None:
                 other = answers[origin].rates[target]
-                found[origin, target] = Sample(rate[0], rate[1], rate[2] + (other[2] if other else 0.0))
+                found[origin, target] = rates.Sample(rate[0], rate[1], rate[2] + (other[2] if other else 0.0))
     return found

@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from base import errors
-from base.errors import SlipwayError, error_named
 from base.humanize import counted
 from base.process import CODE_ROOT, run
 from cluster.addresses import listening_address
@@ -26,18 +25,12 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call
 from workflow.run.node.child import SUPERVISOR, process_identity
 from workflow.run.plan import TAG, at_site, cell_document, node_argv, processes_of
+from workflow.run.record import outcome
 from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt, ProgressLine
 from workflow.run.record.events import RequestedSteps, requested_steps
 from workflow.run.record.model import Status
-from workflow.run.record.outcome import (
-    Ending,
-    ObservedWindow,
-    judge_missing,
-    signal_name,
-)
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage import description
-from workflow.run.storage.description import Work
 from workflow.run.storage.prepare import with_results
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor import time_limits
@@ -69,7 +62,7 @@ class RunningAttempt:
     def __init__(self, scope: RunScope, clock: Clock, limit: TimeLimit, job: Job, locks: NodeLocks, run: PreparedRun) -> None:
         self.scope, self.clock, self.limit, self.job, self.locks, self.run = scope, clock, limit, job, locks, run
         self.warnings: list[str] = []
-        self.windows: list[ObservedWindow] = []
+        self.windows: list[outcome.ObservedWindow] = []
         """What the nodes saw of the ranks' windows, when all ranks have ended well."""
         self.preflight: Preflight | None = None
         """The test of the network, if one connects the nodes."""
@@ -95,18 +88,18 @@ class RunningAttempt:
         work: description.Work = self.scope.call("prepare", description.describe_work, *arguments, kind=description.Work)
         return work
 
-    def run_steps(self, work: description.Work) -> Ending:
+    def run_steps(self, work: description.Work) -> outcome.Ending:
         """Wait until every rank has succeeded, the run is ended, or nodes have delivered its result, which `run.done` then holds."""
         try:
             self.job.ask()
             self._stage(work)
             if self.run.done is None:
                 self._train(work)
-            ending = Ending(status="ok")
+            ending = outcome.Ending(status="ok")
         except RunEnded as ended:
             ending = ended.ending
-        except SlipwayError as error:
-            ending = Ending(status="storage", reason=str(error), error=type(error))
+        except errors.SlipwayError as error:
+            ending = outcome.Ending(status="storage", reason=str(error), error=type(error))
         self.scope.end(ending)
         return ending
 
@@ -168,7 +161,7 @@ class RunningAttempt:
     def _refuse_what_is_missing(self) -> None:
         told = {node.node.name: failed.message for node in self.nodes.all if (failed := node.last(reports.Failed)) is not None}
         if told:
-            self.scope.fail(judge_missing(told, len(self.nodes.all)))
+            self.scope.fail(outcome.judge_missing(told, len(self.nodes.all)))
 
     def _check_images(self, work: description.Work) -> None:
         if work.image is None:
@@ -176,7 +169,7 @@ class RunningAttempt:
         try:
             check_same(work.image.image, {node.node.name: _image_id(node) for node in self.nodes.present()})
         except errors.ContainerError as error:
-            self.scope.fail(Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
+            self.scope.fail(outcome.Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
 
     def _train(self, work: description.Work) -> None:
         self.clock.enter("train")
@@ -200,7 +193,7 @@ class RunningAttempt:
             reason = f"the node program of {node.node.name}{place} is gone: {why}"
             refused = any(launch.refusal and launch.refusal in why for launch in self._launches)
             error = errors.AllocationError if refused else None
-            ending = Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=error)
+            ending = outcome.Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=error)
             if node.launcher_signalled or self.job.scheduler.KILLS_UNTOLD:
                 self.job.ended(reason, otherwise=ending)  # it may be the first sign of the end of the whole job
             else:
@@ -216,7 +209,7 @@ class RunningAttempt:
         elif isinstance(message, reports.Signalled):
             if self.scope.ending is not None:
                 self.scope.cancels += 1  # what fails from here on is not tried again: there is no time
-            self.job.ended(f"the node program of {node.node.name} got {signal_name(message.number)}")
+            self.job.ended(f"the node program of {node.node.name} got {outcome.signal_name(message.number)}")
         elif isinstance(message, reports.Failed):
             if message.during != PUSH:
                 self._failed(node, message)
@@ -238,16 +231,16 @@ class RunningAttempt:
             return  # whether the other nodes lack it too is looked at when all have answered
         at_node = message.error in OF_A_NODE or message.during in AT_A_NODE
         reason = f"{message.during} on {node.node.name}: {message.message}"
-        error = error_named(message.error)
+        error = errors.error_named(message.error)
         status: Status = "error" if error is errors.TrainingFailed else "node_lost" if at_node else "storage"
         nodes = (node.node.name,) if at_node or message.error in OF_A_DISK else ()
-        ending = Ending(status=status, reason=reason, error=error, nodes=nodes)
+        ending = outcome.Ending(status=status, reason=reason, error=error, nodes=nodes)
         if error is errors.ContainerError and self.run.site.engine in ONLY_UNDER:
             self.job.ended(reason, otherwise=ending)  # such a container is a step of the job, which may be ended before we are
         else:
             self.scope.end(ending)
 
-    def _training_failed(self, ending: Ending) -> None:
+    def _training_failed(self, ending: outcome.Ending) -> None:
         """End the run. While the scheduler ends the job only lack of memory counts, since it may be the cause."""
         if not self.job.is_ending or ending.status == "oom":
             self.scope.end(ending)
@@ -261,7 +254,7 @@ def _image_id(node: NodeHandle) -> str:
 # The plan that all node programs get, the same but for the path of each node's own cache.
 
 
-def node_plan(run: PreparedRun, allocation: Allocation, work: Work, rank_silence_s: float) -> commands.Plan:
+def node_plan(run: PreparedRun, allocation: Allocation, work: description.Work, rank_silence_s: float) -> commands.Plan:
     """Return the plan of a run, which is the same for all nodes."""
     ranks = commands.RanksPlan(
         framework=at_site(work.framework, run.site),
@@ -315,7 +308,7 @@ def git_state(root: str = str(CODE_ROOT)) -> GitState:
     argv = ["git", "-C", root, "--no-optional-locks", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
     try:
         result = run(argv, timeout_s=time_limits.GIT_S)
-    except SlipwayError:
+    except errors.SlipwayError:
         return GitState()
     sha, _, dirty = result.stdout.strip().partition("-")
     return GitState(git_sha=sha, git_dirty=bool(dirty)) if result.returncode == 0 else GitState()

@@ -42,7 +42,6 @@ from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.running_attempt import staging_plan
 from workflow.run.supervisor.staging import Staging
-from workflow.run.supervisor.time_limits import RunEnded, RunScope, supervising
 from workflow.study.cell import datasets_of
 from workflow.study.publishing import read_resolved
 from workflow.study.site import Site, storage_limit
@@ -101,7 +100,7 @@ class StageAllNodes:
 
     def __init__(self, results: str, dataset: str) -> None:
         self.loop = Loop()
-        self.scope = RunScope(self.loop)
+        self.scope = time_limits.RunScope(self.loop)
         self.arguments = (results, dataset, os.getpid(), dict(os.environ))
         self.tag = f"stage-{dataset}-{new_token().hex()[:8]}"
         self.began = time.monotonic()
@@ -112,11 +111,11 @@ class StageAllNodes:
 
     def run(self, output: str) -> StagedNodes:
         """Run the staging, write the file `output`, and return its content. Raises SlipwayError."""
-        with self.held, supervising(self.loop, self._signalled, self._orphaned):
+        with self.held, time_limits.supervising(self.loop, self._signalled, self._orphaned):
             try:
                 found = self._work()
                 self.scope.call("publish", write, output, found)
-            except RunEnded as ended:
+            except time_limits.RunEnded as ended:
                 raise (ended.ending.error or AllocationError)(ended.ending.reason or ended.ending.status) from ended
         return found
 

@@ -21,7 +21,6 @@ from workflow.run.record.outcome import Ending
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.time_limits import RunScope
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +108,7 @@ LARGEST_CHUNK: Final = 64 << 20
 class Staging:
     """The staging of all nodes of a run; it ends the run where a node does not come up or nothing moves."""
 
-    def __init__(self, scope: RunScope, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, scope: time_limits.RunScope, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
         self._scope, self._nodes, self._clock = scope, nodes, clock
         self._heard = self._shown = self._clock()
         self._transfers: dict[reports.What, Transfer] = {}
@@ -261,7 +260,7 @@ LEAST_RATE: Final = 5 << 20
 
 
 def bring_checkpoint(
-    scope: RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, warn: Callable[[str], None]
+    scope: time_limits.RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, warn: Callable[[str], None]
 ) -> EarlierAttempt | None:
     """Return the earlier attempt whose checkpoint every node now has, None for a start from scratch. Warn of damaged ones."""
     for offer in run.resumable:
@@ -276,7 +275,7 @@ def bring_checkpoint(
     return None
 
 
-def bring_parameters(scope: RunScope, nodes: Nodes, staging: Staging, given: Mapping[str, Any]) -> None:
+def bring_parameters(scope: time_limits.RunScope, nodes: Nodes, staging: Staging, given: Mapping[str, Any]) -> None:
     """Bring the file of parameters `given` to all nodes. Ends the run where it is not the one that the study was read with."""
     problem = _bring(scope, nodes, staging, _order("parameters", given["path"], given["bytes"], given["blake3"], listed=False))
     if problem is not None:
@@ -289,7 +288,7 @@ def _order(what: Literal["checkpoint", "parameters"], source: str, num_bytes: in
     return commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, listed=listed)
 
 
-def _bring(scope: RunScope, nodes: Nodes, staging: Staging, order: commands.Fetch) -> str | None:
+def _bring(scope: time_limits.RunScope, nodes: Nodes, staging: Staging, order: commands.Fetch) -> str | None:
     """Return what is wrong with the file, once all nodes have answered. Ends the run if storage does not give it."""
     if not staging.bring_file(order):
         silent = ", ".join(node.node.name for node in nodes.all if not node.has_reported(reports.Fetched))

@@ -39,7 +39,6 @@ from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.finish import finish, give_up
 from workflow.run.supervisor.job import Job, NodeLocks, take_nodes
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.time_limits import USUAL, AttemptLimits, RunEnded, RunScope, TimeLimit, supervising
 from workflow.study.paths import REFUSED
 
 # The relay of standard error, which may be a file on network storage that hangs. So another process writes it.
@@ -173,7 +172,7 @@ ANNOUNCES: Final = (signal.SIGUSR2,)
 class Supervisor:
     """The program of one run, from its start to its exit code."""
 
-    def __init__(self, results: str, asked: str, relay: Relay, images: str | None, limits: AttemptLimits) -> None:
+    def __init__(self, results: str, asked: str, relay: Relay, images: str | None, limits: time_limits.AttemptLimits) -> None:
         self._results = results
         self._images = images
         """The file of the rule `image`, where runs are containers."""
@@ -183,7 +182,7 @@ class Supervisor:
         """The process that writes our log, which outlives everything else we started."""
         self._clock = Clock(processes.age_s(os.getpid()))
         self._clock.note("login", login_s(os.environ))
-        self._scope = RunScope(Loop(), limits)
+        self._scope = time_limits.RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
         self._signals = 0
@@ -191,7 +190,7 @@ class Supervisor:
         """From then on an attempt is recorded."""
 
     def main(self) -> int:
-        with self._held, supervising(self._scope.loop, self._signalled, self._orphaned, ANNOUNCES, spare=[self._relay.pid]):
+        with self._held, time_limits.supervising(self._scope.loop, self._signalled, self._orphaned, ANNOUNCES, spare=[self._relay.pid]):
             return self._run()
 
     def _run(self) -> int:
@@ -206,7 +205,7 @@ class Supervisor:
             self._relay.go(ANEW)
             attempt = self._take_nodes(run)
             work = attempt.start(self._images)
-        except RunEnded as ended:
+        except time_limits.RunEnded as ended:
             return give_up(loop, ended.ending, attempt, run)
         except SlipwayError as error:
             return give_up(loop, self._refused(error), attempt, run)
@@ -247,7 +246,7 @@ class Supervisor:
     def _take_nodes(self, run: PreparedRun) -> RunningAttempt:
         """Wait until no other run measures on a machine that runs would share, or until enough nodes of a shared job are free, before
         anything is started that would disturb them. The walltime begins then."""
-        limit = TimeLimit(self._scope, run)
+        limit = time_limits.TimeLimit(self._scope, run)
         scheduler = get_scheduler(run.allocation.scheduler)
         self._clock.enter("assign")
         locks = NodeLocks(self._scope, *run_locks(run.allocation, run.cell.nodes))
@@ -286,7 +285,7 @@ class Supervisor:
             self._scope.end(Ending(status="cancelled", reason=told))
 
 
-def main(argv: Sequence[str] | None = None, limits: AttemptLimits = USUAL) -> int:
+def main(argv: Sequence[str] | None = None, limits: time_limits.AttemptLimits = time_limits.USUAL) -> int:
     """Run the supervisor, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.supervisor", description="One run inside its allocation.")
     parser.add_argument("--results", required=True, metavar="DIR", help="<storage>/results/<study>, where study.json lies")

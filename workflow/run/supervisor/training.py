@@ -9,21 +9,11 @@ from typing import assert_never
 
 from workflow.run.link import commands, reports
 from workflow.run.plan import Framework
+from workflow.run.record import outcome
 from workflow.run.record.continuation import ProgressLine
-from workflow.run.record.outcome import (
-    CHECKPOINT_EXIT,
-    Ending,
-    ObservedWindow,
-    RankEnd,
-    hang,
-    only_consequences,
-    root_cause,
-    verdict,
-)
 from workflow.run.record.window_seen import in_supervisor_s
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.time_limits import RunScope
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +23,17 @@ class Training:
 
     def __init__(
         self,
-        scope: RunScope,
+        scope: time_limits.RunScope,
         nodes: Nodes,
         world_size: int,
         progress: ProgressLine,
         framework: Framework,
-        on_end: Callable[[Ending], None],
+        on_end: Callable[[outcome.Ending], None],
     ) -> None:
         self._loop, self._limits = scope.loop, scope.limits
         self._nodes, self._progress, self._framework, self._on_end = nodes, progress, framework, on_end
         self._left = set(range(world_size))
-        self._ends: list[RankEnd] = []
+        self._ends: list[outcome.RankEnd] = []
         self._first_failure: float | None = None
         self._overdue = False
         self._on_saved: Callable[[int | None, str | None], None] | None = None
@@ -52,7 +42,7 @@ class Training:
     def finished(self) -> bool:
         return not self._left and self._first_failure is None
 
-    def windows(self) -> list[ObservedWindow]:
+    def windows(self) -> list[outcome.ObservedWindow]:
         """Return the observed measurement windows of the ranks that have succeeded."""
         return [seen for end in self._ends for seen in end.windows]
 
@@ -70,7 +60,7 @@ class Training:
         self._nodes.send(self._nodes.all[0], commands.Checkpoint())
         return None
 
-    def _fail(self, ending: Ending) -> None:
+    def _fail(self, ending: outcome.Ending) -> None:
         if self._on_saved is not None:
             self._on_saved(None, ending.reason)
         else:
@@ -99,10 +89,10 @@ class Training:
         if self._is_saved(end):
             self._stopped_at_checkpoint(end)
             return
-        if verdict(end) is None or self._first_failure is not None:
+        if outcome.verdict(end) is None or self._first_failure is not None:
             return
         if self._on_saved is not None and 0 in end.ranks:
-            failure = root_cause([end])
+            failure = outcome.root_cause([end])
             self._on_saved(None, failure.reason if failure is not None else None)
             return
         self._first_failure = time.monotonic()
@@ -110,33 +100,33 @@ class Training:
         self._nodes.send_all(commands.ReportRanks())
         self._loop.after(self._limits.other_failures_s, self._judge)
 
-    def _is_saved(self, end: RankEnd) -> bool:
+    def _is_saved(self, end: outcome.RankEnd) -> bool:
         """Return True if rank 0 has ended with a checkpoint. torchrun exits with 1 for every exit code of its ranks: without the rank's own
         code, a checkpoint must have been requested and rank 0 must have reported no error."""
         by_torchrun = self._framework.launcher == "torchrun" and self._on_saved is not None and end.exit_code == 1 and end.failed_rank != 0
-        return end.checkpoint is not None and (by_torchrun or end.exit_code == CHECKPOINT_EXIT)
+        return end.checkpoint is not None and (by_torchrun or end.exit_code == outcome.CHECKPOINT_EXIT)
 
-    def _stopped_at_checkpoint(self, end: RankEnd) -> None:
+    def _stopped_at_checkpoint(self, end: outcome.RankEnd) -> None:
         if self._on_saved is not None:
             self._on_saved(end.checkpoint, None)
             return
-        reason = f"{end.who} stopped at a checkpoint (exit code {CHECKPOINT_EXIT}) that nobody had asked for"
-        self._on_end(Ending(status="error", reason=reason, rank_end=end))
+        reason = f"{end.who} stopped at a checkpoint (exit code {outcome.CHECKPOINT_EXIT}) that nobody had asked for"
+        self._on_end(outcome.Ending(status="error", reason=reason, rank_end=end))
 
     def _judge(self) -> None:
         """Name the cause after the grace period. While all failures look like consequences, wait for a node that may be lost."""
         assert self._first_failure is not None
         waited = time.monotonic() - self._first_failure
         silent = [node for node in self._nodes.present() if not node.has_reported(reports.RankReport)]
-        if only_consequences(self._ends) and waited < self._limits.cause_search_s and (silent or self._left):
+        if outcome.only_consequences(self._ends) and waited < self._limits.cause_search_s and (silent or self._left):
             self._loop.after(self._limits.other_failures_s, self._judge)
             return
-        if only_consequences(self._ends) and silent:
+        if outcome.only_consequences(self._ends) and silent:
             names = ", ".join(node.node.name for node in silent)
             reason = f"{names} did not answer within {self._limits.cause_search_s:.0f} s after other ranks lost their connections"
-            self._fail(Ending(status="node_lost", reason=reason, nodes=tuple(node.node.name for node in silent)))
+            self._fail(outcome.Ending(status="node_lost", reason=reason, nodes=tuple(node.node.name for node in silent)))
             return
-        ending = root_cause(self._ends)
+        ending = outcome.root_cause(self._ends)
         assert ending is not None
         self._fail(ending)
 
@@ -159,7 +149,7 @@ class Training:
             if message is not None
         ]
         ranks = [rank for message in told for rank in message.ranks]
-        self._on_end(hang([rank for rank in ranks if rank.is_overdue or rank.is_frozen] or ranks))
+        self._on_end(outcome.hang([rank for rank in ranks if rank.is_overdue or rank.is_frozen] or ranks))
 
     def show(self, node: NodeHandle) -> None:
         alive = [message for other in self._nodes.all if (message := other.last(reports.Alive)) is not None]
