@@ -61,30 +61,6 @@ def publish(target: Path, content: bytes, mode: int = 0o644) -> None:
         _write(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), content)
 
 
-def reserve(room: Path, num_bytes: int) -> None:
-    """Make the file `room`, which has its blocks on the disk, for publish_in. Raises OSError, which names it, where they are not there."""
-    descriptor = os.open(room, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
-        with _naming(room):
-            os.posix_fallocate(descriptor, 0, num_bytes)
-    finally:
-        os.close(descriptor)
-
-
-def publish_in(room: Path, target: Path, content: bytes) -> None:
-    """Publish by writing into the blocks of the file `room` and renaming it to `target` (same file system), so that content that fits needs
-    no free space on a disk that may be full by then. Without the file it is publish()."""
-    try:
-        descriptor = os.open(room, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        publish(target, content)
-        return
-    with _naming(target):
-        _write(descriptor, content, truncate=True)
-        os.replace(room, target)
-        sync_directory(target.parent)
-
-
 def publish_file(part: Path, target: Path) -> None:
     """Make the finished file `part` (same file system) durable under the name `target`. On failure `part` is removed."""
     with _becoming(part, target):
@@ -173,13 +149,11 @@ def sync_directory(path: Path) -> None:
     _sync_path(path)
 
 
-def _write(descriptor: int, content: bytes, *, truncate: bool = False) -> None:
-    """Write all of the content durably, and close the descriptor. `truncate`: a longer file loses its end."""
+def _write(descriptor: int, content: bytes) -> None:
+    """Write all of the content durably, and close the descriptor."""
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
-        if truncate:
-            file.truncate()
         os.fsync(file.fileno())
 
 

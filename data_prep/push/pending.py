@@ -15,9 +15,9 @@ from typing import NotRequired, TypedDict
 
 from base.calls import call_limited
 from base.errors import PushError, RecordError, SlipwayError
-from base.jsonfile import json_text, parse_json, publish_json
+from base.jsonfile import parse_json, publish_json
 from base.lock import has_name, try_lock
-from base.publish import part_path, publish_in, remove_leftover, remove_tree
+from base.publish import part_path, remove_leftover, remove_tree
 from base.typed import FileName, read_as
 from base.untrusted import directory, open_directory, open_regular
 from data_prep.limits import PUSH_STALL_S
@@ -54,16 +54,11 @@ class Delivery:
     message: str
 
 
-def keep_pending(
-    run_dir: Path, target: Path, reason: str, *, own: str | None = None, room: Path | None = None, naming: Naming = AS_THEY_ARE
-) -> None:
+def keep_pending(run_dir: Path, target: Path, reason: str, *, own: str | None = None, naming: Naming = AS_THEY_ARE) -> None:
     """Mark `run_dir` as a result that belongs to `target` (absolute) and could not be pushed for `reason`: its directory `out`, which a
-    program wrote, and `own`, which we wrote. `room`: a file of base.publish.reserve, for a disk that may be full."""
+    program wrote, and `own`, which we wrote. Raises OSError."""
     note = {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason[:MOST_REASON], **naming._asdict()}
-    if room is None:
-        publish_json(run_dir / NAME, note)
-    else:
-        publish_in(room, run_dir / NAME, json_text(note))
+    publish_json(run_dir / NAME, note)
 
 
 def deliver_pending(

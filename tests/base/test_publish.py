@@ -20,10 +20,8 @@ from base.publish import (
     publish,
     publish_directory,
     publish_file,
-    publish_in,
     publish_new,
     remove_tree,
-    reserve,
     why_left,
 )
 from tests.data_prep.staging.disks import exit_code, in_child
@@ -114,18 +112,6 @@ def test_what_a_limit_of_size_cuts_off_leaves_nothing_and_names_the_file(tmp_pat
 
     assert exit_code(in_child(too_large)) == 0
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_fits_into_its_room_is_published_with_it(tmp_path: Path) -> None:
-    reserve(tmp_path / "room", 1 << 16)
-    room = (tmp_path / "room").stat()
-    assert room.st_blocks * 512 >= 1 << 16
-    publish_in(tmp_path / "room", tmp_path / "note", b"a note")
-    assert (tmp_path / "note").read_bytes() == b"a note"
-    assert (tmp_path / "note").stat().st_ino == room.st_ino
-    publish_in(tmp_path / "room", tmp_path / "note", b"without a room")
-    assert (tmp_path / "note").read_bytes() == b"without a room"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["note"]
 
 
 def test_publish_is_the_only_caller_of_rename() -> None:

@@ -30,7 +30,7 @@ from workflow.run.node.child import Problem, Worker
 from workflow.run.node.ranks import Reservation
 from workflow.run.node.requirements import is_looked_at, refuse_what_is_missing, why_not_startable
 from workflow.run.node.stagers import ImageChild, Loaded, PeerGroup, stage_argv, stage_child
-from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run, room_bytes
+from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run
 from workflow.run.plan import TAG, Framework, port_names
 from workflow.run.storage.attempt import fetch_file
 
@@ -198,7 +198,7 @@ class Preparation:
             place, doing = self.directory.path, f"{self.directory.path} cannot be made"
             error = StagingError(f"{doing}: {problem.strerror}: {problem.filename2 or problem.filename}")
             if problem.errno in DISK_FULL and is_full(place.parent, 0):
-                error = not_enough_space(place.parent, sum(room_bytes(len(self.allocation.nodes)).values()), doing)
+                error = not_enough_space(place.parent, 0, doing)
             self.directory.remove()
             self.fail("stage", type(error).__name__, str(error))
             return

@@ -4,7 +4,6 @@
                                       lib/ (slipway_reader, slipway_program, slipway_events.py and its like)
                                       own/ (what only we write: logs/, cell.json, a record that could not be pushed)
                                       resume/ (stop, and the checkpoint this attempt resumes from)
-                                      room/ (blocks of the disk for the notes of a result that waits for storage)
                                       run.json (whose this is: the run's directory on storage, the attempt)
 Only `out` can be written to in a container, and `own` is not in it at all: nothing of ours is written where a link may lie.
 for a container: program/ (the framework's folder), lib/ with copies, control/ (of engine and watchdog)
@@ -31,10 +30,10 @@ from msgspec.structs import replace
 from base.calls import call_limited
 from base.errors import PushError, RecordError, SlipwayError, StagingError, StorageError
 from base.humanize import expanded_path, is_name
-from base.jsonfile import json_text, publish_json, read_json
+from base.jsonfile import publish_json, read_json
 from base.lock import LockFile, has_name, try_lock
 from base.process import CODE_ROOT
-from base.publish import publish_in, remove_leftover, reserve
+from base.publish import publish, remove_leftover
 from base.seal import sealed_text
 from base.untrusted import NEVER_FOLLOW, trusted_directory
 from cluster.holder import holder_of
@@ -127,11 +126,6 @@ logger = logging.getLogger(__name__)
 
 OWNER: Final = "run.json"
 """Whose the directory is: {run_dir, attempt}."""
-RECORD_BYTES: Final = 256 << 10
-NODE_BYTES: Final = 16 << 10
-"""The bytes of a record: in all, and more for each node, which has its ranks' files and what was seen of its machine and GPUs in it."""
-PENDING_BYTES: Final = 64 << 10
-"""The bytes of a note with long paths and many ranks."""
 LIBRARY: Final = {
     **{f"slipway_{name}.py": CODE_ROOT / "containers" / "lib" / f"slipway_{name}.py" for name in ("huggingface", "lightning", "keras")},
     "slipway_reader": CODE_ROOT / "data_prep" / "reader",
@@ -144,12 +138,6 @@ LIBRARY: Final = {
 }
 """What programs find of ours on their path, by its name there."""
 WATCHDOG: Final = CODE_ROOT / "containers" / "lib" / "slipway_watchdog.py"
-
-
-def room_bytes(nodes: int) -> dict[str, int]:
-    """Return the bytes that are reserved for each note of a result that waits for storage. `ended.json` is nearly as long as the record."""
-    record = RECORD_BYTES + nodes * NODE_BYTES
-    return {RECORD: record, ENDED: record, PENDING: PENDING_BYTES}
 
 
 def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]:
@@ -214,7 +202,6 @@ class WorkDirectory:
         self.beat = self.path / "beat"
         self.resume = self.path / "resume"
         self.program = self.path / "program"
-        self.room = self.path / "room"
         self._lock: LockFile | None = None
 
     def create(self, run_dir: str, cell: CellDocument | None, more: Sequence[str] = ()) -> None:
@@ -236,10 +223,7 @@ class WorkDirectory:
             (library / name).symlink_to(source)
         self.beat.touch()
         self.resume.mkdir()
-        self.room.mkdir()
         if cell is not None:
-            for name, num_bytes in room_bytes(cell.nodes).items():
-                reserve(self.room / name, num_bytes)
             (self.path / "cell.json").write_text(json.dumps(cell.to_json(), indent=1, sort_keys=True) + "\n")
 
     def paths(self, data: str | None, program: str) -> Paths:
@@ -293,19 +277,20 @@ class WorkDirectory:
         return self.path.is_dir()
 
     def keep(self, pending: Pending, naming: Naming) -> None:
-        """Mark it as a result that waits for storage. Written into the room that was reserved: the disk may be full as well."""
+        """Mark it as a result that waits for storage. Where this disk is full as well the result is lost, and the run is made again."""
         from data_prep.push import keep_pending
 
-        notes = {RECORD: (pending.record, sealed_text), ENDED: (pending.ended, json_text)}
-        for name, (note, text) in notes.items():
-            try:
-                if note is not None:
-                    publish_in(self.room / name, self.own / name, text(note))
-            except OSError as error:  # longer than its room: the files are kept without it
-                logger.error("%s", cache_failed(error, self.own / name))
-        if not self.out.is_dir() or self.out.is_symlink():
-            self._make_out()
-        keep_pending(self.path, Path(pending.target), pending.reason, own=self.own.name, room=self.room / PENDING, naming=naming)
+        try:
+            if pending.record is not None:
+                publish(self.own / RECORD, sealed_text(pending.record))
+            if pending.ended is not None:
+                publish_json(self.own / ENDED, pending.ended)
+            if not self.out.is_dir() or self.out.is_symlink():
+                self._make_out()
+            keep_pending(self.path, Path(pending.target), pending.reason, own=self.own.name, naming=naming)
+        except OSError as error:
+            logger.error("the result is not kept: %s", cache_failed(error, self.path))
+            return
         if self._lock is not None:
             self._lock.remove()
             self._lock = None

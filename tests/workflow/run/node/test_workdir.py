@@ -11,12 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from base.calls import LimitedCall
 from base.errors import LeaseError, PushError, RecordError
-from base.jsonfile import json_text
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from cluster.holder import holder_of
@@ -27,11 +25,10 @@ from extras.verify.runs import verify_runs
 from tests.data_prep.staging.disks import immutable
 from tests.workflow.report.builder import make_cell, make_record
 from tests.workflow.run.cells import document, ended_note
-from tests.workflow.run.record.test_machine_load import node
 from tests.workflow.run.storage.test_results import write
 from tests.workflow.run.world import World
 from workflow.run.link.commands import Pending
-from workflow.run.node.workdir import WorkDirectory, check_target, hold, of_run, publish_delivered, remove_delivered, room_bytes, sweep
+from workflow.run.node.workdir import WorkDirectory, check_target, hold, of_run, publish_delivered, remove_delivered, sweep
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.reading import validate_record
 from workflow.run.storage.attempt import complete_delivered
@@ -427,19 +424,3 @@ def test_a_kill_in_the_middle_of_a_sweep_loses_nothing(tmp_path: Path) -> None:
     except KeyboardInterrupt:
         assert sweep(tmp_path) == {"one": None}
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("nodes", [1, 64, 200])
-def test_the_record_of_a_run_on_many_gpus_has_its_room(tmp_path: Path, nodes: int) -> None:
-    """With what was seen of every GPU of its nodes, and the files of every rank."""
-    directory = WorkDirectory(tmp_path, "one-r1-a1-0123")
-    directory.create("/results/runs/one-r1", document(nodes=nodes))
-    names = ("looks", "mhz_mean", "max_mhz", "celsius_max", "watts_mean", "busy_ratio_mean", "ecc_errors", "others_max")
-    gpu = {"uuid": "GPU-" + "0" * 36, **dict.fromkeys(names, 1234.5678), "throttled": ["power cap"]}
-    part = {**msgspec.to_builtins(node().load.during), "gpus": [gpu] * 8}
-    card = {"uuid": "0" * 40, "model": "m" * 40}
-    machine = {"name": "n" * 63, "cores": list(range(128)), "gpus": [card] * 8, "gpus_seen": ["0" * 40] * 8}
-    files = [{"path": f"events-{rank}.jsonl", "bytes": 10**8, "blake3": "a" * 64} for rank in range(16)]
-    record = {"nodes": [{**machine, "load": {"cores": 128, "before": part, "during": part}}] * nodes, "files": files * nodes}
-    assert len(json_text(record)) < (directory.room / "record.json").stat().st_size
-    assert {path.name: path.stat().st_size for path in directory.room.iterdir()} == room_bytes(nodes)
