@@ -1,15 +1,12 @@
-"""Check Slurm: the controller, its configuration, our accounts, and the partition of the site's jobs."""
+"""Check Slurm: the controller, its configuration, and the partition of the site's jobs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from base.errors import SchedulerOutputError
 from base.humanize import choices, counted, format_size
-from base.system import account_name
 from cluster.schedulers.queries import QUICK_ANSWER_S, ask
 from cluster.schedulers.slurm import answers
 from cluster.schedulers.slurm.answers import SLURM, Nodes, Partition
@@ -20,8 +17,6 @@ OLDEST: Final = (20, 11)
 """The first version whose srun has --overlap, so that a step can start beside the batch script."""
 UNSET: Final = ("", "(null)", "none", "n/a")
 CONFIG: Final = ("scontrol", "show", "config")
-ASSOCIATIONS: Final = ("sacctmgr", "--noheader", "--parsable2", "show", "associations")
-FORMAT: Final = ("format=account,partition,qos,defaultqos,maxjobs,maxsubmit",)
 
 Config = Mapping[str, str]
 
@@ -32,16 +27,9 @@ def query(*argv: str) -> str:
 
 
 def judge(site: Site) -> Iterator[Finding]:
-    """Check the controller, the configuration, the partitions and the accounts."""
-    config = parse_config(query(*CONFIG))
-    yield from judge_config(config, site)
+    """Check the controller, the configuration and the partitions."""
+    yield from judge_config(parse_config(query(*CONFIG)), site)
     yield from judge_partitions(answers.parse_partitions(query(*answers.SHOW)), answers.parse_nodes(query(*answers.SINFO)), site)
-    if has_accounting(config):
-        user = account_name()
-        try:
-            yield from judge_associations(parse_associations(query(*ASSOCIATIONS, f"user={user}", *FORMAT)), site, user)
-        except SchedulerOutputError as error:
-            yield Finding("scheduler", "note", f"sacctmgr is not open to us here: {str(error).splitlines()[-1]}")
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -125,52 +113,6 @@ def _tracking(config: Config, site: Site) -> Iterator[Finding]:
         yield Finding(
             "scheduler", "note", text, "nothing: share_nodes is false, a run has its nodes alone and uses the GPUs granted by UUID"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Association:
-    """An association of ours in the answer of sacctmgr: the `qos` that `account` may use, only in `partition` unless that is empty."""
-
-    account: str
-    partition: str
-    qos: tuple[str, ...]
-    limits: str
-
-
-def parse_associations(text: str) -> tuple[Association, ...]:
-    """Parse the answer to `ASSOCIATIONS` with `FORMAT`."""
-    found = []
-    for line in text.splitlines():
-        words = line.split("|")
-        if len(words) >= 6 and words[0]:
-            limits = ", ".join(f"{name} {value}" for name, value in zip(("MaxJobs", "MaxSubmit"), words[4:6], strict=True) if value)
-            qos = tuple(name for name in words[2].split(",") if name)
-            found.append(Association(account=words[0], partition=words[1], qos=qos, limits=limits))
-    return tuple(found)
-
-
-def judge_associations(associations: Sequence[Association], site: Site, user: str) -> Iterator[Finding]:
-    """Check that we may use the account and QoS of the site file."""
-    accounts = list(dict.fromkeys(found.account for found in associations))
-    if not accounts:
-        text = f"{user} has no account in Slurm's accounting"
-        yield Finding("accounts", "warning", text, "ask for one where this cluster enforces accounts; jobs are refused then")
-        return
-    if site.account and site.account not in accounts:
-        text = f"account {site.account!r} of the site file is not one of {user}'s: {', '.join(accounts)}"
-        yield Finding("accounts", "error", text, "account: one of these in the site file")
-    elif not site.account and len(accounts) > 1:
-        text = f"{user} has the accounts {', '.join(accounts)}; the site file names none: the default one pays"
-        yield Finding("accounts", "note", text, "account: NAME in the site file")
-    own = [found for found in associations if found.account == (site.account or found.account)] or list(associations)
-    qos = list(dict.fromkeys(name for found in own for name in found.qos))
-    if site.qos and qos and site.qos not in qos:
-        text = f"qos {site.qos!r} of the site file is not open to account {site.account or accounts[0]}: {', '.join(qos)}"
-        yield Finding("accounts", "error", text, "qos: one of these in the site file")
-    for found in own:
-        where = f" in {found.partition}" if found.partition else ""
-        qualities = f"qos {', '.join(found.qos)}" if found.qos else "no qos"
-        yield Finding("accounts", "ok", f"account {found.account}{where}: {qualities}{f'; {found.limits}' if found.limits else ''}")
 
 
 # The partition of the site's jobs, and what its nodes can give.
@@ -259,21 +201,8 @@ def _sizes(name: str, nodes: Sequence[Nodes], site: Site) -> Iterator[Finding]:
 
 
 def propose() -> dict[str, Value]:
-    """Propose keys of a site file from the partitions and accounts. Raises SchedulerOutputError."""
-    found = from_partitions(answers.parse_partitions(query(*answers.SHOW)), answers.parse_nodes(query(*answers.SINFO)))
-    try:
-        mine = (
-            parse_associations(query(*ASSOCIATIONS, f"user={account_name()}", *FORMAT))
-            if has_accounting(parse_config(query(*CONFIG)))
-            else ()
-        )
-    except SchedulerOutputError:
-        return found
-    accounts = list(dict.fromkeys(association.account for association in mine))
-    if accounts:
-        why = "your account" if len(accounts) == 1 else f"one of yours: {', '.join(accounts)}"
-        found["account"] = Value(value=accounts[0], why=why, sure=len(accounts) == 1)
-    return found
+    """Propose keys of a site file from the partitions. Raises SchedulerOutputError."""
+    return from_partitions(answers.parse_partitions(query(*answers.SHOW)), answers.parse_nodes(query(*answers.SINFO)))
 
 
 def choose_partition(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]) -> str | None:

@@ -22,7 +22,7 @@ from base.publish import create_exclusive, publish, remove_tree
 from base.system import now_at
 from base.untrusted import why_distrusted
 from cluster.detection import SIGNS
-from data_prep.mounts import Mount, mount_of, place_of, read_mounts
+from data_prep.mounts import Mount, place_of
 from data_prep.space import free_bytes, free_inodes
 from extras.doctor.types import Context, Finding
 
@@ -318,36 +318,19 @@ USUAL: Final = (
     *("/mnt/ssd", "/mnt/local", "/data/local", "/raid", "/disk/scratch", "/var/scratch"),
 )
 """The usual mount points of the local disks of compute nodes."""
-SYSTEM: Final = ("/", "/boot", "/usr", "/var", "/home", "/root", "/dev", "/sys", "/proc", "/opt")
-BELOW_SYSTEM: Final = ("/run", "/etc", "/tmp")  # noqa: S108 - names to compare with
 
 
 def shared_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Find directories of network storage that this user may write, best first, each with its origin. It may hang."""
-    mounts = read_mounts()
     found = [(environ[name], f"${name}") for name in VARIABLES if environ.get(name, "").startswith("/") and _is_writable(environ[name])]
     home = environ.get("HOME", "")
-    for mount in mounts:
-        if mount.kind == "network" and "rw" in mount.options and _is_writable(mount.point) and not Path(home).is_relative_to(mount.point):
-            found.append((mount.point, f"{mount.type} from {mount.source}, and writable"))
-    own = mount_of(mounts, os.path.realpath(home)) if home else None
-    if own is not None and own.kind == "network" and _is_writable(home):
-        found.append((home, f"your home, {own.type} from {own.source}"))
-    return found
+    return [*found, (home, "your home")] if home.startswith("/") and _is_writable(home) else found
 
 
 def local_places() -> list[str]:
-    """Find directories on local disks that this user may write, best first."""
-    mounts = read_mounts()
-    usual = [name for name in USUAL if _is_writable(name) and _is_local(mount_of(mounts, os.path.realpath(name)))]
-    points = [mount.point for mount in mounts if _is_local(mount) and "rw" in mount.options and _is_writable(mount.point)]
-    others = [point for point in points if point not in SYSTEM and not _below(Path(point), BELOW_SYSTEM)]
-    return list(dict.fromkeys([*usual, *others]))
+    """Find the usual places of local disks that are here and that this user may write, best first."""
+    return [name for name in USUAL if _is_writable(name)]
 
 
 def _is_writable(path: str) -> bool:
     return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
-
-
-def _is_local(mount: Mount | None) -> bool:
-    return mount is not None and mount.kind == "local"

@@ -43,7 +43,7 @@ def gather(where: Context, user: str) -> dict[str, Value]:
         found["cpus_per_node"] = Value(value=len(usable_cores()), why="cores of this machine that we may use")
         found["memory_per_node"] = Value(value=mib(memory_bytes() or 0), why="memory of this machine")
     found |= _device(found, where)
-    found["storage"] = _storage(user, where)
+    found["storage"] = _storage(where)
     found["cache"] = _cache(user, where)
     return found
 
@@ -66,7 +66,7 @@ def _device(found: Draft, where: Context) -> dict[str, Value]:
     return {"device": Value(value="cpu", why="the scheduler shows no GPUs in this partition", sure=False)}
 
 
-def _storage(user: str, where: Context) -> Value:
+def _storage(where: Context) -> Value:
     if where.scheduler == "local":
         return Value(value=str(default_storage()), why=_whose())
     try:
@@ -76,8 +76,7 @@ def _storage(user: str, where: Context) -> Value:
     if places:
         path, why = places[0]
         others = ", ".join(other for other, _ in places[1:6])
-        own = "slipway" if why.startswith(("$", "your")) else f"slipway-{user}"
-        return Value(value=str(Path(path) / own), why=why + (f"; others: {others}" if others else ""), sure=False)
+        return Value(value=str(Path(path) / "slipway"), why=why + (f"; others: {others}" if others else ""), sure=False)
     return Value(value=str(default_storage()), why="no network storage was found; do all nodes see this?", sure=False)
 
 

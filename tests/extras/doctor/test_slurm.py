@@ -154,24 +154,3 @@ def test_a_size_that_no_cluster_has_is_no_size(number: str) -> None:
     assert partition_problem(found, None, 3, 90) is None
     assert partitioned(found, (), replace(SITE, walltime_s=60.0))
     assert answers.parse_nodes(f"main|{number}|idle|4|1000|gpu:{number}|x\nmain|4|idle|{number}|1000|(null)|x\n") == ()
-
-
-def test_associations() -> None:
-    text = "physics||long,normal|normal|10|\nbio|gpu|normal||||\n"
-    found = slurm.parse_associations(text)
-    assert [(one.account, one.partition, one.qos, one.limits) for one in found] == [
-        ("physics", "", ("long", "normal"), "MaxJobs 10"),
-        ("bio", "gpu", ("normal",), ""),
-    ]
-    judged = [
-        (dict(account="chem"), "error", "not one of ann's: physics, bio"),
-        (dict(account="bio", qos="long"), "error", "not open to account bio: normal"),
-        (dict(), "note", "the default one pays"),
-        (dict(account="physics", qos="long"), "ok", "account physics: qos long, normal; MaxJobs 10"),
-    ]
-    for asked, level, words in judged:
-        findings = list(slurm.judge_associations(found, replace(SITE, **asked), "ann"))  # type: ignore[arg-type]
-        assert worst(findings) == level
-        assert any(words in finding.text for finding in findings), findings
-    assert not slurm.parse_associations(captured("sacctmgr-no-accounting"))
-    assert worst(slurm.judge_associations((), SITE, "ann")) == "warning"
