@@ -234,15 +234,9 @@ def _waiting_lines(title: str, stream: TextIO, every_s: float | None) -> Iterato
 def _waiting_spinner(title: str, stream: TextIO) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.text import Text
-
-    class Words(TextColumn):
-        """A text that is shown as it is, whatever rich would read in it."""
-
-        def render(self, task: object) -> Text:
-            return Text(str(getattr(task, "description", "")), overflow="ellipsis", no_wrap=True)
 
     console, both = Console(file=stream), sys.stdout.isatty()
-    with Progress(SpinnerColumn(), Words(""), TimeElapsedColumn(), console=console, transient=True, redirect_stdout=both) as shown:
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, redirect_stdout=both) as shown:
         task = shown.add_task(title, total=None)
         yield lambda text: shown.update(task, description=f"{title}: {printable(text)}")
