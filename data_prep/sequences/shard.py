@@ -18,16 +18,7 @@ from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_r
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import Progress
 from data_prep.sequences.manifest import SequenceManifest, SequenceShard, SequenceSplit, pad_of, type_of
-from data_prep.sequences.plan import (
-    ROW_BYTES,
-    Ids,
-    Rows,
-    SequencePlan,
-    read_ids,
-    read_sequence_plan,
-    rows_path,
-    streams_again,
-)
+from data_prep.sequences.plan import ROW_BYTES, Ids, Rows, SequencePlan, read_ids, read_sequence_plan, rows_path, streams_again
 from data_prep.sources.files import OpenFiles, check_unchanged
 from data_prep.sources.naming import printable
 

@@ -21,10 +21,7 @@ from data_prep.cache.layout import Cache, mark_of
 from data_prep.cache.lock import Lock, live_leases
 from data_prep.cache.stored import check_entry, remove_entry, remove_unlisted
 from data_prep.file_set import FileSet
-from data_prep.staging.copy import (
-    DIRECT_FROM_BYTES,
-    ReadBack,
-)
+from data_prep.staging.copy import DIRECT_FROM_BYTES, ReadBack
 from data_prep.staging.table import Chunk
 
 logger = logging.getLogger(__name__)

@@ -26,15 +26,7 @@ from data_prep.hashing import ChunkedFile
 from data_prep.limits import EXCHANGE_TURN_S, RECHECK_S
 from data_prep.manifest import FILE_NAME
 from data_prep.space import free_bytes
-from data_prep.staging.copy import (
-    DIRECT_FROM_BYTES,
-    MAX_CHUNK_BYTES,
-    CopyOptions,
-    ReadBack,
-    Source,
-    open_dataset,
-    open_single,
-)
+from data_prep.staging.copy import DIRECT_FROM_BYTES, MAX_CHUNK_BYTES, CopyOptions, ReadBack, Source, open_dataset, open_single
 from data_prep.staging.exchange import Exchange, PeerGroup
 from data_prep.staging.files import BLOCK, allocate, open_file
 from data_prep.staging.gather import Gather

@@ -12,18 +12,7 @@ from workflow.report.bounds import is_anchor
 from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, batch_text, mixed
 from workflow.report.derive import BATCH, Comparison, Line
 from workflow.report.keys import key_columns, line_label, sentence, shares
-from workflow.report.prediction import (
-    FARTHEST,
-    LEVEL,
-    NODES,
-    RATES,
-    Point,
-    Prediction,
-    merged,
-    predict,
-    serial_fraction,
-    why_no_model,
-)
+from workflow.report.prediction import FARTHEST, LEVEL, NODES, RATES, Point, Prediction, merged, predict, serial_fraction, why_no_model
 from workflow.report.table import NO_MARKS, NONE, Column, Marks, Reason, Table, numbers, percent, significant, words
 
 HOUR_S: Final = 3600.0

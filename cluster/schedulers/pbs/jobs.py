@@ -16,13 +16,7 @@ from base.system import account_name
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, one_line, parse_work, script_lines, work_words
 from cluster.schedulers.pbs import JOB_ID, answers, end_of, node_names
 from cluster.schedulers.pbs.answers import PBS, JobInfo
-from cluster.schedulers.queries import (
-    ANSWER_S,
-    QUICK_ANSWER_S,
-    ask,
-    inherited_environ,
-    submit_script,
-)
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_environ, submit_script
 
 # Checks before the submission: PBS takes jobs that no node can hold, and lets them wait for ever.
 

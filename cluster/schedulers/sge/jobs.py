@@ -15,12 +15,7 @@ from cluster.schedulers import jobs as requests
 from cluster.schedulers import sge
 from cluster.schedulers.inside_job import SECONDS, STARTED, exported_end
 from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
-from cluster.schedulers.queries import (
-    QUICK_ANSWER_S,
-    ask,
-    inherited_names,
-    submit_script,
-)
+from cluster.schedulers.queries import QUICK_ANSWER_S, ask, inherited_names, submit_script
 from cluster.schedulers.sge import BEGUN, answers
 from cluster.schedulers.sge.answers import SGE, Listed
 
