@@ -60,5 +60,5 @@ class ChunkHasher:
         """Return the hash of each chunk in hex; the last chunk may be shorter than the others."""
         return (*self._chunks, self._chunk.hexdigest()) if self.bytes % self._chunk_bytes else tuple(self._chunks)
 
-    def chunk_list(self, name: str) -> dict[str, Any]:
+    def chunk_list(self, name: str) -> dict[str, object]:
         return {"schema": SCHEMA, "name": name, "bytes": self.bytes, "chunk_bytes": self._chunk_bytes, "chunks": self.chunks}

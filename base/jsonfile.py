@@ -132,7 +132,7 @@ def _check_numbers(value: Any) -> None:
             _check_numbers(item)
 
 
-def with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     """Return the object, for a decoder of JSON. Raises ValueError where a key is there twice, since readers differ in which one they
     take."""
     value = dict(pairs)

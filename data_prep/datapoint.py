@@ -56,7 +56,7 @@ def number_of_keys(value: memoryview) -> int | None:
     return int.from_bytes(value[1 : 1 + size], "big") if size else value[0] & 0xF
 
 
-def _numpy(value: Any) -> dict[str, Any]:
+def _numpy(value: Any) -> dict[str, object]:
     """Return the mapping of an array or number by name; empty for anything else."""
     if not isinstance(value, dict):
         return {}

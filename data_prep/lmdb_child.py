@@ -55,7 +55,7 @@ def _opened(stack: contextlib.ExitStack, path: str) -> Any:
     return stack.enter_context(environment).begin(buffers=True)
 
 
-def _scan(transaction: Any, told: Callable[[str, memoryview], dict[str, Any]], out: BinaryIO) -> None:
+def _scan(transaction: Any, told: Callable[[str, memoryview], dict[str, object]], out: BinaryIO) -> None:
     last = None
     for key, value in transaction.cursor():
         content = bytes(key)
@@ -66,7 +66,7 @@ def _scan(transaction: Any, told: Callable[[str, memoryview], dict[str, Any]], o
     out.flush()
 
 
-def _datum(_name: str, value: memoryview) -> dict[str, Any]:
+def _datum(_name: str, value: memoryview) -> dict[str, object]:
     try:
         datum = parse(value)
     except DatumError as error:
@@ -76,11 +76,11 @@ def _datum(_name: str, value: memoryview) -> dict[str, Any]:
     return {"bytes": len(value), **shape, "label": datum.label, "encoded": datum.encoded, "head": head}
 
 
-def _image(_name: str, value: memoryview) -> dict[str, Any]:
+def _image(_name: str, value: memoryview) -> dict[str, object]:
     return {"bytes": len(value), "head": bytes(value[:SNIFF_BYTES]).hex()}
 
 
-def _datapoint(name: str, value: memoryview) -> dict[str, Any]:
+def _datapoint(name: str, value: memoryview) -> dict[str, object]:
     if name == "__keys__":
         return {"listed": number_of_keys(value)}
     try:

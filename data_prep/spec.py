@@ -38,7 +38,7 @@ SEQUENCE_KEYS: Final = frozenset({*_OF_SEQUENCES, *_OF_KIND["text"], *_OF_KIND["
 """Keys that mean nothing for images."""
 _MOST_WORDS: Final = 10_000
 """The default size of a vocabulary of words, with the end of a document and the unknown word."""
-_DEFAULTS: Final[dict[str, dict[str, Any]]] = {"text": {"documents": "file", "vocabulary": "bytes"}, "tokens": {"id_type": "uint16"}}
+_DEFAULTS: Final[dict[str, dict[str, object]]] = {"text": {"documents": "file", "vocabulary": "bytes"}, "tokens": {"id_type": "uint16"}}
 
 
 def _keys_of(kind: str) -> tuple[str, ...]:
@@ -385,7 +385,7 @@ def parse_spec(values: Any, base_dir: Path) -> DatasetSpec:
         raise ConfigError("the dataset's specification is wrong:\n" + "\n".join(lines)) from error
 
 
-def spec_digest(spec: DatasetSpec | Mapping[str, Any]) -> str:
+def spec_digest(spec: DatasetSpec | Mapping[str, object]) -> str:
     """Compute the blake3 of the specification's canonical JSON, 64 hex digits. The first 12 are the build directory's `spec12`."""
     return blake3(canonical_json(dict(spec) if isinstance(spec, Mapping) else spec.to_json())).hexdigest()
 

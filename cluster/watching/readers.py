@@ -413,8 +413,8 @@ def _bits(word: str) -> int | None:
 
 
 def with_others(
-    looks: Sequence[dict[str, Any]], wanted: Collection[str], apps: Sequence[App] | None, ours: Collection[int]
-) -> list[dict[str, Any]]:
+    looks: Sequence[dict[str, object]], wanted: Collection[str], apps: Sequence[App] | None, ours: Collection[int]
+) -> list[dict[str, object]]:
     """Select the run's own GPUs, with the number of processes that are not ours, None where nobody lists them."""
     return [
         {**look, "others": None if apps is None else sum(app.gpu == look["uuid"] and app.pid not in ours for app in apps)}
@@ -449,7 +449,7 @@ class Gpus:
         self._next = now + max(GPU_WATCH_EVERY_S, TIMES_TOOK * (time.monotonic() - began)) - GPU_WATCH_EVERY_S / 2
         return {"t": round(answered, 6), "gpus": found} if found else {}
 
-    def _look(self) -> list[dict[str, Any]] | None:
+    def _look(self) -> list[dict[str, object]] | None:
         try:
             return [look_of(words) for words in query_fields(self._asked, GPU_WATCH_ANSWER_S)]
         except SlipwayError as error:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from base.errors import LeaseError, SlipwayError, StagingError
 from data_prep.cache.layout import HIDDEN, Cache, dataset_name, open_cache, part_of, usable
@@ -83,7 +82,7 @@ def rm(cache_dir: Path, name: str, force: bool = False, *, group: bool = False) 
     return freed
 
 
-def remove_unused(cache_dir: Path, names: Iterable[str], holder: Mapping[str, Any], group: bool = False) -> None:
+def remove_unused(cache_dir: Path, names: Iterable[str], holder: Mapping[str, object], group: bool = False) -> None:
     """Give back what `holder` holds of these, and remove each unless somebody else uses it. Raises StagingError."""
     for name in names:
         release_all(cache_dir, holder, name)

@@ -36,12 +36,12 @@ from data_prep.limits import HOLDER_TELLS_EVERY_S
 MAX_PID = 2**31 - 1
 
 
-def this_process() -> dict[str, Any]:
+def this_process() -> dict[str, object]:
     """Describe this process as a user that is no job."""
     return as_user(holder_of(os.getpid(), "", "", 0), None)
 
 
-def as_user(holder: Holder, run_id: str | None) -> dict[str, Any]:
+def as_user(holder: Holder, run_id: str | None) -> dict[str, object]:
     """Return what a lease, a lock and `slipway cache ls --json` show of a user. Everything in it concerns this node."""
     return {
         "run_id": run_id,
@@ -64,7 +64,7 @@ def is_alive(user: Mapping[str, Any]) -> bool:
     return lives(pid, started, user.get("boot_id"), user.get("pid_namespace"), same_machine=True) is not False
 
 
-def describe(holder: Mapping[str, Any]) -> str:
+def describe(holder: Mapping[str, object]) -> str:
     """Describe a user for messages by run, job and process, as far as known."""
     said = {key: text(value, 100) for key, value in holder.items() if value is not None}
     words = [
@@ -88,7 +88,7 @@ class Lock:
     def __init__(self, path: Path, what: str, mode: int) -> None:
         self.path = path
         self.what = what
-        self._said: dict[str, Any] = {}
+        self._said: dict[str, object] = {}
         self._writing = threading.Lock()
         self._news: tuple[int, int] | None = None
         self._last = (0, 0)
@@ -116,7 +116,7 @@ class Lock:
         self._say(**this_process(), what=self.what, done=0, total=0)
         return True
 
-    def acquire(self, stall_s: float, on_wait: Callable[[dict[str, Any]], None] | None = None) -> bool:
+    def acquire(self, stall_s: float, on_wait: Callable[[dict[str, object]], None] | None = None) -> bool:
         """Wait for the lock as long as its holder gets on; False when nothing has moved for `stall_s`."""
         seen: str | None = None
         since, pause = time.monotonic(), 0.01
@@ -167,7 +167,7 @@ class Lock:
         if self.held:
             self._say(what=what)
 
-    def holder(self) -> dict[str, Any]:
+    def holder(self) -> dict[str, object]:
         """Read what the holder wrote last: {"pid", ..., "what", "done", "total"}, or {} if that cannot be read now."""
         try:
             found = parse_json(self._file.said().encode(), self.path, LeaseError)
@@ -190,7 +190,7 @@ class Lease:
 
     id: str
     dataset: str
-    holder: Mapping[str, Any]
+    holder: Mapping[str, object]
 
     def __str__(self) -> str:
         return describe(self.holder)
@@ -204,7 +204,7 @@ def release(cache_dir: Path, lease_id: str) -> None:
     (Path(cache_dir) / "leases" / dataset_name(Path(dataset)) / f"{token}.json").unlink(missing_ok=True)
 
 
-def release_all(cache_dir: Path, holder: Mapping[str, Any], dataset: str | None = None) -> None:
+def release_all(cache_dir: Path, holder: Mapping[str, object], dataset: str | None = None) -> None:
     """Give back what `holder` holds of a dataset, or of anything (None), also what it was never told of: a stager that is killed may have
     written a lease and not said so. Those of the dead go with them."""
     cache = Cache(root=Path(cache_dir), shared=False)
@@ -214,7 +214,7 @@ def release_all(cache_dir: Path, holder: Mapping[str, Any], dataset: str | None 
             release(cache.root, lease.id)
 
 
-def write_lease(cache: Cache, name: str, holder: Mapping[str, Any]) -> str:
+def write_lease(cache: Cache, name: str, holder: Mapping[str, object]) -> str:
     """Write a lease. The caller holds the lock of the dataset."""
     token = secrets.token_hex(8)
     directory = cache.make_directory(cache.leases / name)

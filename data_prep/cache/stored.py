@@ -7,7 +7,6 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from base.errors import StagingError
 from base.jsonfile import canonical_json, read_content, read_json
@@ -107,7 +106,7 @@ def changed_at(path: Path) -> float:
         return 0.0
 
 
-def json_object(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, object]:
     """Read the object in a file. It is empty if the file cannot be read."""
     try:
         found = read_json(path, StagingError, MAX_STAMP)

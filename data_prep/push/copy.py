@@ -177,7 +177,7 @@ _SYNC_BYTES = 256 << 20
 _OF_THE_NAME = (errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
 """The errors of storage that concern a name, not its content, and that no retry can cure."""
 
-PushedFile = dict[str, Any]  # {"path": relative, "bytes", "blake3"}
+PushedFile = dict[str, object]  # {"path": relative, "bytes", "blake3"}
 
 
 class Naming(NamedTuple):
@@ -400,7 +400,7 @@ def list_name(attempt: str) -> str:
     return f"delivered-{attempt}.json"
 
 
-def write_list(part: Path, attempt: str, files: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def write_list(part: Path, attempt: str, files: Iterable[Mapping[str, object]]) -> dict[str, object]:
     """Write the list into `part`; its own path, bytes and hash. Raises StorageError."""
     name, content = list_name(attempt), json_text({"schema": SCHEMA, "files": [dict(file) for file in files]})
     try:
@@ -410,7 +410,7 @@ def write_list(part: Path, attempt: str, files: Iterable[Mapping[str, Any]]) -> 
     return {"path": name, "bytes": len(content), "blake3": blake3(content).hexdigest()}
 
 
-def read_list(directory: Path, attempt: str) -> list[dict[str, Any]]:
+def read_list(directory: Path, attempt: str) -> list[dict[str, object]]:
     """Read the list of files delivered as `attempt` in `directory`, the list itself included. The node that delivered them wrote it, and
     the makers of records compare the files with it. Raises RecordError."""
     path = directory / list_name(attempt)
@@ -432,7 +432,7 @@ class TargetDiffers(PushError):
     """Another content has the name already."""
 
 
-def publish_attempt(part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path) -> bool:
+def publish_attempt(part_dir: Path, files: Iterable[Mapping[str, object]], target_dir: Path) -> bool:
     """Check `part_dir` against `files` (the lists of all nodes' push_files together) and rename it to `target_dir`, durably.
 
     Returns False where the same content is there already. A record may lie beside the files and is not compared: it lists the files
@@ -445,7 +445,7 @@ def publish_attempt(part_dir: Path, files: Iterable[Mapping[str, Any]], target_d
         raise PushError(str(error)) from error  # of the one tree, which limited calls know
 
 
-def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path) -> bool:
+def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, object]], target_dir: Path) -> bool:
     """Publish as `publish_attempt` does, but raise TargetDiffers where another content has the name."""
     wanted = _by_path(files)
     try:
@@ -464,7 +464,7 @@ def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, Any]], target
     return True
 
 
-def compare_files(directory: Path, files: Iterable[Mapping[str, Any]]) -> None:
+def compare_files(directory: Path, files: Iterable[Mapping[str, object]]) -> None:
     """Compare the files in `directory` with `files`. Raises PushError unless they are the same, with nothing else beside them."""
     _verify(directory, _by_path(file for file in files if file["path"] not in UNLISTED))
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base.errors import DatasetError
 from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
@@ -68,7 +68,7 @@ class ImageReader(LmdbReader):
         return self.value(found)
 
 
-def _part(folder: Path) -> dict[str, Any]:
+def _part(folder: Path) -> dict[str, object]:
     name = printable(folder.name)
     match = NAME.fullmatch(name)
     category, of_set = (match["category"], match["set"]) if match else (name, None)

@@ -103,7 +103,7 @@ class _Unpickler(pickle.Unpickler):
             raise UnsafePickle(f"it asks for '{printable(f'{module} {name}')}', which is not data") from None
 
 
-def loads(content: bytes) -> dict[str, Any]:
+def loads(content: bytes) -> dict[str, object]:
     """Read the dict in a pickle of any protocol; arrays of unsigned bytes in it become numpy arrays. Raises UnsafePickle; what takes
     too much memory or time, or kills its reader, is for the caller to bear."""
     try:
@@ -125,7 +125,7 @@ def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def converted(content: bytes, records: Path) -> dict[str, Any]:
+def converted(content: bytes, records: Path) -> dict[str, object]:
     """Convert a pickle of CIFAR to the answer of this program, and a batch to records of label and pixels."""
     batch = loads(content)
     names = batch.get("label_names", batch.get("fine_label_names"))

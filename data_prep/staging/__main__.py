@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
@@ -127,7 +127,7 @@ def _stage(arguments: argparse.Namespace, group_staging: GroupStaging | None) ->
             group_staging.serve()
 
 
-def say(value: dict[str, Any]) -> None:
+def say(value: dict[str, object]) -> None:
     """Print one whole line of JSON at once. Raises Cancelled when nobody reads it any more."""
     line = json.dumps(value).encode() + b"\n"
     try:
@@ -139,7 +139,7 @@ def say(value: dict[str, Any]) -> None:
         ) from error
 
 
-def _holder(text: str | None) -> dict[str, Any] | None:
+def _holder(text: str | None) -> dict[str, object] | None:
     if text is None:
         return None
     try:

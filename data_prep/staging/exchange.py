@@ -276,7 +276,7 @@ class PeerGroup:
     address: str = ""
     token: bytes = b""
     orders: int | None = None
-    say: Callable[[dict[str, Any]], None] = lambda _message: None
+    say: Callable[[dict[str, object]], None] = lambda _message: None
     hang_s: float = PEER_HANG_S
     late_s: float = PEER_LATE_S
 

@@ -413,7 +413,7 @@ def stage(
     source: Path,
     cache_dir: Path,
     *,
-    holder: Mapping[str, Any] | None = None,
+    holder: Mapping[str, object] | None = None,
     max_bytes: int | None = None,
     progress: Progress | None = None,
     options: StageOptions | None = None,

@@ -17,7 +17,7 @@ OUTCOMES: Final = (
 """What a run came to, and its own names: two runs of one cell differ in these. All other fields say what a run was made of."""
 
 
-def facts_of(record: Mapping[str, Any]) -> Facts:
+def facts_of(record: Mapping[str, object]) -> Facts:
     """Return all fields of a record; those of the entries of a list are put together."""
     found: dict[str, set[str]] = {}
     for path, value in _leaves(record, ""):

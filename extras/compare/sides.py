@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
@@ -78,7 +78,7 @@ def _word(typed: str, word: str) -> tuple[str, str]:
     return key, value
 
 
-def keys_of(cell: CellResult) -> dict[str, Any]:
+def keys_of(cell: CellResult) -> dict[str, object]:
     """Return the flat keys of a cell, such as `optimizer.learning_rate`."""
     return flat(cell.cell.to_json())
 
@@ -143,7 +143,7 @@ def _by_keys(side: Side, named: set[str]) -> dict[str, CellResult]:
     return found
 
 
-def _matched_keys(cell: Cell, named: set[str]) -> dict[str, Any]:
+def _matched_keys(cell: Cell, named: set[str]) -> dict[str, object]:
     """Return the keys that must agree. What follows from a named one need not: the program of a framework, one batch of the other."""
     without = {"cell_id", *named}
     if "framework" in named:

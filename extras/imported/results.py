@@ -66,7 +66,7 @@ def _positive(value: object) -> float | None:
     return found if found is not None and 1 / MAX_VALUE <= found <= MAX_VALUE else None
 
 
-def _dict(value: object) -> Mapping[str, Any]:
+def _dict(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
@@ -74,7 +74,7 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _nccl(path: Path, value: Mapping[str, Any]) -> Iterator[Result]:
+def _nccl(path: Path, value: Mapping[str, object]) -> Iterator[Result]:
     """Yield the bus bandwidth and the time of each size; out of place and in place are told apart.
 
     The list of devices has one for each process of MPI, whatever its threads and GPUs are (nccl-tests, src/util.cu).
@@ -128,7 +128,7 @@ def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
         yield name, value
 
 
-def _variables(case: Mapping[str, Any]) -> Iterator[tuple[str, float, str]]:
+def _variables(case: Mapping[str, object]) -> Iterator[tuple[str, float, str]]:
     named = [(key.rpartition(":")[2], _list(one)) for key, one in _dict(case.get("perfvalues")).items()]
     listed = [(one.get("name"), [one.get("value"), 0, 0, 0, one.get("unit")]) for one in map(_dict, _list(case.get("perfvars")))]
     for name, values in [*named, *listed]:
@@ -139,8 +139,8 @@ def _variables(case: Mapping[str, Any]) -> Iterator[tuple[str, float, str]]:
 
 def _mlperf(path: Path, content: str) -> Iterator[Result]:
     """Yield time from run_start to run_stop, and the throughput that was told last, of a log of one run that reached its target."""
-    first: dict[str, Any] = {}
-    last: dict[str, Mapping[str, Any]] = {}
+    first: dict[str, object] = {}
+    last: dict[str, Mapping[str, object]] = {}
     for at, line in enumerate(content.splitlines(), 1):
         if MLLOG in line:
             entry = _dict(parse_json(line.partition(MLLOG)[2].encode(), f"{path}:{at}", ConfigError, ADVICE))

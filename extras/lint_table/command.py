@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -51,7 +51,7 @@ def main(
         output.line(summary)
 
 
-def _as_json(table: Understood, found: list[Meaning]) -> dict[str, Any]:
+def _as_json(table: Understood, found: list[Meaning]) -> dict[str, object]:
     return {
         "path": table.table.path,
         "line": table.table.line,

@@ -221,7 +221,7 @@ def _request(kind: Kind, study: Study | None, site: Site, words: Sequence[str], 
     python = options.python or "python3"
     if options.python is not None and not in_container(site.engine) and not options.python.startswith("/"):
         raise ConfigError(f"--python {options.python}: valid: the absolute path of an interpreter that all nodes have")
-    spec: dict[str, Any] = {"source": NO_DATASET}
+    spec: dict[str, object] = {"source": NO_DATASET}
     if options.dataset is not None and study is not None:
         spec = study.datasets[check_name(study, options.dataset)].to_json()
     return SessionRequest(
@@ -454,7 +454,7 @@ def _row(seen: Seen) -> tuple[object, ...]:
     return seen.request.session, stage, state.node, state.job_id, left, idle
 
 
-def _as_json(seen: Seen) -> dict[str, Any]:
+def _as_json(seen: Seen) -> dict[str, object]:
     state = seen.state
     return {
         "session": seen.request.session,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from containers.engines import in_container
 from extras.session.request import SessionRequest
@@ -37,7 +37,7 @@ def session_cell(request: SessionRequest, directory: str) -> Cell:
     settings = {"directory": INSIDE if contained else directory, "ports": request.ports, "network": request.network}
     mounts = ((directory, INSIDE, True), *request.mounts)
     beside = [{"name": OTHER_NODES, "where": "each", "command": (*WRAPPER, OTHER_NODES, *request.command), "env": {}, "ends": "with-ranks"}]
-    program: dict[str, Any] = {
+    program: dict[str, object] = {
         "name": NAME,
         "command": (*WRAPPER, request.kind, *request.command),
         "launcher": "single",

@@ -80,7 +80,7 @@ def _as_json(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def _of_another_rule(record: Mapping[str, Any], performance: Mapping[str, Any]) -> bool:
+def _of_another_rule(record: Mapping[str, object], performance: Mapping[str, object]) -> bool:
     """Return whether the rate was made by an earlier rule: of the median step, or of seconds that lines of output told."""
     return performance.get("samples") is None or ("assumed" not in performance and record.get("steps_source") == "log")
 
@@ -185,13 +185,13 @@ def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Itera
         yield f"its cell differs from the study's cell of the same run: {keys}"
 
 
-def _identifying(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+def _identifying(cell: Mapping[str, object]) -> Mapping[str, object]:
     """Return a cell without the image, interpreter and paths of its program, which may change between its runs."""
     program = cell.get("program")
     return {**cell, "program": identity(program)} if isinstance(program, Mapping) else cell
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> str:
     return some([key for key in sorted(one.keys() & other.keys()) if one[key] != other[key]], MOST_KEYS)
 
 
@@ -258,7 +258,7 @@ def _named(runs: Sequence[Path]) -> str:
     return str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1].name}"
 
 
-def _verify_all(runs: Sequence[Path], check: Callable[[Path], Verified], end: float) -> dict[str, Any]:
+def _verify_all(runs: Sequence[Path], check: Callable[[Path], Verified], end: float) -> dict[str, object]:
     total = Verified()
     for run in runs:
         moved()
@@ -274,7 +274,7 @@ def _result(call: LimitedCall, num_runs: int) -> Verified:
         return Verified(runs=num_runs, findings=[f"{call.what}: not verified: {error}"])
 
 
-def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+def _listed(results: Path) -> tuple[list[str], dict[str, object], dict[str, object]]:
     """Return the runs, the findings about study.json, and what it asks for, as a child can send it."""
     check_directory(results)
     there = sorted(name for name in names(str(results / "runs")) if is_name(name))

@@ -112,7 +112,7 @@ def run_words(jobs: Jobs, job: BatchJob) -> str:
     return " ".join([jobs.SERVER.submit[0], *(option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job))])
 
 
-def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
+def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, object]]:
     """Count each kind of job that `slipway run` submits, and add the command of the first."""
     jobs = jobs_at(study.site)
     kinds: dict[JobSize, list[BatchJob]] = defaultdict(list)
@@ -122,7 +122,7 @@ def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
     return [{"jobs": len(found), jobs.SERVER.submit[0]: run_words(jobs, found[0])} for found in kinds.values()]
 
 
-def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
+def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, object]:
     """Return what `slipway submit` would request and execute now."""
     jobs = jobs_at(study.site)
     job = plan_submission(study, runs, Width(), JOB_TOKEN, built=is_prepared(study, runs))
@@ -484,7 +484,7 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
     }
 
 
-def _requests_by_scheduler(plan: StudyPlan) -> dict[str, Any]:
+def _requests_by_scheduler(plan: StudyPlan) -> dict[str, object]:
     """Return what each scheduler with jobs would be asked, both for a job per run and for one job.
 
     It is None but for the site's own scheduler where a run is left.
@@ -497,7 +497,7 @@ def _requests(plan: StudyPlan) -> dict[str, Any]:
     return {"jobs": jobs_of_study(plan.study, plan.to_run), "submit": submission_of(plan.study, plan.to_run)}
 
 
-def _dataset_json(plan: StudyPlan, needs: DatasetRequirements) -> dict[str, Any]:
+def _dataset_json(plan: StudyPlan, needs: DatasetRequirements) -> dict[str, object]:
     return {
         "name": needs.name,
         "root": str(needs.root) if needs.root else None,
@@ -662,7 +662,7 @@ def print_cell_plan(study: Study, cell: Cell, as_json: bool) -> None:
         _print_cell(plan)
 
 
-def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str, Any]:
+def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str, object]:
     """Return the plan of a cell's first repeat as JSON-able values.
 
     A value that is known only at the start stands in angle brackets, or as port 0. Raises UnsupportedRequest for a scheduler that is not
@@ -709,7 +709,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     }
 
 
-def _program(framework: Framework) -> dict[str, Any] | None:
+def _program(framework: Framework) -> dict[str, object] | None:
     if not framework.own:
         return None
     taken = look_at(Path(framework.folder))._asdict() if framework.folder else {}
@@ -721,7 +721,7 @@ def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
     return {jobs.SERVER.submit[0]: run_words(jobs, job_of_run(study, cell, run_id))}
 
 
-def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements | None) -> dict[str, Any]:
+def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements | None) -> dict[str, object]:
     """Return what the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]
     cache = node_cache(site.scheduler, site.cache.path, node)

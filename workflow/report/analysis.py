@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import polars as pl
 
@@ -138,9 +137,9 @@ class Analysis:
         return any(has_several_baselines(line) for line in self.lines.values())
 
     @cached_property
-    def flat(self) -> dict[tuple[str, str], dict[str, Any]]:
+    def flat(self) -> dict[tuple[str, str], dict[str, object]]:
         """Return the flat keys of each source and cell, nested ones with dots."""
-        made: dict[str, dict[str, Any]] = {}
+        made: dict[str, dict[str, object]] = {}
         for cell in self.cells:
             if cell.keys_digest not in made:
                 made[cell.keys_digest] = flat_keys(cell.cell)

@@ -90,7 +90,7 @@ def gain_of(step_s: float, without_s: float) -> float:
     return MOST_GAIN if without_s * MOST_GAIN <= step_s else max(1.0, step_s / without_s)
 
 
-def bound_of(runs: Sequence[Mapping[str, Any]], anchors: Mapping[str, Estimate] | None = None) -> Bound:
+def bound_of(runs: Sequence[Mapping[str, object]], anchors: Mapping[str, Estimate] | None = None) -> Bound:
     """Judge a cell by its measured runs, which are rows of records.parquet, and by the gains that its anchors measured."""
     if not runs or any(run["if_step_s"] is None for run in runs):
         by_anchor = {part: Gain(factor=factor, is_anchor=True) for part, factor in (anchors or {}).items()}
@@ -162,13 +162,13 @@ def _why_not_known(runs: Sequence[Mapping[str, Any]]) -> str:
 # What is said beside a verdict: who is slow, whether the disk is the cause, and what is nearly as large.
 
 
-def _cause(runs: Sequence[Mapping[str, Any]]) -> Any:
+def _cause(runs: Sequence[Mapping[str, object]]) -> Any:
     """Return in which part most of the runs have their straggler."""
     ((part, count),) = Counter(run["slow_part"] for run in runs).most_common(1)
     return part if 2 * count > len(runs) else None
 
 
-def _who(runs: Sequence[Mapping[str, Any]]) -> str:
+def _who(runs: Sequence[Mapping[str, object]]) -> str:
     """Name the rank and the host that the others wait for, and by which part of its work."""
     found = Counter((run["straggler_rank"], _host(run), run["slow_part"]) for run in runs if run["straggler_rank"] is not None)
     if not found:
@@ -223,7 +223,7 @@ def _disagree(one: Estimate, other: Estimate) -> bool:
 # The cells of an analysis, their anchors, and the table.
 
 
-Runs = Mapping[Any, Sequence[Mapping[str, Any]]]
+Runs = Mapping[Any, Sequence[Mapping[str, object]]]
 """Source and cell_id -> the rows of the measured runs."""
 
 

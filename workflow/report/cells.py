@@ -572,7 +572,7 @@ STEP_WORDS: Final = {"steps.warmup": "warm-up steps", "steps.measured": "measure
 DETAILS: Final = ("dataset_spec", "optimizer", "steps", "args")
 
 
-def flat_keys(cell: Cell) -> dict[str, Any]:
+def flat_keys(cell: Cell) -> dict[str, object]:
     """Return the keys that make a series, nested ones as `optimizer.learning_rate`; the best known first."""
     flat = {}
     keys = cell.all_keys()

@@ -189,7 +189,7 @@ def cell_frame(cells: Sequence[Cell]) -> pl.DataFrame:
     for cell in cells:
         keys = cell.to_json()
         rest = msgspec.json.encode({key: value for key, value in keys.items() if key not in NOT_SERIES}, order="sorted")
-        own: dict[str, Any] = {"series": hashlib.sha256(rest).hexdigest()[:8], "cell": msgspec.json.encode(keys).decode()}
+        own: dict[str, object] = {"series": hashlib.sha256(rest).hexdigest()[:8], "cell": msgspec.json.encode(keys).decode()}
         own |= {"num_processes": cell.world_size, "threads": str(cell.threads), "unit": cell.unit}
         row = {**keys, **own, "own_program": cell.program is not None, "cell_device": cell.device}
         for name, values in columns.items():

@@ -79,7 +79,7 @@ def has_cost(analysis: Analysis) -> bool:
     return bool(energy) or any(prices_of(source.site_keys) for source in analysis.sources)
 
 
-def prices_of(site_keys: Mapping[str, Any]) -> Prices | None:
+def prices_of(site_keys: Mapping[str, object]) -> Prices | None:
     """Return the prices of a site in study.json; None where it has none, or what is there are none."""
     try:
         return msgspec.convert(site_keys.get("prices"), Prices | None)

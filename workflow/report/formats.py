@@ -17,7 +17,7 @@ from functools import cache
 from itertools import repeat
 from pathlib import Path
 from string import Template
-from typing import Any, Final
+from typing import Final
 
 from workflow.report.cells import MARKS
 from workflow.report.table import MOST_ROWS, NONE, Column, Table, Value, raised, words
@@ -78,7 +78,7 @@ def _no_formula(raw: str | float | int | None) -> str | float | int | None:
     return "'" + raw if isinstance(raw, str) and raw[:1] in FORMULA else raw
 
 
-def to_values(table: Table) -> dict[str, Any]:
+def to_values(table: Table) -> dict[str, object]:
     """Return a JSON-able table: what its CSV has, with the marks of each value beside it.
 
     A value that was not measured is null, or the reason; `marks` says what a reader has to know of a number.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from base.errors import ConfigError
 from base.logs import printable
@@ -94,13 +94,13 @@ def _short(title: str) -> str:
     return word[:1].upper() + word[1:]
 
 
-def _facts(spec: FrameworkSpec) -> dict[str, Any]:
+def _facts(spec: FrameworkSpec) -> dict[str, object]:
     missing = "; ".join(f"{', '.join(one.words)}: {one.why}" for one in spec.missing)
     row = {"framework": spec.name, "version": _version(spec), "launcher": spec.launcher, "missing": missing, "note": _note(spec)}
     return {**row, "networks": _networks(spec), **_known_facts(spec.facts)}
 
 
-def _known_facts(facts: Facts | None) -> dict[str, Any]:
+def _known_facts(facts: Facts | None) -> dict[str, object]:
     if facts is None:
         return {}
     abilities = {"verified": in_words(facts.verified), "claimed": in_words(facts.claimed)}

@@ -52,7 +52,7 @@ class Groups:
 def failures(analysis: Analysis) -> Groups:
     """Group the runs without a measurement: those that failed alike, but for numbers and the names of run and host, share a row."""
     rows = analysis.frame.filter(~MEASURED).with_columns(END.alias("end_word")).sort(pl.col("status") == MISSING, maintain_order=True)
-    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    alike: dict[tuple[Any, ...], list[Mapping[str, object]]] = {}
     for row in rows.iter_rows(named=True):
         end = row["failed_signal"] or row["failed_exit_code"]
         texts = (_without_names(row, reason_of(row) or ""), _without_names(row, last_lines(row)))
@@ -636,7 +636,7 @@ def _prediction(analysis: Analysis, tables: Callable[[str], tuple[str, ...]]) ->
         yield Section(id="prediction", title="Prediction", items=prediction_words(analysis), tables=tables("prediction"))
 
 
-def _marked(section: Section) -> dict[str, Any]:
+def _marked(section: Section) -> dict[str, object]:
     from markupsafe import Markup
 
     ours = {"plots": [Markup(plot) for plot in section.plots], "tables": [Markup(table) for table in section.tables]}
@@ -650,6 +650,6 @@ def _marked(section: Section) -> dict[str, Any]:
     }
 
 
-def _data(table: Table) -> list[dict[str, Any]]:
+def _data(table: Table) -> list[dict[str, object]]:
     keys = [column.key for column in table.columns]
     return [{key: value.raw for key, value in zip(keys, row, strict=True) if value.raw not in (None, "")} for row in table.first(2000)]

@@ -46,7 +46,7 @@ _AXIS_COLOURS: Final = {"labelColor": MUTED, "titleColor": INK, "gridColor": GRI
 _AXIS_TEXT: Final = {"labelFontSize": 11.5, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8, "labelPadding": 4}
 _LEGEND_TEXT: Final = {"labelFontSize": 11.5, "titleFontSize": 11.5, "titleFontWeight": "normal", "labelLimit": 0}
 _HEADER: Final = {"labelColor": INK, "labelFontSize": 12.5, "labelFontWeight": "bold", "labelAnchor": "start", "title": None}
-CONFIG: Final[dict[str, Any]] = {
+CONFIG: Final[dict[str, object]] = {
     "font": FONT,
     "background": "white",
     "padding": {"left": 22, "right": 14, "top": 12, "bottom": 12},
@@ -60,7 +60,7 @@ CONFIG: Final[dict[str, Any]] = {
 }
 
 
-def to_svg(spec: dict[str, Any], name: str) -> str:
+def to_svg(spec: dict[str, object], name: str) -> str:
     """Render the chart as an SVG of its own, on white. Nothing is loaded from anywhere: an address in the data is text.
 
     Ids are counted through the life of the process: here they get the chart's `name`, so that the same chart is the same bytes, and
@@ -170,7 +170,7 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
     return _panels(layers, [*points, *limits, *ahead], titled("Efficiency", [text, *([AHEAD] if ahead else [])]))
 
 
-def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], *, by_unit: bool = False) -> list[dict[str, Any]]:
+def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], *, by_unit: bool = False) -> list[dict[str, object]]:
     """Return a point for each measured cell. Many lines of several models: one panel per model. `by_unit`: a panel for each unit."""
     lines = list(analysis.lines)[:MOST_LINES]
     several = len({cell.cell.model for cell in analysis.cells}) > 1
@@ -339,7 +339,7 @@ def overview(analysis: Analysis) -> dict[str, Any]:
     return {**shared, "datasets": datasets, "hconcat": panels, "spacing": 36}
 
 
-def _panels(layers: Any, values: list[dict[str, Any]], title: dict[str, Any]) -> dict[str, Any]:
+def _panels(layers: Any, values: list[dict[str, object]], title: dict[str, object]) -> dict[str, object]:
     data, parameters = alt.InlineData(values=values), alt.TitleParams(**title)
     panels = _panels_of([value for value in values if value["kind"] == "measured"])
     if len(panels) == 1:
@@ -362,7 +362,7 @@ DIRECTIONS: Final = ("forward", "backward")
 LAYER_COLOURS: Final = dict(zip(STACKED, [*(SERIES[place] for place in (0, 5, 2, 4, 1, 3)), STEPS["assign"]], strict=True))
 
 
-def budget(analysis: Analysis) -> dict[str, Any]:
+def budget(analysis: Analysis) -> dict[str, object]:
     """Draw the steps of a run, stacked, one bar per cell."""
     cells = _labelled(analysis)
     values = [
@@ -553,7 +553,7 @@ def loss(analysis: Analysis) -> dict[str, Any]:
     return finished(lines.properties(width=WIDTH, height=HEIGHT, title=alt.TitleParams(**titled("Training loss", note))))
 
 
-PLOTS: Final[dict[str, Callable[[Analysis], dict[str, Any]]]] = {
+PLOTS: Final[dict[str, Callable[[Analysis], dict[str, object]]]] = {
     "overview": overview,
     "throughput": throughput,
     "efficiency": efficiency,

@@ -249,7 +249,7 @@ def _file(name: str, text: str) -> str:
     return f"cat > {name} <<'{end}'\n{shown}{end}"
 
 
-def _site_text(keys: Mapping[str, Any]) -> tuple[str, str]:
+def _site_text(keys: Mapping[str, object]) -> tuple[str, str]:
     """Return the site file, and what to say of it; nothing for the built-in site.
 
     Its storage is another one, so that the existing results do not count as done.

@@ -350,7 +350,7 @@ def _cells(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _why_none(cell: CellResult, row: Mapping[str, Any]) -> str | None:
+def _why_none(cell: CellResult, row: Mapping[str, object]) -> str | None:
     if row["device"] == "cpu":
         return "it ran on CPUs, whose peak is not told"
     if row["differ"]:

@@ -235,7 +235,7 @@ def below_adapter(framework: Framework, mode: str) -> Framework:
     if framework.events == "program":
         return framework
     lines = framework.lines
-    told: dict[str, Any] = {"none": True}
+    told: dict[str, object] = {"none": True}
     if lines is not None:
         told = {"step": lines.step, "every": lines.every, "ranks": "all" if mode == "infer" else lines.ranks}
     variables = {"PYTHONUNBUFFERED": "1", **dict(framework.variables), "SLIPWAY_EVENTS": canonical_json(told).decode()}

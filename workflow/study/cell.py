@@ -171,7 +171,7 @@ class Cell:
         """Return what the rate of the cell counts: `samples` or `tokens`."""
         return unit_of({"program": self.program, "dataset_spec": self.dataset_spec})
 
-    def all_keys(self) -> dict[str, Any]:
+    def all_keys(self) -> dict[str, object]:
         """Return the cell as values under the study's own names, to tell it from others.
 
         Keys of programs, of a file of parameters and of the size of buckets are there only where the cell has one.
@@ -207,7 +207,7 @@ ARGS: Final = "args."
 """Beginning of the name of an argument, where it stands beside other keys."""
 OF_PROGRAMS: Final = ("program", "args")
 OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file", "profile", "bucket_cap_mb")
-LEFT_OUT: Final[Mapping[str, Any]] = {"conv_algorithm": "auto", "input_gradient": False}
+LEFT_OUT: Final[Mapping[str, object]] = {"conv_algorithm": "auto", "input_gradient": False}
 """Keys that are written only where a cell has another value, so that a study without them has the files that earlier versions wrote."""
 PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")
 """The keys of a program that are no part of a cell's identity, as the path of a framework's folder is none: where it and what it reads

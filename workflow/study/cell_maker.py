@@ -61,7 +61,7 @@ def _spec_of(value: Any) -> DatasetSpec | None:
         return None
 
 
-def spec_identity(spec: DatasetSpec) -> dict[str, Any]:
+def spec_identity(spec: DatasetSpec) -> dict[str, object]:
     """Return the keys of a specification that differ from the defaults of its kind of source.
 
     A new key with a default changes none of them.
@@ -350,7 +350,7 @@ def _check_parameters(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return None
 
 
-def _check_exchange(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+def _check_exchange(_: CellMaker, keys: Mapping[str, object]) -> Verdict:
     size, hook = keys["bucket_cap_mb"], keys["comm_hook"]
     if hook == NO_EXCHANGE and keys["mode"] != "train":
         return "comm_hook", f"found {hook}, and with mode {keys['mode']} there are no gradients; valid: none, or exclude these cells"

@@ -198,7 +198,7 @@ _BOUNDS: Final = {
 }
 
 
-def _valid(kind: str, context: Mapping[str, Any], found: Any) -> str:
+def _valid(kind: str, context: Mapping[str, object], found: Any) -> str:
     if kind in _BOUNDS:
         return _BOUNDS[kind].format(**context)
     if kind in ("tuple_type", "list_type"):

@@ -171,8 +171,8 @@ class _Reader:
         self._events.get_event()
         return found
 
-    def _mapping(self, place: Place) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _mapping(self, place: Place) -> dict[str, object]:
+        found: dict[str, object] = {}
         while not self._events.check_event(yaml.MappingEndEvent):
             event = self._next(place)
             line = event.start_mark.line + 1

@@ -101,7 +101,7 @@ class Layers:
     given: frozenset[str]  # keys of base that the file names
     axes: Mapping[str, tuple[Any, ...]]
     zip: tuple[Mapping[str, Any], ...]
-    include: tuple[Mapping[str, Any], ...]
+    include: tuple[Mapping[str, object], ...]
 
     @property
     def has_matrix(self) -> bool:
@@ -174,7 +174,7 @@ def _values(layers: Layers) -> Iterator[tuple[Place, str, Any]]:
                 yield (part, number, key), key, value
 
 
-def _word_fault(key: str, value: Any, datasets: Mapping[str, Any], programs: Mapping[str, Any]) -> str | None:
+def _word_fault(key: str, value: Any, datasets: Mapping[str, object], programs: Mapping[str, object]) -> str | None:
     if key == "dataset" and value not in datasets:
         return f"found {value!r}, which is not under datasets; {choices(value, datasets)}"
     if key == "program" and value not in programs:

@@ -70,7 +70,7 @@ class Optimizer(Part):
         return self
 
 
-def of_its_rule(optimizer: Mapping[str, Any]) -> dict[str, Any]:
+def of_its_rule(optimizer: Mapping[str, object]) -> dict[str, object]:
     """Return the constants of one update rule with the defaults, without those of the other one, which other cells may have."""
     if optimizer["name"] == "adamw":
         return {**OF_ADAMW, **{key: value for key, value in optimizer.items() if key not in OF_SGD}}

@@ -96,7 +96,7 @@ class Child(Generic[T]):
             code = self._process.wait()
             self._ended(code == 0, f"ended with {code} and without an answer")
 
-    def _take(self, value: dict[str, Any]) -> None:
+    def _take(self, value: dict[str, object]) -> None:
         try:
             line = msgspec.convert(value, self._kind)
         except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors

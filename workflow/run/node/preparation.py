@@ -58,7 +58,7 @@ class Preparation:
         self.faults: tuple[GpuFault, ...] = ()
         self.resumed = False
         self._reservation: Reservation | None = None
-        self._holder: dict[str, Any] | None = None
+        self._holder: dict[str, object] | None = None
         """The holder of the leases of what is staged, from the moment in which a stager may write one."""
         self._archive: reports.StagedCopy | None = None
         """The image's archive in the cache, where the engine did not have the image."""

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import asdict
 
@@ -34,7 +34,7 @@ def stage_argv(  # noqa: PLR0913 - the options of a program
     source: str,
     cache: str,
     *words: str,
-    holder: dict[str, Any] | None = None,
+    holder: dict[str, object] | None = None,
     max_bytes: int | None = None,
     bytes_per_s: float | None = None,
     group: bool = False,

@@ -314,7 +314,7 @@ def names_on_storage(ranks: Sequence[int], index: int) -> Naming:
     return Naming((*events, PARAMETERS, CHECKPOINT), None, (CHECKPOINT,)) if index == 0 else Naming(events, f"of-node-{index}")
 
 
-def push_node_files(places: tuple[str, str, str], names: Naming, nodes: int) -> list[dict[str, Any]]:
+def push_node_files(places: tuple[str, str, str], names: Naming, nodes: int) -> list[dict[str, object]]:
     """Copy what the program wrote, and what we wrote, to storage, and return path, bytes, hash of every file. Runs in a child. `places`:
     both, and the target; `nodes`: how many share the number of files that a record takes."""
     from data_prep.push import MOST_FILES, push_files

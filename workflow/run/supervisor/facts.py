@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -87,7 +87,7 @@ def _driver(nodes: Sequence[NodeHandle]) -> str | None:
     return " + ".join(sorted(version for version in found if version)) or None
 
 
-def _image_provenance(site: Site, work: Work) -> dict[str, Any]:
+def _image_provenance(site: Site, work: Work) -> dict[str, object]:
     if not in_container(site.engine):
         return {}
     if work.image is None:
@@ -96,7 +96,7 @@ def _image_provenance(site: Site, work: Work) -> dict[str, Any]:
     return {"image": pinned.reference, "image_digest": pinned.digest, "image_id": pinned.image_id}
 
 
-def _site_provenance(site: Site) -> dict[str, Any]:
+def _site_provenance(site: Site) -> dict[str, object]:
     mounts = [{"source": source, "target": target, "writable": writable} for source, target, writable in site.mounts]
     return {**({"site_mounts": mounts} if mounts else {}), **({"site_env": dict(site.env)} if site.env else {})}
 
