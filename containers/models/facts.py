@@ -102,11 +102,14 @@ class LayerCost:
     activations or their gradients, what the backward reads of the forward, and parameters or their gradients."""
 
     forward_flop: int
-    data_flop: int
-    """That of the gradient of its input."""
-    weights_flop: int
+    backward_data_flop: int
+    backward_weights_flop: int
     forward_bytes: int
     backward_bytes: int
+
+    @property
+    def backward_flop(self) -> int:
+        return self.backward_data_flop + self.backward_weights_flop
 
 
 def layer_costs(
@@ -132,8 +135,8 @@ def layer_costs(
         is_trained = mode == "train"
         found[layer["name"]] = LayerCost(
             forward_flop=flop,
-            data_flop=data_flop * is_trained,
-            weights_flop=weights_flop * is_trained,
+            backward_data_flop=data_flop * is_trained,
+            backward_weights_flop=weights_flop * is_trained,
             forward_bytes=width * (read + written + parameters),
             backward_bytes=width * (of_weights + of_data) * is_trained,
         )

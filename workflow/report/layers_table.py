@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -14,7 +15,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
 from workflow.report.keys import key_columns, linked, sentence, size_columns
 from workflow.report.networks import Use, networks, with_implementations
-from workflow.report.profile.profile import Layer, Profile, short_kernel
+from workflow.report.profile.profile import Profile, short_kernel
 from workflow.report.profile.runs import profiles_in
 from workflow.report.table import Column, Reason, Table, numbers, percent, significant, words
 
@@ -28,7 +29,7 @@ ROWS: Final[Mapping[str, str]] = {
     "unattributed": "unknown",
 }
 """Row of the profile -> its title."""
-TITLE: Final = "Where a step goes"
+PASSES: Final = {"forward": "Forward", "backward": "Backward", "backward_data": "of data", "backward_weights": "of weights"}
 CAPTION: Final = (
     "Milliseconds of a mean step that was traced; of data, of weights: parts of the backward, where the names of its kernels tell them. At "
     "the same time: work beside other work, which counts once. Not computing: the rest of the step, below 0 where the work in the trace "
@@ -51,15 +52,15 @@ STACKED: Final = ("Forward", "Backward", "Optimizer", "Loss", "Communication", "
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A row of one step: a layer, or what else a step has. Times are milliseconds of a mean step."""
+    """A row of one step: a layer, or what else a step has, whose time is that of `forward`."""
 
     name: str
-    forward_ms: float | None = None
-    backward_ms: float | None = None
-    layer: Layer | None = None
-    cost: LayerCost | None = None
+    spent_ms: Mapping[str, float | None] = {}
+    """Pass -> milliseconds of a mean step."""
     share: float | None = None
-    reason: str = ""
+    cost: LayerCost | None = None
+    algorithm: str = ""
+    kernel: str = ""
 
 
 def profiles(analysis: Analysis) -> Iterator[tuple[CellResult, Use | None, Profile | str]]:
@@ -129,102 +130,82 @@ def layer_groups(found: Sequence[Profile]) -> dict[str, str]:
 
 def layers(analysis: Analysis) -> Table:
     """Build the table `layers`: of each profiled cell one row per layer, and what else its step has."""
-    told = list(profiles(analysis))
-    found = [(cell, row) for cell, use, profile in told for row in _rows_of_cell(cell, use, profile)]
-    cells, rows = [cell for cell, _ in found], [row for _, row in found]
-    shares = "Share: on a GPU of the median step of the measured runs, else of the traced step"
+    found: list[tuple[CellResult, Row]] = []
+    devices = set()
+    for cell, use, profile in profiles(analysis):
+        if isinstance(profile, str):
+            found.append((cell, Row(name="no profile", kernel=Reason(profile))))
+        else:
+            devices.add(profile.device)
+            found += [(cell, row) for row in _rows(profile, step_of(cell, profile), {} if use is None else use.costs)]
+    cells = [cell for cell, _ in found]
+    table = _table([row for _, row in found], devices, [*key_columns(analysis, cells), *size_columns(cells)])
     is_alone = any(cell.num_processes == 1 and row.name == "communication" for cell, row in found)
-    alone = "Communication of one process: what DistributedDataParallel does there for an exchange" if is_alone else ""
-    columns = [*key_columns(analysis, cells), *size_columns(cells), *_columns(rows)]
-    return Table(
-        name="layers",
-        title=TITLE,
-        caption=sentence(_caption([one for _, _, one in told if not isinstance(one, str)], rows), alone, shares, analysis.shared),
-        columns=linked(analysis, columns, cells),
-        empty="No cell has a profile: the key profile of the study, or slipway profile STUDY, makes them.",
+    caption = sentence(
+        "Share: on a GPU of the median step of the measured runs, else of the traced step",
+        "Communication of one process: what DistributedDataParallel does there for an exchange" if is_alone else "",
+        analysis.shared,
     )
+    return replace(table, caption=f"{table.caption} {caption}", columns=linked(analysis, table.columns, cells))
 
 
 def layers_of_trace(profile: Profile, step_ms: float, costs: Mapping[str, LayerCost]) -> Table:
     """Build the table of the layers of one trace, with shares of `step_ms`. `costs`: of the layers by their names in the trace."""
-    rows = list(_rows(profile, step_ms, costs))
-    return Table(name="layers", title=TITLE, caption=sentence(_caption([profile], rows)), columns=tuple(_columns(rows)))
-
-
-def _caption(found: Sequence[Profile], rows: Sequence[Row]) -> str:
-    on_cpu = any(one.device == "cpu" for one in found)
-    counted = any(row.cost for row in rows)
-    return ". ".join([CAPTION, *([ON_CPU] if on_cpu else []), *([COUNTED] if counted else [])])
-
-
-def _rows_of_cell(cell: CellResult, use: Use | None, found: Profile | str) -> Iterator[Row]:
-    if isinstance(found, str):
-        yield Row(name="no profile", reason=found)
-    else:
-        yield from _rows(found, step_of(cell, found), {} if use is None else use.costs)
+    return _table(list(_rows(profile, step_ms, costs)), {profile.device})
 
 
 def _rows(profile: Profile, step_ms: float, costs: Mapping[str, LayerCost]) -> Iterator[Row]:
     for one in profile.layers:
-        share = (one.forward_ms + one.backward_ms) / step_ms if step_ms else None
-        cost = costs.get(one.name)
-        yield Row(name=one.name, forward_ms=one.forward_ms, backward_ms=one.backward_ms, layer=one, cost=cost, share=share)
+        yield Row(
+            name=one.name,
+            spent_ms={name: getattr(one, f"{name}_ms") for name in PASSES},
+            share=(one.forward_ms + one.backward_ms) / step_ms if step_ms else None,
+            cost=costs.get(one.name),
+            algorithm=one.algorithm or "",
+            kernel=" / ".join(dict.fromkeys(short_kernel(name) for name in (one.forward_kernel, one.backward_kernel) if name)),
+        )
     for name, spent in {**rest_of(profile, step_ms), "step": step_ms}.items():
-        yield Row(name=name, forward_ms=spent, share=spent / step_ms if step_ms else None)
+        yield Row(name=name, spent_ms={"forward": spent}, share=spent / step_ms if step_ms else None)
 
 
-def _columns(rows: Sequence[Row]) -> list[Column]:
-    layers = [row.layer for row in rows]
-    return [
-        words("layer", "Layer", [row.name for row in rows]),
-        numbers("forward_ms", "Forward [ms]", _or_nothing, [row.forward_ms for row in rows]),
-        numbers("backward_ms", "Backward [ms]", _or_nothing, [row.backward_ms for row in rows]),
-        numbers("backward_data_ms", "of data [ms]", _or_nothing, [one and one.backward_data_ms for one in layers]),
-        numbers("backward_weights_ms", "of weights [ms]", _or_nothing, [one and one.backward_weights_ms for one in layers]),
-        numbers("share", "Share", _share, [row.share for row in rows]),
-        *_counted(rows),
-        words("algorithm", "Algorithm", [one and one.algorithm for one in layers]),
-        words("kernel", "Longest kernel", [_kernel(row) for row in rows], wrap=True),
+def _table(rows: Sequence[Row], devices: Collection[str], keys: Sequence[Column] = ()) -> Table:
+    """Build the table of `rows`, with `keys` as its first columns, and what is counted of layers where that is known."""
+    is_counted = any(row.cost for row in rows)
+    counted = [
+        *[
+            numbers(f"{name}_flop_per_s", f"{title} [GFLOP/s]", partial(_in, GIGA), [_rate(row, name) for row in rows])
+            for name, title in PASSES.items()
+        ],
+        numbers(
+            "bytes", "Moves [MB]", partial(_in, MEGA), [row.cost and (row.cost.forward_bytes + row.cost.backward_bytes) for row in rows]
+        ),
     ]
+    columns = (
+        *keys,
+        words("layer", "Layer", [row.name for row in rows]),
+        *[
+            numbers(f"{name}_ms", f"{title} [ms]", partial(_in, 1), [row.spent_ms.get(name) for row in rows])
+            for name, title in PASSES.items()
+        ],
+        numbers("share", "Share", lambda value: "" if value is None else percent(value), [row.share for row in rows]),
+        *(counted if is_counted else []),
+        words("algorithm", "Algorithm", [row.algorithm for row in rows]),
+        words("kernel", "Longest kernel", [row.kernel for row in rows], wrap=True),
+    )
+    return Table(
+        name="layers",
+        title="Where a step goes",
+        caption=sentence(CAPTION, ON_CPU if "cpu" in devices else "", COUNTED if is_counted else ""),
+        columns=columns,
+        empty="No cell has a profile: the key profile of the study, or slipway profile STUDY, makes them.",
+    )
 
 
-def _counted(rows: Sequence[Row]) -> Iterator[Column]:
-    """Yield the columns of what is counted of the layers, where there are such."""
-    known = [(row.layer, row.cost) if row.layer is not None and row.cost is not None else None for row in rows]
-    rates: dict[str, list[float | None]] = {
-        "forward": [pair and _rate(pair[1].forward_flop, pair[0].forward_ms) for pair in known],
-        "backward": [pair and _rate(pair[1].data_flop + pair[1].weights_flop, pair[0].backward_ms) for pair in known],
-        "backward_data": [pair and _rate(pair[1].data_flop, pair[0].backward_data_ms) for pair in known],
-        "backward_weights": [pair and _rate(pair[1].weights_flop, pair[0].backward_weights_ms) for pair in known],
-    }
-    titles = ("Forward", "Backward", "of data", "of weights")
-    for (name, values), title in zip(rates.items(), titles, strict=True):
-        if any(values):
-            yield numbers(f"{name}_flop_per_s", f"{title} [GFLOP/s]", partial(_in, GIGA), values)
-    sizes = [pair and (pair[1].forward_bytes + pair[1].backward_bytes or None) for pair in known]
-    if any(sizes):
-        yield numbers("bytes", "Moves [MB]", partial(_in, MEGA), sizes)
-
-
-def _rate(flop: int, spent_ms: float | None) -> float | None:
+def _rate(row: Row, name: str) -> float | None:
     """Return FLOP/s of a pass; None where it computes none, or where its time is not known."""
+    flop, spent_ms = getattr(row.cost, f"{name}_flop", None), row.spent_ms.get(name)
     return flop / (MILLI * spent_ms) if flop and spent_ms else None
 
 
 def _in(unit: float, value: float | None) -> str:
     return "" if value is None else significant(value / unit)
-
-
-def _kernel(row: Row) -> str:
-    if row.reason:
-        return Reason(row.reason)
-    kernels = (row.layer.forward_kernel, row.layer.backward_kernel) if row.layer is not None else ()
-    return " / ".join(dict.fromkeys(short_kernel(kernel) for kernel in kernels if kernel))
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else percent(value)
-
-
-def _or_nothing(value: float | None) -> str:
-    return "" if value is None else significant(value)

@@ -52,7 +52,7 @@ class Use:
     def step_flop(self) -> int:
         """Return the FLOP of a step of one process. torch 2.13's FlopCounterMode counts groups + 1 forward passes instead of 2 for the
         backward pass of a convolution in groups (pytorch/pytorch#183405)."""
-        return sum(one.forward_flop + one.data_flop + one.weights_flop for one in self.costs.values())
+        return sum(one.forward_flop + one.backward_flop for one in self.costs.values())
 
 
 def networks(analysis: Analysis) -> dict[tuple[str, str], Use]:

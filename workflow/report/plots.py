@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -364,89 +365,57 @@ LAYER_COLOURS: Final = dict(zip(STACKED, [*(SERIES[place] for place in (0, 5, 2,
 
 def budget(analysis: Analysis) -> dict[str, object]:
     """Draw the steps of a run, stacked, one bar per cell."""
-    cells = _labelled(analysis)
-    values = [
-        {"cell": label, "step": step, "order": order, "seconds": seconds}
-        for label, comparison in cells[:MOST_BARS]
-        for order, step in enumerate(SHOWN_STEPS)
-        if (seconds := comparison.cell.means[f"{step}_s"])
-    ]
-    if not values:
-        return nothing("Where the time of a run goes", NOTHING)
-    order = [label for label, _ in cells[:MOST_BARS]]
-    title = titled("Where the time of a run goes", _of_many("assign comes from the scheduler; the other five are the run", len(cells)))
-    return _stacked(values, order, {step: STEPS[step] for step in SHOWN_STEPS}, "seconds, mean over runs", title)
+    bars = [(label, {step: one.cell.means[f"{step}_s"] for step in SHOWN_STEPS}) for label, one in _labelled(analysis)]
+    title = titled("Where the time of a run goes", _of_many("assign comes from the scheduler; the other five are the run", len(bars)))
+    return _stacked(title, bars, {step: STEPS[step] for step in SHOWN_STEPS}, "seconds, mean over runs", NOTHING)
 
 
 def step_parts(analysis: Analysis) -> dict[str, Any]:
     """Draw the parts of a step, stacked, one bar per cell that tells them, framework beside framework."""
     told = mean_parts(analysis)
-    cells = [(label, row) for label, one in _side_by_side(analysis) if (row := told.get((one.source, one.cell_id))) is not None]
-    values = [
-        {"cell": label, "step": title, "order": order, "seconds": seconds / MILLI}
-        for label, row in cells[:MOST_BARS]
-        for order, (name, title) in enumerate(STEP_PARTS.items())
-        if (seconds := row[name]) is not None and seconds > 0
+    bars = [
+        (label, {title: row[name] and row[name] / MILLI for name, title in STEP_PARTS.items()})
+        for label, one in _side_by_side(analysis)
+        if (row := told.get((one.source, one.cell_id))) is not None
     ]
-    if not values:
-        return nothing("What happens in a step", "no program told parts of its steps")
-    title = titled("What happens in a step", _of_many("mean over processes, steps and runs; other: what no part tells of", len(cells)))
-    return _stacked(values, [label for label, _ in cells[:MOST_BARS]], PART_COLOURS, "milliseconds", title)
+    title = titled("What happens in a step", _of_many("mean over processes, steps and runs; other: what no part tells of", len(bars)))
+    return _stacked(title, bars, PART_COLOURS, "milliseconds", "no program told parts of its steps")
 
 
 def layers(analysis: Analysis) -> dict[str, Any]:
     """Draw what a traced step is made of, stacked, one bar per cell that has a profile, framework beside framework; and below for each
     network what its layers take, forward and then backward."""
-    cells = _profiled(analysis)
-    values = [
-        {"cell": label, "step": title, "order": order, "seconds": spent}
-        for label, cell, found in cells[:MOST_BARS]
-        for order, (title, spent) in enumerate(stacked(found, step_of(cell, found)).items())
-        if spent > 0
-    ]
-    if not values:
-        return nothing("Where a step goes", "no cell has a profile")
+    told = {(cell.source, cell.cell_id): found for cell, _, found in profiles(analysis) if not isinstance(found, str)}
+    cells = [(label, one, found) for label, one in _side_by_side(analysis) if (found := told.get((one.source, one.cell_id)))]
     panels: dict[str, list[tuple[str, Profile]]] = {}
     for label, cell, found in cells[:MOST_BARS]:
         if found.layers:
             panels.setdefault(printable(str(cell.cell.model)), []).append((label, found))
-    parts = _bars(values, [label for label, _, _ in cells[:MOST_BARS]], LAYER_COLOURS, "milliseconds")
-    charts = [
+    below = [
         _layers_of(one).properties(title=alt.TitleParams(f"Layers of {model}; pale: backward", fontSize=12.5, frame="group"))
         for model, one in panels.items()
     ]
-    title = titled("Where a step goes", _of_many("of the profile runs; what is done at the same time counts once", len(cells)))
-    return finished(alt.vconcat(parts, *charts, spacing=30).resolve_scale(color="independent").properties(title=alt.TitleParams(**title)))
+    bars = [(label, stacked(found, step_of(cell, found))) for label, cell, found in cells]
+    title = titled("Where a step goes", _of_many("of the profile runs; what is done at the same time counts once", len(bars)))
+    return _stacked(title, bars, LAYER_COLOURS, "milliseconds", "no cell has a profile", below)
 
 
 def _layers_of(cells: Sequence[tuple[str, Profile]]) -> Any:
     groups = layer_groups([found for _, found in cells])
     names = sorted(dict.fromkeys(groups.values()), key=lambda name: name == OTHER_LAYERS)
     colours = {name: STEPS["assign"] if name == OTHER_LAYERS else colour for name, colour in zip(names, SERIES, strict=False)}
-    spent: dict[tuple[str, str, str], float] = {}
+    places = [(direction, name) for direction in DIRECTIONS for name in names]
+    spent: Counter[tuple[str, str, str]] = Counter()
     for label, found in cells:
         for layer in found.layers:
             for direction in DIRECTIONS:
-                place = label, groups[layer.name], direction
-                spent[place] = spent.get(place, 0.0) + getattr(layer, f"{direction}_ms")
+                spent[label, direction, groups[layer.name]] += getattr(layer, f"{direction}_ms")
     values = [
-        {
-            "cell": label,
-            "step": name,
-            "direction": direction,
-            "order": DIRECTIONS.index(direction) * len(names) + names.index(name),
-            "seconds": ms,
-        }
-        for (label, name, direction), ms in spent.items()
+        {"cell": label, "step": name, "direction": direction, "order": places.index((direction, name)), "seconds": spent_ms}
+        for (label, direction, name), spent_ms in spent.items()
     ]
     pale = alt.Opacity("direction:N", scale=alt.Scale(domain=DIRECTIONS, range=[1, 0.5]), legend=None)
     return _bars(values, [label for label, _ in cells], colours, "milliseconds").encode(opacity=pale)
-
-
-def _profiled(analysis: Analysis) -> list[tuple[str, CellResult, Profile]]:
-    """Return label, cell and profile of the cells that have one."""
-    told = {(cell.source, cell.cell_id): found for cell, _, found in profiles(analysis) if not isinstance(found, str)}
-    return [(label, one, found) for label, one in _side_by_side(analysis) if (found := told.get((one.source, one.cell_id)))]
 
 
 def _side_by_side(analysis: Analysis) -> list[tuple[str, CellResult]]:
@@ -459,10 +428,27 @@ def _side_by_side(analysis: Analysis) -> list[tuple[str, CellResult]]:
 
 
 def _stacked(
-    values: Sequence[dict[str, Any]], order: Sequence[str], colours: Mapping[str, str], x_title: str, title: dict[str, Any]
+    title: dict[str, Any],
+    bars: Sequence[tuple[str, Mapping[str, float | None]]],
+    colours: Mapping[str, str],
+    x_title: str,
+    empty: str,
+    below: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """Draw a bar for each label of `order`, of `values` that are stacked in the order of `colours`."""
-    return finished(_bars(values, order, colours, x_title).properties(title=alt.TitleParams(**title)))
+    """Draw the first bars, labels with their parts, stacked; `below`: charts under them. `empty`: why there may be none."""
+    shown = bars[:MOST_BARS]
+    values = [
+        {"cell": label, "step": name, "order": order, "seconds": amount}
+        for label, parts in shown
+        for order, (name, amount) in enumerate(parts.items())
+        if amount is not None and amount > 0
+    ]
+    if not values:
+        return nothing(title["text"], empty)
+    chart = _bars(values, [label for label, _ in shown], colours, x_title)
+    if below:
+        chart = alt.vconcat(chart, *below, spacing=30).resolve_scale(color="independent")
+    return finished(chart.properties(title=alt.TitleParams(**title)))
 
 
 def _bars(values: Sequence[dict[str, Any]], order: Sequence[str], colours: Mapping[str, str], x_title: str) -> Any:

@@ -126,24 +126,24 @@ def test_flop_of_the_layers_are_those_of_the_step(name: str, input_gradient: boo
     costs = layer_costs(model.layers, 4, input_gradient=input_gradient).values()
     units = 4 * (model.layers[0]["shape_out"][0] if reads_tokens(name) else 1)
     assert sum(one.forward_flop for one in costs) == units * 2 * model.macs
-    backward = sum(one.data_flop + one.weights_flop for one in costs)
+    backward = sum(one.backward_flop for one in costs)
     assert backward == units * 2 * (2 * model.macs - (0 if input_gradient else model.first_macs))
     alone = layer_costs(model.layers, 4, mode="infer").values()
-    assert all(one.data_flop == one.weights_flop == one.backward_bytes == 0 for one in alone)
+    assert all(one.backward_flop == one.backward_bytes == 0 for one in alone)
     assert [one.forward_bytes for one in alone] == [one.forward_bytes for one in costs]
 
 
 def test_flop_and_bytes_of_layers() -> None:
     """LeNet reads 28 x 28 numbers; conv1 has 20 filters of 25 and a bias each, and 24 x 24 outputs; conv2 50 of 500, and 8 x 8."""
     found = layer_costs(usual("lenet").layers, 10)
-    assert (found["conv1"].forward_flop, found["conv1"].data_flop) == (2 * 10 * 500 * 576, 0)
-    assert found["conv1"].weights_flop == found["conv1"].forward_flop
+    assert (found["conv1"].forward_flop, found["conv1"].backward_data_flop) == (2 * 10 * 500 * 576, 0)
+    assert found["conv1"].backward_weights_flop == found["conv1"].forward_flop
     images, filters, outputs = 10 * 784, 520, 10 * 20 * 576
     assert found["conv1"].forward_bytes == 4 * (images + filters + outputs)
     assert found["conv1"].backward_bytes == 4 * (images + filters + outputs)  # of weights alone
     assert found["conv2"].backward_bytes == 2 * found["conv2"].forward_bytes == 8 * (10 * 20 * 144 + 25_050 + 10 * 50 * 64)
     assert found["pool1"].backward_bytes == 4 * (2 * outputs + outputs // 4)  # reads images that it kept, writes their gradient
-    assert (found["flatten"].forward_bytes, found["fc1"].data_flop) == (0, found["fc1"].forward_flop)
+    assert (found["flatten"].forward_bytes, found["fc1"].backward_data_flop) == (0, found["fc1"].forward_flop)
     asked = layer_costs(usual("lenet").layers, 10, precision="bf16", input_gradient=True)["conv1"]
-    assert asked.data_flop == asked.forward_flop
+    assert asked.backward_data_flop == asked.forward_flop
     assert asked.backward_bytes == 2 * asked.forward_bytes == found["conv1"].forward_bytes

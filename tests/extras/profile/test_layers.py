@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.extras.profile.traces import Events, layers, times
+from workflow.report.table import significant
 
 
 def closes(events: Events) -> None:
@@ -160,3 +161,17 @@ def test_ranges_of_the_program_are_preferred_and_nested_ones_are_no_steps() -> N
         events.range("step:9", 100 * step + 10, 20)
         events.add("cpu_op", "aten::mm", 100 * step + 20, 50)
     assert (events.profile().steps, events.profile().step_ms) == (2, pytest.approx(0.1))
+
+
+@pytest.mark.parametrize(("megabytes", "ms", "gb_per_s", "shown"), [(123.256, 221.538, 0.5564, "0.556"), (258.46, 86.024, 3.0045, "3.00")])
+def test_copies_of_the_published_comparison(megabytes: float, ms: float, gb_per_s: float, shown: str) -> None:
+    """123.256 MB in 221.538 ms are 556 MB/s, and 258.46 MB in 86.024 ms 3.005 GB/s, which is printed there as MB/s."""
+    events = Events()
+    events.range("step:0", 0, 1000 * ms)
+    for number in range(3):
+        size = round(megabytes * 1e6 / 4) * (2 if number else 1)
+        events.kernel(0, 1000 * ms * number / 4, 1000 * ms * (2 if number else 1) / 4, "Memcpy HtoD (Pageable -> Device)", bytes=size)
+    (copy,) = events.profile().copies
+    assert (copy.invocations, copy.pinned) == (3, False)
+    assert copy.gb_per_s == pytest.approx(gb_per_s, rel=1e-3)
+    assert significant(copy.gb_per_s) == shown

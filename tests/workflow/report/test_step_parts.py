@@ -14,6 +14,7 @@ from tests.workflow.report.builder import make_cell, make_record, write_records,
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.formats import to_csv
+from workflow.report.keys import SEPARATOR
 from workflow.report.page import page
 from workflow.report.plots import PART_COLOURS, PLOTS
 from workflow.report.step_parts import STEP_PARTS
@@ -113,3 +114,13 @@ def test_the_picture_stacks_what_the_table_has(tmp_path: Path) -> None:
         **{"Input wait": 20, "Forward": 25, "Backward": 40, "Exposed communication": 5, "Skew": 10, "Optimizer": 6, "Other": 4}
     }
     assert len(set(PART_COLOURS.values())) == len(STEP_PARTS)
+
+
+def test_frameworks_stand_beside_each_other(tmp_path: Path) -> None:
+    cells = [make_cell(framework=name, nodes=nodes) for name in ("jax", "pytorch") for nodes in (1, 2)]
+    write_study(tmp_path, cells, repeats=1)
+    write_records(tmp_path, [make_record(cell) for cell in cells])
+    labels = PLOTS["step_parts"](analyse(collect([tmp_path])))["encoding"]["y"]["sort"]
+    assert [(label.split(SEPARATOR)[1], label[-3:]) for label in labels] == [
+        ("jax", "1×1"), ("pytorch", "1×1"), ("jax", "2×1"), ("pytorch", "2×1"),
+    ]  # fmt: skip
