@@ -145,8 +145,9 @@ def _without(run: Mapping[str, Any], part: str) -> float | None:
 
 
 def _rest(run: Mapping[str, Any]) -> float:
-    """Return the share of what is none of the parts, which is compute."""
-    shares = [share_of(gain_of(run["if_step_s"], seconds)) for part in PARTS if (seconds := _without(run, part)) is not None]
+    """Return the share of what is none of the parts, which is compute. Waiting for a rank whose input is slow is gone with the input."""
+    parts = [part for part in PARTS if part != "stragglers" or run["slow_part"] not in PARTS]
+    shares = [share_of(gain_of(run["if_step_s"], seconds)) for part in parts if (seconds := _without(run, part)) is not None]
     return max(1 / MOST_GAIN, 1 - math.fsum(shares))
 
 

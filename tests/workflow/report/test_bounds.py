@@ -118,6 +118,13 @@ def test_compute_is_what_no_part_has() -> None:
     assert (untold.verdict, untold.share) == ("compute", pytest.approx(1 - 0.01 - 0.05 - 0.02))
 
 
+def test_waiting_for_a_rank_with_slow_input_is_counted_once() -> None:
+    slow = run(if_no_input_s=0.088, if_no_skew_s=0.087, straggler_rank=0, slow_part="input")
+    assert bound_of([slow]).verdict == "compute"
+    assert bound_of([slow]).share == pytest.approx(1 - 0.12 - 0.05 - 0.01)
+    assert bound_of([{**slow, "slow_part": "compute"}]).share == pytest.approx(1 - 0.12 - 0.05 - 0.13 - 0.01)
+
+
 def test_a_part_that_is_the_whole_step_is_no_division_by_zero() -> None:
     found = bound_of([run(if_no_input_s=0.0)])
     assert (found.verdict, found.share) == ("input", pytest.approx(0.999))

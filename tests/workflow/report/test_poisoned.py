@@ -40,7 +40,7 @@ RECORD = make_record(
     },
 )  # fmt: skip
 FAILED = failed(CELL)
-SIGNED = ("drift_change_ratio", "first_loss", "final_loss", "eval_loss", "parameter_norm")
+SIGNED = ("drift_change_ratio", "first_loss", "final_loss", "eval_loss", "parameter_norm", "part_other_s")
 
 
 def study(directory: Path, contents: list[bytes]) -> Path:

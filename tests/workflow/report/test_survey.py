@@ -103,6 +103,16 @@ def test_what_is_not_of_the_same_work_or_of_whole_nodes_is_not_compared(tmp_path
     assert (few["nodes_low"], few["note"]) == (None, "no interval: a cell has fewer than 3 runs")
 
 
+def test_runs_that_differ_by_any_factor_are_shown_all_the_same(tmp_path: Path) -> None:
+    strong = machine(tmp_path / "strong", {1: 0.3})
+    cell = make_cell(nodes=1, gpus_per_node=1, batch_size=32)
+    apart = [make_record(cell, repeat, step_s=0.3 * 1e-9 ** (repeat - 2), scheduler="slurm", job_id="strong") for repeat in (1, 2, 3)]
+    write_records(strong, apart)
+    found = estimated(survey_of([machine(tmp_path / "weak", WEAK), strong])[1])
+    assert found["nodes"] == pytest.approx(1.5, abs=0.5)
+    assert (found["nodes_low"], found["note"]) == (1, "its interval ends beyond what is predicted")
+
+
 @pytest.mark.parametrize("rate", [90.0, 100.0, 150.0, 200.0, 290.0, 300.0, 700.0])
 def test_so_many_nodes_have_the_rate_that_they_were_asked_for(rate: float) -> None:
     """t(n) = 0.01 (1 + (1 - 1/n)) at 1, 2 and 4 nodes."""
