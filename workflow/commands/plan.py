@@ -19,19 +19,9 @@ import typer
 from base.errors import ConfigError, SlipwayError
 from base.humanize import and_more, counted, format_duration, format_size, some, variables_of
 from base.process import run as run_command
+from cluster import schedulers
 from cluster.detection import of_a_job
 from cluster.machine import memory_bytes, usable_cores
-from cluster.schedulers import (
-    Jobs,
-    get_scheduler,
-    jobs_of,
-    local,
-    node_cache,
-    plan_allocation,
-    refuse_what_never_starts,
-    why_never_starts,
-    with_jobs,
-)
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize, Work, mark_of
 from cluster.types import Allocation
 from containers.engines import get_engine, in_container
@@ -43,42 +33,17 @@ from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, Stu
 from workflow.commands.tables import SamplesOption, analysis_of, output_table, refuse_samples
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
+from workflow.dag import requirements
 from workflow.dag.execution import jobs_at
 from workflow.dag.job_size import run_size
 from workflow.dag.refusals import refuse_runs, refuse_site
-from workflow.dag.requirements import (
-    DatasetRequirements,
-    Estimate,
-    Forecast,
-    estimate_of,
-    forecast_of,
-    images_file,
-    is_prepared,
-    memory_of,
-    model_of,
-    most_hours_on,
-    past_runs,
-    requirements_of,
-)
+from workflow.dag.requirements import DatasetRequirements
 from workflow.dag.submission import Width, plan_submission
 from workflow.dag.watched_jobs import run_job
+from workflow.run import plan as run_plan
 from workflow.run.node.preparation import for_this_node
 from workflow.run.node.stagers import PeerGroup, stage_argv
 from workflow.run.node.workdir import WorkDirectory
-from workflow.run.plan import (
-    Framework,
-    Workload,
-    allocation_request,
-    at_site,
-    attempt_tag,
-    cell_document,
-    check_framework,
-    container_spec,
-    describe_framework,
-    node_argv,
-    port_names,
-    supervisor_argv,
-)
 from workflow.run.storage.results import attempt_numbers, nodes_to_avoid
 from workflow.study import paths
 from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
@@ -100,14 +65,14 @@ def job_of_run(study: Study, cell: Cell, run_id: str) -> BatchJob:
     """Return the job that `slipway run` submits for a run; its name ends in 8 digits that are drawn at the submission."""
     results = str(study.results_dir)
     work = Work(mark=mark_of(study.name, results), rule=RUN, wildcards=run_id)
-    command = shlex.join(supervisor_argv(sys.executable, results, run_id, images=images_file(study)))
+    command = shlex.join(run_plan.supervisor_argv(sys.executable, results, run_id, images=requirements.images_file(study)))
     size = replace(
         run_size(cell, study.site, study.limits.walltime_s), exclude=nodes_to_avoid(run_dir(study.results_dir, run_id), time.time())
     )
     return run_job(work, size, f"exec {command}", results, JOB_TOKEN)
 
 
-def run_words(jobs: Jobs, job: BatchJob) -> str:
+def run_words(jobs: schedulers.Jobs, job: BatchJob) -> str:
     """Return the command that submits the job of a run."""
     return " ".join([jobs.SERVER.submit[0], *(option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job))])
 
@@ -125,7 +90,7 @@ def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, object]]:
 def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, object]:
     """Return what `slipway submit` would request and execute now."""
     jobs = jobs_at(study.site)
-    job = plan_submission(study, runs, Width(), JOB_TOKEN, built=is_prepared(study, runs))
+    job = plan_submission(study, runs, Width(), JOB_TOKEN, built=requirements.is_prepared(study, runs))
     return {jobs.SERVER.submit[0]: [option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}
 
 
@@ -141,7 +106,7 @@ def largest_job(study: Study, runs: Sequence[Run]) -> JobSize:
 def refuse_jobs(study: Study, runs: Sequence[Run]) -> None:
     """Raise ConfigError for jobs that never start. A scheduler that is silent is waited for later."""
     if runs:
-        refuse_what_never_starts(study.site.scheduler, largest_job(study, runs))
+        schedulers.refuse_what_never_starts(study.site.scheduler, largest_job(study, runs))
 
 
 # The plan of a whole study.
@@ -161,7 +126,7 @@ class CellPlan:
     states: Mapping[str, int]
     memory_bytes: int | None
     available_bytes: int | None
-    estimate: Estimate | None
+    estimate: requirements.Estimate | None
     """The estimate for a run, from what runs took before."""
 
     @property
@@ -188,17 +153,17 @@ class StudyPlan:
     @property
     def gpu_hours(self) -> float:
         """Return the bound of the runs still to be made: walltime x GPUs."""
-        return most_hours_on("cuda", self.study, self.to_run)
+        return requirements.most_hours_on("cuda", self.study, self.to_run)
 
     @property
     def process_hours(self) -> float:
         """Return the bound of the runs on the CPU still to be made: walltime x processes."""
-        return most_hours_on("cpu", self.study, self.to_run)
+        return requirements.most_hours_on("cpu", self.study, self.to_run)
 
     @property
-    def outlook(self) -> Forecast:
+    def outlook(self) -> requirements.Forecast:
         """Return the estimate for the runs still to be made, as far as anything is known."""
-        return forecast_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
+        return requirements.forecast_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
 
     @property
     def to_run(self) -> list[Any]:
@@ -212,19 +177,19 @@ def plan_study(study: Study) -> StudyPlan:
     by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in (*study.cells, *study.profiles)}
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
-    datasets = {name: requirements_of(study, name) for name in datasets_of(study.cells)}
+    datasets = {name: requirements.requirements_of(study, name) for name in datasets_of(study.cells)}
     device_memory = {device: _memory_of(device, study) for device in {device_of(cell.device, study.site) for cell in study.cells}}
-    pasts = past_runs(study.site.storage, study.cells)
+    pasts = requirements.past_runs(study.site.storage, study.cells)
     cells = []
     for cell in study.cells:
-        need = memory_of(cell, datasets.get(cell.dataset))
+        need = requirements.memory_of(cell, datasets.get(cell.dataset))
         cells.append(
             CellPlan(
                 cell=cell,
                 states=counts(by_cell[cell.cell_id]),
                 memory_bytes=None if need is None else need.total_bytes,
                 available_bytes=_share(device_memory[device_of(cell.device, study.site)], cell, study),
-                estimate=estimate_of(cell, device_of(cell.device, study.site), pasts),
+                estimate=requirements.estimate_of(cell, device_of(cell.device, study.site), pasts),
             )
         )
     series = series_of(study.cells, study.baseline)
@@ -257,9 +222,9 @@ def nodes_of(plan: StudyPlan, dataset: str) -> int:
 
 def nodes_staged(plan: StudyPlan, needs: DatasetRequirements) -> int | None:
     """Count the nodes of a run on that dataset whose caches hold it already; None where the nodes are other machines."""
-    if plan.study.site.scheduler != local.NAME or needs.root is None:
+    if plan.study.site.scheduler != schedulers.local.NAME or needs.root is None:
         return None
-    caches = [plan.study.site.cache.path / f"{local.NAME}-{node}" for node in range(nodes_of(plan, needs.name))]
+    caches = [plan.study.site.cache.path / f"{schedulers.local.NAME}-{node}" for node in range(nodes_of(plan, needs.name))]
     return sum((cache / "datasets" / needs.root.name).is_dir() for cache in caches)
 
 
@@ -306,10 +271,10 @@ def _content_notes(states: Sequence[RunState], datasets: Mapping[str, DatasetReq
 
 def _memory_of(device: str, study: Study) -> int | None:
     """Return the bytes of memory of one node (CPU) or one GPU; of another machine only where the site file gives them."""
-    local = study.site.scheduler == "local"
+    is_here = study.site.scheduler == schedulers.local.NAME
     if device == "cpu":
-        return study.site.memory_per_node_bytes or (memory_bytes() if local else None)
-    return parse_gpu_memory(_gpu_memory_text()) if local else None
+        return study.site.memory_per_node_bytes or (memory_bytes() if is_here else None)
+    return parse_gpu_memory(_gpu_memory_text()) if is_here else None
 
 
 def _gpu_memory_text() -> str:
@@ -346,9 +311,9 @@ def _core_notes(study: Study) -> Iterator[str]:
     """Yield notes on CPU cells whose nodes are known to have fewer cores than their processes have threads."""
     site, largest = study.site, max(cell.nodes for cell in study.cells)
     here = len(usable_cores())
-    cores = max(1, here // largest) if site.scheduler == local.NAME else site.cpus_per_node
+    cores = max(1, here // largest) if site.scheduler == schedulers.local.NAME else site.cpus_per_node
     on_cpu = [cell for cell in study.cells if device_of(cell.device, site) == "cpu"]
-    if site.scheduler == local.NAME and largest > here and on_cpu:
+    if site.scheduler == schedulers.local.NAME and largest > here and on_cpu:
         yield f"{largest} nodes share the {counted(here, 'core')} of this machine: runs whose nodes share one are marked oversubscribed"
     few = [
         cell for cell in on_cpu if cores is not None and cell.gpus_per_node * (cell.threads if isinstance(cell.threads, int) else 1) > cores
@@ -377,8 +342,8 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequiremen
 
 
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
-    has_jobs = runs and jobs_of(study.site.scheduler) is not None
-    problem = why_never_starts(study.site.scheduler, largest_job(study, runs)) if has_jobs else None
+    has_jobs = runs and schedulers.jobs_of(study.site.scheduler) is not None
+    problem = schedulers.why_never_starts(study.site.scheduler, largest_job(study, runs)) if has_jobs else None
     return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
 
 
@@ -489,7 +454,7 @@ def _requests_by_scheduler(plan: StudyPlan) -> dict[str, object]:
 
     It is None but for the site's own scheduler where a run is left.
     """
-    return {name: _requests(plan) if plan.study.site.scheduler == name and plan.to_run else None for name in with_jobs()}
+    return {name: _requests(plan) if plan.study.site.scheduler == name and plan.to_run else None for name in schedulers.with_jobs()}
 
 
 def _requests(plan: StudyPlan) -> dict[str, Any]:
@@ -548,7 +513,7 @@ def _print(plan: StudyPlan) -> None:
     _more(len(plan.cells), "cells")
     for note in plan.notes:
         output.prose(f"note: {note}", INDENT)
-    if jobs_of(study.site.scheduler) is not None and plan.to_run:
+    if schedulers.jobs_of(study.site.scheduler) is not None and plan.to_run:
         _print_requests(plan)
     output.line(f"\none cell in full:\n  {study.command('plan', str(study.path), '--cell', study.cells[0].cell_id)}")
 
@@ -669,26 +634,27 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     here, AllocationError without the GPUs.
     """
     site = study.site
-    scheduler = get_scheduler(site.scheduler)
+    scheduler = schedulers.get_scheduler(site.scheduler)
     run_id = f"{cell.cell_id}-r1"
     attempt = max(attempt_numbers(paths.run_dir(study.results_dir, run_id)), default=0) + 1
-    request = allocation_request(cell, study.cells, site)
-    allocation = plan_allocation(site.scheduler, request, environ)
-    framework = describe_framework(cell, device_of(cell.device, site))
-    check_framework(framework, cell.nodes)
-    needs = requirements_of(study, cell.dataset) if cell.has_dataset else None
-    argv = node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
-    document = cell_document(Run(cell=cell, repeat=1), attempt, allocation, model_of(cell, needs))
-    workload = Workload(
-        owner=Owner(run_id=run_id, attempt=attempt, tag=attempt_tag(run_id, attempt, TOKEN), uid=os.geteuid()),
-        framework=at_site(framework, site),
+    request = run_plan.allocation_request(cell, study.cells, site)
+    allocation = schedulers.plan_allocation(site.scheduler, request, environ)
+    framework = run_plan.describe_framework(cell, device_of(cell.device, site))
+    run_plan.check_framework(framework, cell.nodes)
+    needs = requirements.requirements_of(study, cell.dataset) if cell.has_dataset else None
+    supervisor = run_plan.supervisor_argv(sys.executable, str(study.results_dir), run_id, images=requirements.images_file(study))
+    argv = run_plan.node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
+    document = run_plan.cell_document(Run(cell=cell, repeat=1), attempt, allocation, requirements.model_of(cell, needs))
+    workload = run_plan.Workload(
+        owner=Owner(run_id=run_id, attempt=attempt, tag=run_plan.attempt_tag(run_id, attempt, TOKEN), uid=os.geteuid()),
+        framework=run_plan.at_site(framework, site),
         cell=document,
     )
     return {
         "run_id": run_id,
         "attempt": attempt,
-        **{name: _submitted(study, cell, run_id) if site.scheduler == name else None for name in with_jobs()},
-        "supervisor": list(supervisor_argv(sys.executable, str(study.results_dir), run_id, images=images_file(study))),
+        **{name: _submitted(study, cell, run_id) if site.scheduler == name else None for name in schedulers.with_jobs()},
+        "supervisor": list(supervisor),
         "allocation": allocation.to_json(),
         "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
         "nodes": [_node(study, allocation, index, workload, needs) for index in range(len(allocation.nodes))],
@@ -709,7 +675,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     }
 
 
-def _program(framework: Framework) -> dict[str, object] | None:
+def _program(framework: run_plan.Framework) -> dict[str, object] | None:
     if not framework.own:
         return None
     taken = look_at(Path(framework.folder))._asdict() if framework.folder else {}
@@ -721,10 +687,12 @@ def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
     return {jobs.SERVER.submit[0]: run_words(jobs, job_of_run(study, cell, run_id))}
 
 
-def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements | None) -> dict[str, object]:
+def _node(
+    study: Study, allocation: Allocation, index: int, workload: run_plan.Workload, needs: DatasetRequirements | None
+) -> dict[str, object]:
     """Return what the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]
-    cache = node_cache(site.scheduler, site.cache.path, node)
+    cache = schedulers.node_cache(site.scheduler, site.cache.path, node)
     name = None if needs is None else needs.root.name if needs.root else f"{needs.name}-<digest>"
     peer_group = PeerGroup(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
     stage: tuple[str, ...] = ()
@@ -742,9 +710,9 @@ def _node(study: Study, allocation: Allocation, index: int, workload: Workload, 
         )
     directory = WorkDirectory(cache, workload.owner.tag)
     framework = workload.framework
-    ports = [[UNKNOWN_PORT for _ in port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]
+    ports = [[UNKNOWN_PORT for _ in run_plan.port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]
     folder = str(directory.program) if in_container(site.engine) or framework.own else framework.folder
-    spec = container_spec(
+    spec = run_plan.container_spec(
         workload, allocation, index, directory.paths(name and str(cache / "datasets" / name / workload.cell.data_folder), folder), ports
     )
     return {
@@ -773,7 +741,7 @@ def _container(plan: EnginePlan) -> dict[str, Any]:
 
 def _print_cell(plan: Mapping[str, Any]) -> None:
     output.line(f"run {plan['run_id']}, attempt {plan['attempt']}; what is decided at the start stands in <>, or as port 0\n")
-    for request in (plan[name] for name in with_jobs() if plan[name]):
+    for request in (plan[name] for name in schedulers.with_jobs() if plan[name]):
         output.line(f"job, by `slipway run` (`slipway submit` takes one for all runs):\n  {' '.join(request.values())}")
     output.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
     for launch in plan["launches"]:
