@@ -1,4 +1,4 @@
-"""Make the tables that compare frameworks: what they did in the study, and what is known of each of them."""
+"""Make the tables that compare frameworks, what is known of each of them, and precisions and memory layouts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.spec import Facts, FrameworkSpec, in_words, load_other_facts
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURING, CellResult, Shape
-from workflow.report.keys import cell_links, key_columns, sentence, several_shapes, shape_key, shape_title
-from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, significant, words
+from workflow.report.cells import MEASURING, CellResult, Shape, ratio
+from workflow.report.derive import mixed_marks
+from workflow.report.keys import cell_links, key_columns, sentence, several_shapes, shape_key, shape_title, size_columns
+from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, estimate_text, numbers, significant, words
 from workflow.study.series import IMPLIED_BY_FRAMEWORK
 
 # Table `framework-facts`: what is claimed of each framework, and what a test of ours ran. It is made from framework.yaml and
@@ -230,3 +231,74 @@ def _batch_time(cell: CellResult) -> tuple[str, Marks]:
     if not cell.step_s or not cell.rate_per_s:
         return Reason(cell.reason or ""), cell.marks & {"untimed"}
     return f"{significant(cell.step_s.value)} ({significant(cell.rate_per_s.value)})", cell.marks.intersection(MEASURING)
+
+
+# Table `precision`: how much faster each precision and layout is than a base, and the loss that it ends with.
+
+
+PRECISION: Final = "precision"
+BASE: Final = ("fp32", "nchw")
+Kind = tuple[str, str]
+"""Precision and layout."""
+
+
+def precision(analysis: Analysis) -> Table:
+    """Build the table with one row for cells that differ in precision and layout alone, and two columns for each of these: the ratio of
+    its rate to that of the base, and the final loss."""
+    rows = [row for row in _precision_rows(analysis) if len(row) > 1]
+    kinds = sorted({kind for row in rows for kind in row}, key=lambda kind: kind != BASE)
+    bases = [_base(row) for row in rows]
+    first = [row[base] for row, base in zip(rows, bases, strict=True)]
+    columns = [column for column in key_columns(analysis, first) if column.key not in ("precision", "layout")]
+    columns += [*size_columns(first), words("base", "Base", [" ".join(base) for base in bases])]
+    for kind in kinds:
+        cells = [row.get(kind) for row in rows]
+        found = [_ratio(*pair) for pair in zip(cells, first, strict=True)]
+        name, title = "_".join(kind), " ".join(kind)
+        losses = [None if cell is None else cell.means["final_loss"] for cell in cells]
+        columns.append(marked_words(f"{name}_ratio", title, found, cell_links(analysis, cells)))
+        columns.append(numbers(f"{name}_final_loss", f"{title}: loss", significant, losses))
+    return Table(
+        name=PRECISION,
+        title="Precision and layout",
+        caption=sentence(
+            f"{analysis.rate_words.capitalize()} over those of the base, which is {' '.join(BASE)} where there is such a cell, of the same "
+            "processes and batch, with its 95 % confidence interval over runs; loss: of the last step, mean over runs. A precision that is "
+            "fast and does not learn is no result",
+            analysis.shared,
+        )
+        if rows
+        else "",
+        columns=tuple(columns),
+        reasons=analysis.reasons,
+        empty="The study has no cells that differ in precision or layout alone.",
+    )
+
+
+def _precision_rows(analysis: Analysis) -> list[dict[Kind, CellResult]]:
+    rows: dict[tuple[object, ...], dict[Kind, CellResult]] = {}
+    alike: dict[str, tuple[tuple[str, str], ...]] = {}
+    for cell in analysis.cells:
+        if cell.keys_digest not in alike:
+            keys = analysis.flat[cell.source, cell.cell_id]
+            alike[cell.keys_digest] = tuple((name, repr(value)) for name, value in keys.items() if name not in ("precision", "layout"))
+        row = rows.setdefault((cell.source, cell.shape, cell.cell.batch_size, alike[cell.keys_digest]), {})
+        row[cell.cell.precision, cell.cell.layout] = cell
+    return list(rows.values())
+
+
+def _base(row: Mapping[Kind, CellResult]) -> Kind:
+    return BASE if BASE in row else next(iter(row))
+
+
+def _ratio(cell: CellResult | None, base: CellResult) -> tuple[str, Marks]:
+    if cell is None:
+        return Reason(NOT_IN_STUDY), NO_MARKS
+    if cell.rate is None:
+        return Reason(cell.reason or ""), cell.marks & {"untimed"}
+    if base.rate is None:
+        return Reason(f"base {base.reason}"), NO_MARKS
+    if cell is base:
+        return "1 (base)", cell.marks.intersection(MEASURING)
+    marks = (cell.marks | mixed_marks(cell, base)).intersection(MEASURING)
+    return estimate_text(ratio(cell.rate, base.rate)), marks | ({"baseline"} if base.marks.intersection(MEASURING) - marks else NO_MARKS)

@@ -17,7 +17,7 @@ from workflow.report.bounds import bounds
 from workflow.report.cells import ENDED_WELL, MARKS, MEASURED, MEASURING, CellResult, Estimate
 from workflow.report.cost import cost
 from workflow.report.derive import Comparison, has_several_baselines
-from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, facts_of_study, frameworks, marked_words
+from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision
 from workflow.report.keys import (
     cell_links,
     key_columns,
@@ -33,7 +33,6 @@ from workflow.report.keys import (
 )
 from workflow.report.layers_table import layers
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
-from workflow.report.precision_table import PRECISION, precision
 from workflow.report.prediction_table import prediction
 from workflow.report.step_parts import parts
 from workflow.report.survey import survey
