@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from base.errors import ConfigError, ContainerError, SlipwayError
+from base.errors import ContainerError, SlipwayError
 from base.logs import configure
 from containers.images.archiving import archive
-from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
-from containers.images.model import PinnedImage, read_manifest
+from containers.images.loading import Bringing, image_to_start, load, loaded_id
+from containers.images.model import read_manifest
 from containers.images.pinning import check_contract, pin
 from containers.limits import LOAD_REPORT_EVERY_S
 
@@ -41,10 +41,9 @@ def _parser() -> argparse.ArgumentParser:
         loading = commands.add_parser(name, parents=[engine], help=text)
         loading.add_argument("--archive", type=Path, required=True)
         loading.add_argument("--cache", type=Path, required=True)
-        loading.set_defaults(may_pull=False, brought=False)
+        loading.set_defaults(brought=False)
         if name == "load":
             loading.add_argument("--brought", action="store_true", help="whoever started this brings the archive here when asked")
-            loading.add_argument("--may-pull", action="store_true", help="try the registry, by digest, before the archive")
     return top
 
 
@@ -61,10 +60,7 @@ def loaded(options: argparse.Namespace) -> dict[str, Any]:
     """Return `image_id` as it is on this node now, `start`: what the engine is given."""
     entry = read_manifest(options.archive)
     bringing = Bringing(wait=lambda: _say(waiting=True), bring=_ask, moved=_Moved()) if options.brought else Bringing()
-    if options.may_pull:
-        bringing.wait()
-    pulled = options.may_pull and _pulled(entry.image, options)
-    if options.command == "load" and not pulled:
+    if options.command == "load":
         load(options.archive, options.engine, options.cache, bringing=bringing)
     found = loaded_id(entry, options.engine, options.cache)
     return {"image_id": found, "start": image_to_start(entry, options.engine, options.cache)}
@@ -94,15 +90,6 @@ def _ask(num_bytes: int) -> Path:
 def _say(**words: object) -> None:
     sys.stdout.write(json.dumps(words, sort_keys=True) + "\n")
     sys.stdout.flush()
-
-
-def _pulled(image: PinnedImage, options: argparse.Namespace) -> bool:
-    """Pull the image. Return False also where the registry is away, or does not know us: the archive is there."""
-    try:
-        return pull_pinned(image, options.engine, options.cache, options.credentials)
-    except (ConfigError, ContainerError) as error:
-        logger.warning("%s; the archive on storage is taken", error)
-        return False
 
 
 def main() -> int:

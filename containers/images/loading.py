@@ -1,6 +1,6 @@
 """Load an archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and checked afterwards.
 
-Nothing is pulled, unless the site says that nodes may. What is there already costs one question to the engine. `<cache>/images/` holds
+Nothing is pulled. What is there already costs one question to the engine. `<cache>/images/` holds
 the lock, for apptainer and enroot the image, and while a load runs what podman unpacks. In a run the checked copy of the archive is
 brought by others (data_prep.staging); a load by hand makes its own there.
 """
@@ -24,7 +24,6 @@ from containers.images.archiving import not_as_archived
 from containers.images.commands import demand, find
 from containers.images.marks import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
-from containers.images.pinning import by_digest, pin
 from containers.images.streams import copy_hashed, feed_decompressed, hash_file, not_enough, require
 from containers.limits import IMAGE_LOCK_WAIT_S, IMAGE_TAG_S
 
@@ -72,30 +71,6 @@ def _use(entry: ArchivedImage, engine: str, place: Path) -> None:
         return
     tree = trees.provide(place, place / entry.file, image.short, lambda: forget(place, image.short, engine))
     mark_used(place, image, engine, tree)
-
-
-def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path | None = None) -> bool:
-    """Pull the pinned image, where the site lets nodes pull: by digest, never by tag. False where that is not how this image comes here.
-    Raises ContainerError.
-    """
-    reference = by_digest(image)
-    if engine not in STORES or reference is None:
-        return False
-    check_platform(image, platform.machine())
-    place = cache / "images"
-    with locked(place / f"{image.short}.lock", f"pull image {image.reference!r} ({image.short})", IMAGE_LOCK_WAIT_S):
-        if find(engine, image.image_id) is None:
-            named_before = find(engine, reference) is not None
-            pin(reference, engine, pull="always", credentials=credentials)
-            found = find(engine, image.image_id) is not None
-            if found:
-                demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], IMAGE_TAG_S)
-            if not named_before:  # a second name of ours would keep the image for ever; one that was there before is somebody else's
-                demand([engine, "rmi", reference], IMAGE_TAG_S)
-            if not found:
-                return False
-        mark_used(place, image, engine)
-    return True
 
 
 def image_to_start(entry: ArchivedImage, engine: str, cache: Path) -> str:

@@ -180,15 +180,6 @@ def pin(
     return found
 
 
-def by_digest(image: PinnedImage) -> str | None:
-    """Return REPOSITORY@DIGEST; None for an image that came from no registry."""
-    if image.digest == image.image_id:
-        return None
-    name = image.reference.partition("@")[0]
-    repository, _, last = name.rpartition("/")
-    return f"{repository}{'/' if repository else ''}{last.partition(':')[0]}@{image.digest}"
-
-
 def _never(pull: Pull) -> str:
     return ", and nothing may be pulled here: `make image` builds it, or name another" if pull == "never" else ""
 

@@ -29,10 +29,10 @@ from containers.frameworks import load_framework
 from containers.images import commands, pinning
 from containers.images.archiving import archive
 from containers.images.build import build, build_argv
-from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
+from containers.images.loading import Bringing, image_to_start, load, loaded_id
 from containers.images.marks import last_used, locked, mark_used
 from containers.images.model import MACHINES, PinnedImage, check_platform, check_same, manifest_path, read_manifest
-from containers.images.pinning import by_digest, contract_argv, judge_contract, labels_here, pin
+from containers.images.pinning import contract_argv, judge_contract, labels_here, pin
 from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image
 from containers.images.streams import feed_decompressed, free_bytes, require, save_compressed
 from containers.images.streams import hash_file as hash_archive
@@ -90,8 +90,6 @@ def test_the_digest_is_that_of_the_repository_asked_for(reference: str, expected
     known = [f"mirror/else@{OTHER}", expected if "/" in name else f"docker.io/library/{expected}"]
     found = commands.parse_inspect(json.dumps([{**DOCKER, "RepoDigests": known}]), reference, "docker")
     assert found.digest == MANIFEST
-    assert by_digest(found) == expected
-    assert by_digest(dataclasses.replace(found, digest=ID)) is None
 
 
 def test_argv() -> None:
@@ -152,43 +150,6 @@ def test_the_container_that_looks_into_an_image_is_found_when_who_asked_is_dead(
     dead = Found(engine="docker", id="2", name="x", labels=tuple({**labels, HOLDER: ended}.items()))
     decisions = plan_reap((asking, dead), jobs_alive, os.geteuid(), partial(is_older, "run-a2-" + "0" * 24))
     assert [decision.remove for decision in decisions] == [False, True]
-
-
-CLIENT = """#!/bin/sh
-# What docker's manual says of inspect, pull, tag and rmi; names are files.
-names={place}
-echo "$@" >> {place}.asked
-case "$1 $2" in
-"image inspect") [ -e "$names/$(echo "$3" | tr / _)" ] || {{ echo "Error: No such image: $3" >&2; exit 1; }}
-    echo '[{{"Id": "sha256:{id}", "RepoDigests": [], "Os": "linux", "Architecture": "{machine}", "Size": 1}}]' ;;
-"pull --quiet") touch "$names/$(echo "$3" | tr / _)"; {pulled} ;;
-esac
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(("before", "has_it", "removed"), [(False, True, True), (True, False, False), (False, False, True)])
-def test_a_name_that_was_there_before_is_not_taken_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, has_it: bool, removed: bool
-) -> None:
-    """The daemon is shared: `repository@digest` may be what another user has pulled."""
-    here = dataclasses.replace(image(), reference="registry/site:1", digest="sha256:" + "d" * 64, platform=f"linux/{HERE}")
-    names, client = tmp_path / "names", tmp_path / "bin" / "docker"
-    names.mkdir()
-    client.parent.mkdir()
-    bare_id = here.image_id.removeprefix("sha256:")
-    pulled = f'touch "$names/{here.image_id}"' if has_it else "true"
-    client.write_text(CLIENT.format(place=names, id=bare_id, machine=HERE, pulled=pulled))
-    client.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{client.parent}:{os.environ['PATH']}")
-    reference = by_digest(here)
-    assert reference is not None
-    if before:
-        (names / reference.replace("/", "_")).touch()
-    assert pull_pinned(here, "docker", tmp_path / "cache") is has_it
-    asked = (tmp_path / "names.asked").read_text().splitlines()
-    assert (f"rmi {reference}" in asked) is removed
-    assert f"pull --quiet {reference}" in asked
 
 
 def test_reaping_takes_the_longest_unused_first() -> None:

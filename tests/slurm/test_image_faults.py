@@ -9,17 +9,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from containers.images.model import PinnedImage, check_same
 from tests import images, registry
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
-from tests.slurm.test_images import OURS, ROOT, USER, archived, call, loaded, place, private_registry
+from tests.slurm.test_images import OURS, ROOT, archived, call, loaded, place, private_registry
 
 pytestmark = pytest.mark.slow
 __all__ = ["place"]
@@ -72,70 +69,6 @@ def loaders(cluster: Cluster) -> list[int]:
 
 def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
-@pytest.fixture
-def credentials(place: Path) -> Path:
-    path = place / "my-logins.json"
-    path.write_text(json.dumps({"auths": {registry.NAME: {"auth": base64.b64encode(USER.encode()).decode()}}}))
-    path.chmod(0o600)
-    return path
-
-
-@pytest.fixture
-def private(docker_cluster: Cluster, place: Path, credentials: Path) -> Iterator[tuple[dict[str, Any], Path]]:
-    """An image that the login node pulled from a private registry, which is away by now; its docker archive."""
-    archive = images.tiny_image(place / "image-private", place.name, "x/private:1")
-    reference = f"{registry.NAME}/site/private:1"
-    with private_registry(docker_cluster, "login", f"site/private:1={archive}"):
-        words = ("archive", "--engine", "docker", "--reference", reference, "--storage", place, "--credentials", credentials)
-        made = call(docker_cluster, "login", *words)
-    yield made, archive
-    docker_cluster.exec("login", ["docker", "rmi", reference], timeout=60)
-
-
-def test_a_registry_that_is_away_or_lies_stops_no_node(
-    docker_cluster: Cluster, place: Path, credentials: Path, private: tuple[dict[str, Any], Path]
-) -> None:
-    made, archive = private
-    words = ("--may-pull", "--credentials", credentials)
-    away = loaded(docker_cluster, "n1", made["archive"], *words)
-    assert "the archive on storage is taken" in away["said"]
-    assert registry.NAME in away["said"]
-    other = images.tiny_image(place / "image-other", "another", "x/other:1")
-    offers = (f"site/private:1={archive}", f"site/private@{made['image']['digest']}={other}")
-    with private_registry(docker_cluster, "n2", *offers):
-        lied = loaded(docker_cluster, "n2", made["archive"], *words)
-        assert "the archive on storage is taken" in lied["said"]
-        wrong = place / "wrong.json"
-        wrong.write_text(credentials.read_text().replace("auth", "nothing"))
-        told(docker_cluster, "n2", "docker", "rmi", f"{OURS}:{made['image']['image_id'][7:19]}")
-        unknown = loaded(docker_cluster, "n2", made["archive"], "--may-pull", "--credentials", wrong)
-        assert "docker login" in unknown["said"]
-        told(docker_cluster, "n2", "docker", "rmi", f"{OURS}:{made['image']['image_id'][7:19]}")
-        missing = loaded(docker_cluster, "n2", made["archive"], "--may-pull", "--credentials", place / "none.json")
-        assert "none.json' is not there" in missing["said"]
-    check_same(PinnedImage(**made["image"]), {str(index): found["image_id"] for index, found in enumerate((away, lied, unknown, missing))})
-
-
-def test_what_a_node_pulled_is_removed_like_what_it_loaded_and_no_secret_is_left(
-    docker_cluster: Cluster, place: Path, credentials: Path, private: tuple[dict[str, Any], Path]
-) -> None:
-    made, archive = private
-    before = ids(docker_cluster, "n1")
-    with private_registry(docker_cluster, "n1", f"site/private:1={archive}"):
-        pulled = loaded(docker_cluster, "n1", made["archive"], "--may-pull", "--credentials", credentials)
-    assert "is taken" not in pulled["said"]
-    secret = USER.partition(":")[2]
-    encoded = base64.b64encode(USER.encode()).decode()
-    inspected = told(docker_cluster, "n1", "docker", "image", "inspect", pulled["image_id"])
-    listed = told(docker_cluster, "n1", "sh", "-c", "cat /local/slipway/images/*; ls /tmp | grep slipway-docker || true")
-    for text in (json.dumps(pulled), json.dumps(made), inspected, listed):
-        assert secret not in text
-        assert encoded not in text
-    assert "slipway-docker" not in listed
-    told(docker_cluster, "n1", "docker", "rmi", f"{OURS}:{pulled['image_id'][7:19]}")
-    assert ids(docker_cluster, "n1") == before, "no other name keeps it"
 
 
 def test_a_wrong_or_a_missing_credentials_file_is_named_where_the_study_starts(docker_cluster: Cluster, place: Path) -> None:

@@ -212,8 +212,8 @@ def private_registry(cluster: Cluster, node: str, *offers: str) -> Iterator[None
         child.communicate(timeout=30)
 
 
-def test_a_private_registry_by_the_users_own_credentials_and_nodes_by_digest(docker_cluster: Cluster, place: Path) -> None:
-    old, new = (images.tiny_image(place / f"image-{word}", word, f"x/{word}:1") for word in ("old", "new"))
+def test_a_private_registry_by_the_users_own_credentials(docker_cluster: Cluster, place: Path) -> None:
+    old = images.tiny_image(place / "image-old", "old", "x/old:1")
     reference = f"{registry.NAME}/site/private:1"
     credentials = place / "my-logins.json"
     credentials.write_text(json.dumps({"auths": {registry.NAME: {"auth": base64.b64encode(USER.encode()).decode()}}}))
@@ -224,9 +224,6 @@ def test_a_private_registry_by_the_users_own_credentials_and_nodes_by_digest(doc
         made = call(docker_cluster, "login", *words, "--credentials", credentials)
     assert made["image"]["digest"] not in ("", made["image"]["image_id"])
     assert "canary" not in json.dumps(made)
-    with private_registry(docker_cluster, "n1", f"site/private:1={new}", f"site/private:old={old}"):
-        pulled = loaded(docker_cluster, "n1", made["archive"], "--may-pull", "--credentials", credentials)
-        assert pulled["image_id"] == made["image"]["image_id"], "the tag is another's by now; the digest is not"
-    taken = loaded(docker_cluster, "n2", made["archive"])
-    check_same(PinnedImage(**made["image"]), {"n1": pulled["image_id"], "n2": taken["image_id"]})
+    taken = {node: loaded(docker_cluster, node, made["archive"])["image_id"] for node in ("n1", "n2")}
+    check_same(PinnedImage(**made["image"]), taken)
     docker_cluster.exec("login", ["docker", "rmi", reference])

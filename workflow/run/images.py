@@ -144,15 +144,10 @@ def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, 
     return PinnedImages(engine=site.engine, images=images)
 
 
-def load_argv(
-    python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False, credentials: str | None = None
-) -> tuple[str, ...]:
+def load_argv(python: str, archive: str, engine: str, cache: str) -> tuple[str, ...]:
     """Return the command that loads an image on a node. It asks for the archive if the image is not there, and prints {"image_id", "start"}
     or {"error": [class, message]} in the end."""
-    argv = (python, "-P", "-m", "containers.images", "load", "--brought", "--engine", engine, "--archive", archive, "--cache", cache)
-    if not may_pull:
-        return argv
-    return (*argv, "--may-pull", *(() if credentials is None else ("--credentials", credentials)))
+    return (python, "-P", "-m", "containers.images", "load", "--brought", "--engine", engine, "--archive", archive, "--cache", cache)
 
 
 def pin_study(results: Path, output: Path, credentials: Path | None = None) -> None:

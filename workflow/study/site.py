@@ -106,7 +106,6 @@ class Site:
     env: tuple[tuple[str, str], ...] = ()
     """Environment variables of all training processes, by name."""
     registry_credentials: Path | None = None
-    nodes_may_pull: bool = False
     network_interface: str | None = None
     storage_limit: StorageLimit | None = None
     foreign_gpu: str = "record"

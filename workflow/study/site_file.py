@@ -129,7 +129,6 @@ class SiteFile(Part):
     registry_credentials: TextLine = Field(
         default=ABSENT, description="the file that `docker login` or `podman login` wrote, for private registries; relative to this file"
     )
-    nodes_may_pull: Flag = Field(default=False, description="nodes ask the registry for the image by digest, before the archive on storage")
     network_interface: TextLine = Field(default=ABSENT, description="interface between the nodes, such as ib0")
     storage_limit: StorageLimitKeys = Field(default=ABSENT, description="what network storage may be asked for")
     foreign_gpu: Literal["record", "refuse"] = Field(default="record", description="what to do when a granted GPU holds memory of others")

@@ -46,7 +46,6 @@ deadline_margin: 90s
 share_nodes: true
 setup: [module load cuda, "export HF_TOKEN=geheim123"]
 images: {pytorch: "registry.example/pytorch:2"}
-nodes_may_pull: true
 network_interface: ib0
 storage_limit: {bytes_per_s: 2GB, readers: 4}
 foreign_gpu: refuse

@@ -175,6 +175,3 @@ def test_what_a_node_runs(tmp_path: Path) -> None:
         "--cache",
         "/local",
     )
-    assert load_argv("py", "a", "docker", "/local", may_pull=True)[-1] == "--may-pull"
-    assert load_argv("py", "a", "docker", "/local", may_pull=True, credentials="/c")[-3:] == ("--may-pull", "--credentials", "/c")
-    assert load_argv("py", "a", "docker", "/local", credentials="/c") == load_argv("py", "a", "docker", "/local")

@@ -361,11 +361,11 @@ def make_plan(cache: str, ranks: RanksPlan | None) -> Plan:
 def test_the_cache_is_what_it_is_on_the_node(tmp_path: Path) -> None:
     found = site(tmp_path, "/work", "$SLURM_TMPDIR/$USER")
     assert Site.from_json(found.to_json()).cache.path == Path("$SLURM_TMPDIR/$USER")
-    image = Image(archive="a", cache=str(found.cache.path), may_pull=False, credentials=None)
+    image = Image(archive="a", cache=str(found.cache.path))
     plan = make_plan(str(found.cache.path), RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, engine="bare", image=image, beat_s=60, init_s=60))
     own = with_own_cache(plan, {"SLURM_TMPDIR": "/nvme/7", "USER": "ada"})
     assert own.ranks is not None
-    assert own.ranks.image == Image(archive="a", cache="/nvme/7/ada", may_pull=False, credentials=None)
+    assert own.ranks.image == Image(archive="a", cache="/nvme/7/ada")
     assert (own.cache, own.tag) == ("/nvme/7/ada", "t")
     assert with_own_cache(make_plan("/local", None), {}) == make_plan("/local", None)
     with pytest.raises(StagingError, match=r"^here.yaml:2: cache.path: '\$SLURM_TMPDIR/\$USER': \$SLURM_TMPDIR is not set on "):

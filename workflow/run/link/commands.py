@@ -61,9 +61,6 @@ class Image(Value, frozen=True, kw_only=True):
     """Where it lies on storage."""
     cache: str
     """Where its load is locked: a place of the node's own, one for all that share an engine."""
-    may_pull: bool
-    """Whether nodes may pull it from its registry."""
-    credentials: str | None
 
 
 class RanksPlan(Value, frozen=True, kw_only=True):

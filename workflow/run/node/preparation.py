@@ -431,7 +431,7 @@ def image_argv(python: str, plan: commands.Plan) -> tuple[str, ...] | None:
     image = plan.ranks.image
     from workflow.run.images import load_argv
 
-    return load_argv(python, image.archive, plan.ranks.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
+    return load_argv(python, image.archive, plan.ranks.engine, image.cache)
 
 
 def for_this_node(engine: str, spec: ContainerSpec, granted: int | None, cdi: bool = False) -> ContainerSpec:

@@ -20,7 +20,7 @@ from cluster.gpus.decision import beyond
 from cluster.schedulers import node_cache
 from cluster.types import Allocation
 from containers.engines import ONLY_UNDER
-from containers.images.model import StudyImage, check_same
+from containers.images.model import check_same
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call
 from workflow.run.node.child import SUPERVISOR, process_identity
@@ -260,7 +260,7 @@ def node_plan(run: PreparedRun, allocation: Allocation, work: description.Work, 
         framework=at_site(work.framework, run.site),
         cell=cell_document(Run(cell=run.cell, repeat=run.repeat), run.attempt, allocation, work.model),
         engine=run.site.engine,
-        image=None if work.image is None else _image(work.image, run.site),
+        image=None if work.image is None else commands.Image(archive=work.image.archive, cache=str(run.site.cache.path)),
         beat_s=rank_silence_s,
         init_s=run.limits.init_s,
     )
@@ -284,11 +284,6 @@ def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, sou
         bytes_per_s=storage_limit(site).bytes_per_s,
         ranks=None,
     )
-
-
-def _image(image: StudyImage, site: Site) -> commands.Image:
-    credentials = None if site.registry_credentials is None else str(site.registry_credentials)
-    return commands.Image(archive=image.archive, cache=str(site.cache.path), may_pull=site.nodes_may_pull, credentials=credentials)
 
 
 # The commit of the checkout, by one call of git in a child, since the checkout may be on storage.

@@ -88,7 +88,7 @@ PLAN: Final = commands.Plan(
 FRAMEWORK: Final = Framework(
     name="f", folder="/f", launcher="ranks", command=("{python}", "program.py"), sidecars=(Sidecar(name="a", where="head", command=("b",)),)
 )
-IMAGE: Final = commands.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
+IMAGE: Final = commands.Image(archive="/a", cache="/c")
 RANKS: Final = commands.RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, engine="bare", image=None, beat_s=60.0, init_s=300.0)
 ORDERED: Final[tuple[commands.Command, ...]] = (
     commands.Alive(),
