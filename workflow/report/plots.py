@@ -24,7 +24,7 @@ from workflow.report.derive import Comparison
 from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, line_label
 from workflow.report.layers_table import OTHER_LAYERS, STACKED, layer_groups, profiles, stacked, step_of
-from workflow.report.prediction_table import Range, Row, line_models, rows_of
+from workflow.report.prediction_table import Row, line_models, rows_of
 from workflow.report.profile.profile import Profile
 from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
 from workflow.run.record.columns import SHOWN_STEPS
@@ -247,7 +247,7 @@ def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _ahead(analysis: Analysis, points: Sequence[dict[str, Any]], quantity: Callable[[Row], Range | None]) -> list[dict[str, Any]]:
+def _ahead(analysis: Analysis, points: Sequence[dict[str, Any]], quantity: Callable[[Row], Estimate | None]) -> list[dict[str, Any]]:
     """Return for each line that is predicted its largest measured point, and that of twice the nodes with its interval."""
     found = []
     by_place = {(point["line"], point["shape"]): point for point in points}

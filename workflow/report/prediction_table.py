@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
-from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, batch_text, mixed
+from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, batch_text, mixed
 from workflow.report.derive import BATCH, Comparison, Line
 from workflow.report.keys import key_columns, line_label, sentence, shares
 from workflow.report.prediction import FARTHEST, LEVEL, NODES, RATES, Point, Prediction, merged, predict, serial_fraction, why_no_model
-from workflow.report.table import NO_MARKS, NONE, Column, Marks, Reason, Table, numbers, percent, significant, words
+from workflow.report.table import NO_MARKS, Marks, Reason, Table, numbers, percent, range_text, significant, whole, with_interval, words
 
 HOUR_S: Final = 3600.0
 MILLION: Final = 1_000_000
@@ -24,14 +24,6 @@ STRONG: Final = (
 )
 INFERENCE: Final = "inference: processes exchange nothing, and the published series that the interval is made of are of training"
 SHARES: Final = "nodes are shares of one machine, so nobody can have more of them, and no network is between them"
-
-
-class Range(NamedTuple):
-    """A value and the ends of its interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,17 +117,18 @@ class Row:
         return self.found if isinstance(self.found, Prediction) else None
 
     @property
-    def rate(self) -> Range | None:
-        return Range(self.found.rate, self.found.low, self.found.high) if isinstance(self.found, Prediction) else None
+    def rate(self) -> Estimate | None:
+        """Return the rate with its prediction interval; it is of no runs, and `n` says nothing."""
+        one = self.prediction
+        return None if one is None else Estimate(value=one.rate, low=one.low, high=one.high, n=one.nodes)
 
     @property
-    def efficiency(self) -> Range | None:
+    def efficiency(self) -> Estimate | None:
         """Return the efficiency against the line's baseline; None without one that was measured."""
-        base, one = self.model.comparison.partner, self.prediction
+        base, one = self.model.comparison.partner, self.rate
         if one is None or self.processes is None or base is None or base.rate_per_s is None:
             return None
-        ideal = base.rate_per_s.value * self.processes / base.num_processes
-        return Range(one.rate / ideal, one.low / ideal, one.high / ideal)
+        return one.scaled(base.num_processes / base.rate_per_s.value / self.processes)
 
 
 def rows_of(models: Iterable[LineModel], sizes: Sequence[int] = ()) -> Iterator[Row]:
@@ -156,17 +149,18 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
     cells = [row.model.comparison.cell for row in rows]
     found = [row.prediction for row in rows]
     unit = analysis.units[0] if len(analysis.units) == 1 else "samples or tokens"
-    hours = [one and Range(*(samples / rate / HOUR_S for rate in (one.rate, one.high, one.low))) for one in found]
-    process_hours = [each and Range(*((row.processes or 0) * end for end in each)) for row, each in zip(rows, hours, strict=True)]
+    work = samples / HOUR_S
+    hours = [one and Estimate(value=work / one.rate, low=work / one.high, high=work / one.low, n=one.nodes) for one in found]
+    process_hours = [each and each.scaled(row.processes or 0) for row, each in zip(rows, hours, strict=True)]
     columns = [
         *key_columns(analysis, cells),
         words("batch", "Batch", [batch_text(*row.model.line[2:]) for row in rows]),
-        numbers("processes", f"{analysis.processes[0].upper()}{analysis.processes[1:]}", _whole, [row.processes for row in rows]),
-        numbers("nodes", "Nodes", _whole, [one and one.nodes for one in found]),
-        *_with_interval("rate_per_s", analysis.rate_words.capitalize(), significant, [row.rate for row in rows], _marks(rows)),
-        *_with_interval("efficiency", "Efficiency", percent, [row.efficiency for row in rows]),
-        *_with_interval("hours", "Hours", significant, hours),
-        *_with_interval("process_hours", {"GPU": "GPU hours"}.get(analysis.process_name, "Process hours"), significant, process_hours),
+        numbers("processes", f"{analysis.processes[0].upper()}{analysis.processes[1:]}", whole, [row.processes for row in rows]),
+        numbers("nodes", "Nodes", whole, [one and one.nodes for one in found]),
+        *with_interval("rate_per_s", analysis.rate_words.capitalize(), significant, [row.rate for row in rows], _marks(rows)),
+        *with_interval("efficiency", "Efficiency", percent, [row.efficiency for row in rows]),
+        *with_interval("hours", "Hours", significant, hours),
+        *with_interval("process_hours", {"GPU": "GPU hours"}.get(analysis.process_name, "Process hours"), significant, process_hours),
         numbers("covered", "Held", percent, [one and one.covered for one in found]),
         words("measured", "From nodes", [_measured(row.model) for row in rows]),
         words("note", "Note", [_note(row) for row in rows], wrap=True),
@@ -196,8 +190,8 @@ def _words(analysis: Analysis) -> Iterator[str]:
         for row in rows_of([model]):
             one, efficiency = row.prediction, row.efficiency
             if one is not None and one.factor <= 2:
-                reach = _interval_words(significant, Range(one.rate, one.low, one.high))
-                share = f", {_interval_words(percent, efficiency)} efficiency" if efficiency else ""
+                reach = range_text(significant, row.rate)
+                share = f", {range_text(percent, efficiency)} efficiency" if efficiency else ""
                 yield (
                     f"{line_label(analysis, model.comparison, model.line)} on {row.processes} {analysis.processes} would reach {reach} "
                     f"{model.comparison.cell.unit}/s{share}. In the published series such an interval held {percent(one.covered)} of the "
@@ -205,31 +199,8 @@ def _words(analysis: Analysis) -> Iterator[str]:
                 )
 
 
-def _interval_words(show: Callable[[float | None], str], values: Range) -> str:
-    return f"{show(values.value)} [{show(values.low)}, {show(values.high)}]"
-
-
-def _whole(value: int | None) -> str:
-    return NONE if value is None else str(value)
-
-
 def _marks(rows: Sequence[Row]) -> list[Marks]:
     return [row.model.marks if row.prediction else NO_MARKS for row in rows]
-
-
-def _with_interval(
-    key: str, title: str, show: Callable[[float | None], str], values: Sequence[Range | None], marks: Sequence[Marks] | None = None
-) -> list[Column]:
-    """Make a column that shows `value [low, high]`, and two for the ends, which only CSV has."""
-
-    def text(values: Range | None) -> str:
-        return NONE if values is None else _interval_words(show, values)
-
-    return [
-        numbers(key, title, text, values, marks, raw=lambda one: one.value),
-        numbers(f"{key}_low", f"{title} low", show, [one and one.low for one in values], stated=True),
-        numbers(f"{key}_high", f"{title} high", show, [one and one.high for one in values], stated=True),
-    ]
 
 
 def _measured(model: LineModel) -> str:

@@ -11,7 +11,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
+
+from msgspec import structs
 
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
@@ -19,41 +22,32 @@ from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, qua
 from workflow.report.keys import key_columns, sentence, shares, size_columns
 from workflow.report.prediction import FARTHEST, LEVEL, Prediction, nodes_that_reach, predict
 from workflow.report.prediction_table import SHARES, LineModel, line_models
-from workflow.report.table import NO_MARKS, NONE, Marks, Reason, Table, estimate_text, numbers, significant, value_of, words
+from workflow.report.table import NO_MARKS, NONE, Marks, Reason, Table, scaled, significant, with_interval, words
 from workflow.study.series import NOT_SERIES, PROGRAM_STARTED, flat
 
 OF_MACHINE: Final = ("device", "backend", "threads", "dataset_spec", "steps", "epochs", "seed", PROGRAM_STARTED, *NOT_SERIES)
 """Keys in which the cells of two machines that do the same work may differ."""
-MILLI: Final = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A measured cell, or so many nodes of its machine as do the work of `strong`, with the ends of their interval."""
+    """A measured cell, or so many nodes of its machine as do the work of `strong`; None: nobody knows how many."""
 
     cell: CellResult
     marks: Marks
-    nodes: float | None
-    low: float | None = None
-    high: float | None = None
+    nodes: Estimate | None
     strong: CellResult | None = None
     basis: str = "measured"
     note: str = ""
-
-    @property
-    def rate(self) -> Estimate | None:
-        """Return the rate; of so many nodes that of `strong`, which they are made for."""
-        return (self.strong or self.cell).rate_per_s
-
-    @property
-    def step_s(self) -> Estimate | None:
-        return None if self.strong else self.cell.step_s
 
 
 def survey(analysis: Analysis) -> Table:
     """Build the table: one row per measured cell, then the estimated ones of the same network and framework."""
     cells = [cell for cell in analysis.cells if cell.num_measured and not is_anchor(cell)]
-    measured = [Row(cell=cell, marks=cell.marks.intersection(MEASURING), nodes=cell.cell.nodes) for cell in cells]
+    measured = [
+        Row(cell=cell, marks=cell.marks.intersection(MEASURING), nodes=Estimate(value=cell.cell.nodes, n=cell.num_measured))
+        for cell in cells
+    ]
     rows = sorted([*measured, *_estimates(analysis, cells)], key=lambda row: (row.cell.cell.model, row.cell.cell.framework))
     cells = [row.cell for row in rows]
     batch, _, per_node = size_columns(cells)
@@ -62,21 +56,16 @@ def survey(analysis: Analysis) -> Table:
         words("ran_on", "Ran on", [_each(cell, "device") for cell in cells]),
         words("threads_per_process", "Threads used", [_each(cell, "threads_per_rank") for cell in cells], number=True),
         batch,
-        numbers("nodes", "Nodes", _nodes_text, rows, [row.marks if row.strong else NO_MARKS for row in rows], raw=lambda row: row.nodes),
-        numbers("nodes_low", "Nodes low", significant, [row.low for row in rows], stated=True),
-        numbers("nodes_high", "Nodes high", significant, [row.high for row in rows], stated=True),
+        *with_interval("nodes", "Nodes", _number, [row.nodes for row in rows], [row.marks if row.strong else NO_MARKS for row in rows]),
         per_node,
-        numbers("step_p50_s", "Step p50 [ms]", _milliseconds, [row.step_s for row in rows], raw=value_of),
-        numbers(
+        *with_interval("step_p50_s", "Step p50 [ms]", partial(scaled, 0.001), [None if row.strong else row.cell.step_s for row in rows]),
+        *with_interval(
             "rate_per_s",
             analysis.rate_words.capitalize(),
-            estimate_text,
-            [row.rate for row in rows],
+            partial(significant, digits=4),
+            [(row.strong or row.cell).rate_per_s for row in rows],
             [NO_MARKS if row.strong else row.marks for row in rows],
-            raw=value_of,
         ),
-        numbers("rate_per_s_low", "Rate low", significant, [row.rate and row.rate.low for row in rows], stated=True),
-        numbers("rate_per_s_high", "Rate high", significant, [row.rate and row.rate.high for row in rows], stated=True),
         words("basis", "Basis", [row.basis for row in rows]),
         words("equal_to", "As fast as", [_strong_words(row.strong) for row in rows]),
         words("note", "Note", [row.note if row.nodes else Reason(row.note) for row in rows], wrap=True),
@@ -85,9 +74,9 @@ def survey(analysis: Analysis) -> Table:
         name="survey",
         title="Survey of frameworks, networks and machines",
         caption=sentence(
-            "Step: median, and rate of all processes together: geometric means over runs with 95 % confidence intervals. Ran on, threads "
+            "Step: median, and rate of all processes together: geometric means over runs, with an interval from 3 runs on. Ran on, threads "
             "used: of each process. Interpolated, predicted: estimated, not measured: so many nodes do what one node of another directory "
-            "does in the same time, with the same batch per process. [low, high]: 95 % where interpolated, 90 % where predicted",
+            "does in the same time, with the same batch per process. [low, high]: 95 %, or 90 % where predicted",
             analysis.shared,
         ),
         columns=tuple(columns),
@@ -133,7 +122,8 @@ def _estimate(model: LineModel, strong: CellResult, *, is_share: bool) -> Row:
     why = SHARES if is_share or model.why == SHARES else None if within else model.why
     if why or nodes is None:
         return replace(row, basis="refused", note=why or f"more than {FARTHEST} times the {model.largest} nodes that were measured")
-    row = replace(row, nodes=nodes, basis="interpolated" if within else "predicted")
+    found = Estimate(value=nodes, n=rate.n)
+    row = replace(row, nodes=found, basis="interpolated" if within else "predicted")
     if rate.error is None or model.few_runs:
         return replace(row, note=f"no interval: a cell has fewer than {MIN_RUNS} runs")
     half = quantile(rate.freedom) * math.hypot(rate.error, max(point.error for point in points))
@@ -141,25 +131,18 @@ def _estimate(model: LineModel, strong: CellResult, *, is_share: bool) -> Row:
     if isinstance(predicted, Prediction):
         half = math.hypot(math.log(predicted.high / predicted.rate), quantile(rate.freedom, LEVEL) * rate.error)
     low, high = (nodes_that_reach(points, rate.value * math.exp(sign * half)) for sign in (-1, 1))
-    return replace(row, low=low, high=high, note="its interval ends beyond what is predicted" if high is None else "")
+    return replace(
+        row, nodes=structs.replace(found, low=low, high=high), note="its interval ends beyond what is predicted" if high is None else ""
+    )
 
 
 def _each(cell: CellResult, name: str) -> str:
     return ", ".join(sorted(map(str, cell.distinct[name]))) or NONE
 
 
-def _milliseconds(step_s: Estimate | None) -> str:
-    return estimate_text(step_s and step_s.scaled(1 / MILLI))
-
-
-def _nodes_text(row: Row | None) -> str:
-    """Format a number of nodes, such as `2`, or an estimated one, `≈ 2.7 [2.5, 2.9]`."""
-    if row is None or row.nodes is None:
-        return NONE
-    if row.strong is None:
-        return str(row.nodes)
-    ends = "" if row.low is None else f" [{significant(row.low)}, {significant(row.high)}]"
-    return f"\N{ALMOST EQUAL TO} {significant(row.nodes)}{ends}"
+def _number(nodes: float | None) -> str:
+    """Format a number of nodes: `2` is measured, `2.00` estimated."""
+    return str(nodes) if isinstance(nodes, int) else significant(nodes)
 
 
 def _strong_words(strong: CellResult | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from typing import Any, Final
 
@@ -91,6 +91,17 @@ def numbers(
     return Column(key=key, title=title, values=values, show=show, marks=marked, **more)
 
 
+def with_interval(
+    key: str, title: str, show: Callable[[Any], str], values: Sequence[Estimate | None], marks: Iterable[Marks] | None = None
+) -> list[Column]:
+    """Make a column that shows `value [low, high]`, and two for the ends, which only CSV has."""
+    return [
+        numbers(key, title, partial(range_text, show), values, marks, raw=value_of),
+        numbers(f"{key}_low", f"{title} low", show, [one and one.low for one in values], stated=True),
+        numbers(f"{key}_high", f"{title} high", show, [one and one.high for one in values], stated=True),
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """A table; `name` names its files, and all columns have as many values."""
@@ -161,6 +172,11 @@ def significant(value: float | None, digits: int = 3) -> str:
     return _fixed(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))), digits)
 
 
+def whole(value: int | None) -> str:
+    """Format a count."""
+    return NONE if value is None else str(value)
+
+
 def scaled(unit: float, value: float | None, digits: int = 3) -> str:
     """Format a number in a unit of so many, such as 1e9."""
     return significant(None if value is None else value / unit, digits)
@@ -191,6 +207,13 @@ def with_error(estimate: Estimate | None, digits: int = 4) -> tuple[str, str]:
 def estimate_text(estimate: Estimate | None) -> str:
     """Format an estimate and its error, such as `1.707 ±0.034`."""
     return " ".join(filter(None, with_error(estimate)))
+
+
+def range_text(show: Callable[[Any], str], estimate: Estimate | None) -> str:
+    """Format an estimate and the ends of its interval, such as `2.7 [2.5, 2.9]`."""
+    if estimate is None:
+        return NONE
+    return show(estimate.value) + ("" if estimate.low is None else f" [{show(estimate.low)}, {show(estimate.high)}]")
 
 
 def value_of(estimate: Estimate) -> float:

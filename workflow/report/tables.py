@@ -50,6 +50,7 @@ from workflow.report.table import (
     significant,
     time_unit,
     value_of,
+    whole,
     with_error,
     words,
 )
@@ -131,10 +132,10 @@ def failures(analysis: Analysis) -> Table:
 
     columns = [
         words("run", "Run", each("run_id")),
-        numbers("attempt", "Attempt", _whole, each("attempt")),
+        numbers("attempt", "Attempt", whole, each("attempt")),
         words("end", "End", each("status")),
         words("reason", "Reason", [short(reason_of(row)) for row in rows], wrap=True),
-        numbers("rank", "Rank", _whole, each("failed_rank")),
+        numbers("rank", "Rank", whole, each("failed_rank")),
         words("host", "Host", map(short, each("failed_host"))),
         words("exit", "Exit", [row["failed_signal"] or row["failed_exit_code"] for row in rows]),
         words("last_lines", "Last lines", [short(last_lines(row)) for row in rows], wrap=True),
@@ -248,10 +249,6 @@ def _three(
     yield numbers(keys[0], _title(keys[0]), show, [one and one.value for one in estimates], marks)
     yield numbers(keys[1], _title(keys[1]), show, [one and one.low for one in estimates])
     yield numbers(keys[2], _title(keys[2]), show, [one and one.high for one in estimates])
-
-
-def _whole(value: int | None) -> str:
-    return NONE if value is None else str(value)
 
 
 # Table m, utilisation: how much of its GPUs a model uses, and the memory that it takes.
