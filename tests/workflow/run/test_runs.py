@@ -380,7 +380,7 @@ def test_cancelled_while_it_waits_for_its_turn_leaves_nothing(world: World) -> N
     one, two = world.cell(step_s=0.02, measured=10000), world.cell()
     first = in_training(world, one)
     second = world.start(two)
-    world.wait_for(lambda: (world.run_dir(two) / "lease.json").exists())
+    log_until(second, "waiting for this machine")
     second.terminate()
     second.communicate(timeout=30)
     assert second.returncode == 26
