@@ -23,10 +23,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from base import jsonfile, process, system
 from base.errors import Defect, SlipwayError, StorageError, error_named
-from base.jsonfile import json_line, parse_json
-from base.process import is_readable, packages_environ
-from base.system import machine_text
 
 MOVED_EVERY_S: Final = 1.0
 logger = logging.getLogger(__name__)
@@ -83,7 +81,7 @@ class LimitedCall:
 
     def done(self) -> bool:
         """Take what the child has written; True when it has ended."""
-        while not self._ended and is_readable(self._reader, 0.0):
+        while not self._ended and process.is_readable(self._reader, 0.0):
             chunk = os.read(self._reader, 1 << 16)
             if chunk:
                 self._chunks.append(chunk)
@@ -119,7 +117,7 @@ class LimitedCall:
             if left <= 0:
                 self.abandon()
                 raise self.late()
-            is_readable(self._reader, left)
+            process.is_readable(self._reader, left)
         return self.result()
 
 
@@ -133,7 +131,7 @@ def result_of(what: str, answer: bytes) -> Any:
     """Return what LimitedCall.result() does, from the line that a child has answered."""
     if not answer.endswith(b"\n"):
         raise StorageError(f"{what}: the child process died {'in its' if answer else 'without an'} answer")
-    kind, value, *trace = parse_json(answer, what, StorageError)
+    kind, value, *trace = jsonfile.parse_json(answer, what, StorageError)
     if kind == "ok":
         return value
     if kind == Defect.__name__ and trace:
@@ -162,7 +160,7 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes
         words = f"{type(error).__name__}: {error}"
         ours = isinstance(error, Exception) and not isinstance(error, MemoryError)
         answer = [Defect.__name__, words, traceback.format_exc().strip()] if ours else [SlipwayError.__name__, words]
-    return json_line(answer)
+    return jsonfile.json_line(answer)
 
 
 def on_signals(handler: signal.Handlers) -> None:
@@ -200,7 +198,7 @@ class _Interpreter:
         with theirs:
             argv = [sys.executable, "-P", "-m", "base.calls"]
             files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, theirs.fileno(), CALLS_FD)]
-            environ = {**os.environ, **packages_environ(os.environ)}
+            environ = {**os.environ, **process.packages_environ(os.environ)}
             self._pid = os.posix_spawn(sys.executable, argv, environ, file_actions=files)
 
     def answer(self, call: bytes, deadline: float) -> bytes:
@@ -254,7 +252,7 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
     deadline = time.monotonic() + timeout_s
     interpreter = _waiting() or _Interpreter()
     try:
-        answer = interpreter.answer(json_line([_umask(), function.__module__, function.__name__, arguments]), deadline)
+        answer = interpreter.answer(jsonfile.json_line([_umask(), function.__module__, function.__name__, arguments]), deadline)
     except TimeoutError:
         interpreter.kill()
         raise too_late(what, timeout_s) from None
@@ -270,7 +268,7 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
 
 def _umask() -> int:
     """Return the umask of this process without changing it, as os.umask() would for all threads; 077 where the kernel does not show it."""
-    lines = machine_text("/proc/self/status").splitlines()
+    lines = system.machine_text("/proc/self/status").splitlines()
     return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o077)
 
 
@@ -318,7 +316,7 @@ def answer_calls() -> None:
 
 
 def _call(line: bytes) -> Any:
-    umask, module, name, arguments = parse_json(line, "the call")
+    umask, module, name, arguments = jsonfile.parse_json(line, "the call")
     os.umask(umask)
     return getattr(importlib.import_module(module), name)(*arguments)
 

@@ -11,10 +11,8 @@ from typing import IO, Any, Final, TypeVar
 
 import msgspec
 
+from base import publish, sanitize, untrusted
 from base.errors import RecordError, SlipwayError
-from base.publish import publish
-from base.sanitize import printable, quoted
-from base.untrusted import open_plain
 
 T = TypeVar("T")
 MAX_BYTES: Final = 256 << 20
@@ -43,7 +41,7 @@ def from_plain(found: Any, kind: type[T]) -> T:
 
 def publish_json(target: Path, value: Any, mode: int = 0o644) -> None:
     """Publish `value` readable for people (sorted, indented), whole or not at all. A number that is none is written as null."""
-    publish(target, json_text(value), mode)
+    publish.publish(target, json_text(value), mode)
 
 
 def json_text(value: Any) -> bytes:
@@ -82,7 +80,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _escaped(text: str) -> str:
-    return text if text.isascii() else _SURROGATE.sub(lambda match: json.dumps(printable(match[0]))[1:-1], text)
+    return text if text.isascii() else _SURROGATE.sub(lambda match: json.dumps(sanitize.printable(match[0]))[1:-1], text)
 
 
 def read_json(path: Path, error: type[SlipwayError] = RecordError, max_bytes: int = MAX_BYTES) -> Any:
@@ -93,7 +91,7 @@ def read_json(path: Path, error: type[SlipwayError] = RecordError, max_bytes: in
 def read_content(path: Path, error: type[SlipwayError] = RecordError, max_bytes: int = MAX_BYTES) -> bytes:
     """Read all bytes of `path`. Raises `error`, naming the file, when it cannot be read or holds more than `max_bytes`."""
     try:
-        with os.fdopen(open_plain(path), "rb") as file:
+        with os.fdopen(untrusted.open_plain(path), "rb") as file:
             content = _read(file, max_bytes + 1)
     except (OSError, ValueError) as reason:  # ValueError: no path at all
         raise error(f"{path} cannot be read: {getattr(reason, 'strerror', None) or reason}") from reason
@@ -139,5 +137,5 @@ def with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     if len(value) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {quoted(twice)} is in one object twice")
+        raise ValueError(f"the key {sanitize.quoted(twice)} is in one object twice")
     return value

@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from base import jsonfile, publish
 from base.errors import PushError, RecordError
-from base.jsonfile import json_text, parse_json, read_content
-from base.publish import publish
 
 KEY: Final = "seal"
 SealState = Literal["sealed", "unsealed", "broken", "removed"]
@@ -32,7 +31,7 @@ _EMPTY: Final = "0" * 64
 
 def sealed_text(value: Mapping[str, Any]) -> bytes:
     """Return the text of a file for `value` with its seal; a seal that it already has is made anew."""
-    text = json_text({**value, KEY: _EMPTY})
+    text = jsonfile.json_text({**value, KEY: _EMPTY})
     return text.replace(f'\n "{KEY}": "{_EMPTY}"'.encode(), f'\n "{KEY}": "{_hash(text)}"'.encode(), 1)
 
 
@@ -51,7 +50,7 @@ def seal_state(content: bytes) -> SealState:
 
 def read_sealed_bytes(path: Path) -> bytes:
     """Read the bytes of the file, for whoever copies it. Raises RecordError when it cannot be read or its seal is WRONG."""
-    content = read_content(path, RecordError)
+    content = jsonfile.read_content(path, RecordError)
     if (state := seal_state(content)) in WRONG:
         raise RecordError(
             f"{path} is not what was written: {WRONG[state]}; it was edited, or storage does not keep what it was given; "
@@ -62,7 +61,7 @@ def read_sealed_bytes(path: Path) -> bytes:
 
 def read_sealed(path: Path) -> Any:
     """Read the value in the file, seal included. Raises RecordError, naming it, when it cannot be read or its seal is WRONG."""
-    return parse_json(read_sealed_bytes(path), path, RecordError)
+    return jsonfile.parse_json(read_sealed_bytes(path), path, RecordError)
 
 
 def publish_sealed(target: Path, value: Mapping[str, Any]) -> None:
@@ -72,7 +71,7 @@ def publish_sealed(target: Path, value: Mapping[str, Any]) -> None:
 
 def publish_checked(target: Path, content: bytes) -> None:
     """Publish content, and read it back past this machine's page cache. Raises OSError, PushError when something else is there."""
-    publish(target, content)
+    publish.publish(target, content)
     compare_with_disk(target, content)
 
 
@@ -99,7 +98,7 @@ def _line(content: bytes) -> re.Match[bytes] | None:
 def _keys(content: bytes) -> set[str]:
     """Return the keys of the object; none for what is no JSON, since its reader says so."""
     try:
-        value = parse_json(content, "", RecordError)
+        value = jsonfile.parse_json(content, "", RecordError)
     except RecordError:
         return set()
     return set(value) if isinstance(value, dict) else set()

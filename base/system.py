@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from base.errors import ConfigError
-from base.sanitize import ascii_int
+from base import errors, sanitize
 
 _NAME_VARIABLES: Final = ("LOGNAME", "USER", "LNAME", "USERNAME")
 """Where Python looks for the name, in this order."""
@@ -50,7 +49,7 @@ def refuse_without_home(environ: Mapping[str, str]) -> None:
     if _has_account() or (home and os.access(home, os.W_OK)):
         return
     found = f"HOME is {home!r}, where user {uid} cannot write" if home else "HOME is not set"
-    raise ConfigError(
+    raise errors.ConfigError(
         f"{found}, and this machine has no account of user {uid} that would tell another; set it to a directory of yours, such as "
         f"HOME=/tmp/user{uid}. Where the machine should know you, its directory service may be down: `getent passwd {uid}`"
     )
@@ -103,7 +102,7 @@ def machine_text(path: str | Path) -> str:
 
 def machine_number(path: str | Path) -> int | None:
     """Read the one number in such a file; None where there is none."""
-    return ascii_int(machine_text(path))
+    return sanitize.ascii_int(machine_text(path))
 
 
 # What the operating system answers where a disk is full or network storage fails, and the time by a file system's own clock.

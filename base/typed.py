@@ -21,9 +21,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar, Union, 
 
 from msgspec import Meta
 
-from base.errors import RecordError, SlipwayError
-from base.humanize import choices, closest, is_name
-from base.jsonfile import MAX_INTEGER, parse_json
+from base import errors, humanize, jsonfile
 from base.sanitize import quoted, text
 
 T = TypeVar("T")
@@ -65,14 +63,14 @@ def above(least: int) -> Check:
     return Check(f"a number above {least}", lambda value: bool(value > least))
 
 
-Count = Annotated[int, at_least(0), Meta(ge=0, le=MAX_INTEGER)]
-FromOne = Annotated[int, at_least(1), Meta(ge=1, le=MAX_INTEGER)]
+Count = Annotated[int, at_least(0), Meta(ge=0, le=jsonfile.MAX_INTEGER)]
+FromOne = Annotated[int, at_least(1), Meta(ge=1, le=jsonfile.MAX_INTEGER)]
 Pid = Annotated[int, between(0, 2**31 - 1)]
 Moment = Annotated[float, between(0, 10**11)]
 """Unix time."""
 Seconds = Annotated[float, at_least(0)]
 SomeSeconds = Annotated[float, above(0)]
-Name = Annotated[str, Check("a name of small letters, digits, dot, dash and underscore", is_name), Meta(max_length=4096)]
+Name = Annotated[str, Check("a name of small letters, digits, dot, dash and underscore", humanize.is_name), Meta(max_length=4096)]
 Digest = Annotated[str, Check("64 hex digits", lambda value: re.fullmatch(r"[0-9a-f]{64}", value) is not None)]
 FileName = Annotated[str, Check("the name of a file", lambda value: 0 < len(value.encode()) < 256 and not {"/", "\0"} & set(value))]
 PathText = Annotated[str, Check("a path", lambda value: bool(value) and "\0" not in value), Meta(max_length=4096)]
@@ -96,7 +94,7 @@ class Mismatch(Exception):
         return "".join(reversed(self.keys)).lstrip(".")
 
 
-def read_as(kind: type[T], value: Any, where: Path | str, error: type[SlipwayError] = RecordError, advice: str = "") -> T:
+def read_as(kind: type[T], value: Any, where: Path | str, error: type[errors.SlipwayError] = errors.RecordError, advice: str = "") -> T:
     """Return `value`, which came from `where`, as a `kind`. Raises `error`, which names `where` and the key; `advice` ends it."""
     try:
         return typing.cast("T", reader_of(typing.cast("Any", kind))(value))
@@ -105,9 +103,9 @@ def read_as(kind: type[T], value: Any, where: Path | str, error: type[SlipwayErr
         raise error(f"{where}: {place}{mismatch}{f'; {advice}' if advice else ''}") from mismatch
 
 
-def json_as(kind: type[T], said: str, where: Path | str, error: type[SlipwayError] = RecordError) -> T:
+def json_as(kind: type[T], said: str, where: Path | str, error: type[errors.SlipwayError] = errors.RecordError) -> T:
     """Parse the JSON text of a program as a `kind`. Raises `error`, which names `where` and the key."""
-    return read_as(kind, parse_json(said.encode(errors="replace"), where, error), where, error)
+    return read_as(kind, jsonfile.parse_json(said.encode(errors="replace"), where, error), where, error)
 
 
 def _wrong(expected: str, found: Any) -> Mismatch:
@@ -202,7 +200,7 @@ def _checked(read: Reader, checks: tuple[Any, ...]) -> Reader:
 def _one_of(words: tuple[Any, ...]) -> Reader:
     def read(value: Any) -> Any:
         if not any(type(value) is type(word) and value == word for word in words):
-            near = closest(text(value, MAX_FOUND), map(str, words)) if isinstance(value, str) else None
+            near = humanize.closest(text(value, MAX_FOUND), map(str, words)) if isinstance(value, str) else None
             meant = f" (did you mean {near!r}?)" if near else ""
             raise _wrong(f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}{meant}", value)
         return value
@@ -269,7 +267,7 @@ def _object(
             raise _wrong("an object", value)
         unknown = [text(key, MAX_FOUND) for key in value if closed and key not in readers]
         if unknown:
-            raise Mismatch(f"unknown key {unknown[0]!r}; {choices(unknown[0], readers)}")
+            raise Mismatch(f"unknown key {unknown[0]!r}; {humanize.choices(unknown[0], readers)}")
         missing = [name for name, needed in required.items() if needed and name not in value]
         if missing:
             raise Mismatch(f"the key {missing[0]!r} is missing")

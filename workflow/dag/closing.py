@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from base.calls import call_apart
+from base import calls, process
 from base.errors import RecordError, SlipwayError
 from base.humanize import counted, some
-from base.process import describe, packages_environ, run
 from workflow.dag.graph import Graph
 from workflow.run.storage.prepare import held_runs
 from workflow.run.storage.results import waiting_runs
@@ -30,9 +29,9 @@ def after_failure(graph: Graph) -> str:
     try:
         graph.publish_study()
         argv = [sys.executable, "-P", "-m", "workflow.report", "all", "--results", graph.results_dir]
-        done = run(argv, timeout_s=REPORT_TIMEOUT_S, env=os.environ | packages_environ(os.environ))
+        done = process.run(argv, timeout_s=REPORT_TIMEOUT_S, env=os.environ | process.packages_environ(os.environ))
         if done.returncode:
-            raise RecordError(f"the tables could not be made: {describe(done)}")
+            raise RecordError(f"the tables could not be made: {process.describe(done)}")
     except SlipwayError as error:
         return str(error)
     return ""
@@ -69,7 +68,7 @@ def _unknown(graph: Graph, error: SlipwayError) -> list[str]:
 def held_by_others(graph: Graph, runs: Sequence[str]) -> dict[str, str]:
     """Return those of `runs` that another start has, and who that is, in words. Raises StorageError."""
     what = f"who has the runs of {graph.study.name}"
-    found: dict[str, str] = call_apart(what, held_runs, graph.results_dir, runs, timeout_s=graph.storage_s) if runs else {}
+    found: dict[str, str] = calls.call_apart(what, held_runs, graph.results_dir, runs, timeout_s=graph.storage_s) if runs else {}
     return found
 
 
@@ -94,6 +93,6 @@ def _advice(graph: Graph, ends: Counter[str], left: int) -> list[str]:
 def _delivery(graph: Graph, left: int) -> list[str]:
     """Return what to type first where nodes may have results which storage did not take: a run that goes on would be measured again."""
     what, study = f"the logs of {graph.study.name}", graph.study
-    waiting = call_apart(what, waiting_runs, graph.results_dir, graph.without_result(), timeout_s=graph.storage_s) if left else ()
+    waiting = calls.call_apart(what, waiting_runs, graph.results_dir, graph.without_result(), timeout_s=graph.storage_s) if left else ()
     deliver = f"first deliver what nodes have of {counted(len(waiting), 'run')}, there: {study.command('reap', '--push')}"
     return [deliver] if waiting else []

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 
 from base.errors import ConfigError, UnsupportedRequest
 from base.humanize import choices
-from cluster.detection import scheduler_of
-from cluster.installation import SNAKEFILE
+from cluster import detection, installation
 from cluster.schedulers import LOCAL, Jobs, get_scheduler, jobs_of, with_jobs
 from workflow.study.cell import Run
 from workflow.study.site import Site
@@ -54,7 +53,7 @@ def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], environ: Mappi
         return Mode(way="jobs")
     if NODES in limits:
         limit = limits[NODES]
-        job = get_scheduler(scheduler_of(environ) or LOCAL).job_start(environ) or NO_JOB
+        job = get_scheduler(detection.scheduler_of(environ) or LOCAL).job_start(environ) or NO_JOB
         return Mode(way="allocation", nodes=int(getattr(limit, "value", limit)), job=job)  # Snakemake's own values have a .value
     return Mode()
 
@@ -76,7 +75,7 @@ def snakemake_argv(profile: str, study: Path, many: Sequence[str] = (), rest: Se
     them. `-P`: no module of ours or of Python's comes from the directory where the user is.
     """
     begin = (sys.executable, "-P", "-m", "snakemake", "--configfile", str(study.absolute()))
-    return (*begin, *many, "--snakefile", str(SNAKEFILE), "--profile", profile, *rest)
+    return (*begin, *many, "--snakefile", str(installation.SNAKEFILE), "--profile", profile, *rest)
 
 
 def refuse_wrong_executor(way: Way, executor: str) -> None:
@@ -102,7 +101,7 @@ def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
             fits = "`slipway run STUDY` takes the profile that fits"
             raise ConfigError(f"{found}; {fits}; or choose a site with a scheduler that takes jobs: {', '.join(with_jobs())} (--site NAME)")
         return
-    inside = scheduler_of(environ) == site.scheduler
+    inside = detection.scheduler_of(environ) == site.scheduler
     if way == "local":
         ways = (
             "this is inside a job: use `slipway run STUDY`, whose runs share its nodes"

@@ -18,17 +18,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, TypedDict, TypeVar
 
-from base.calls import call_apart
-from base.errors import RecordError, SchedulerOutputError
-from base.jsonfile import canonical_json, read_content, read_json
-from base.process import packages_environ
-from cluster.machine import usable_cores
-from cluster.schedulers import Jobs
+from base import calls, errors, jsonfile, process
+from cluster import machine, schedulers
 from cluster.schedulers.jobs import mark_of
 from data_prep.spec import DatasetSpec
+from workflow.dag import job_size, requirements
 from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
-from workflow.dag.job_size import resources_of, run_size, shard_size
-from workflow.dag.requirements import images_file
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.run.record.continuation import LEAST_MARGINS, margin_of
 from workflow.run.record.model import NotBelieved
@@ -67,7 +62,7 @@ def resources_of_shards(study: Study, way: Way) -> dict[str, object]:
     """Return the resources of the rule that builds shards, which has jobs of its own only where each run is one."""
     if way != "jobs":
         return {}
-    requested = resources_of(shard_size(study.site))
+    requested = job_size.resources_of(job_size.shard_size(study.site))
     return {name: value for name, value in requested.items() if value is not None}
 
 
@@ -79,7 +74,7 @@ def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:
 def _of_cell(study: Study, way: Way, cell: Any) -> dict[str, Any]:
     if way == "allocation":
         return {NODES: cell.nodes}
-    return resources_of(run_size(cell, study.site, study.limits.walltime_s))
+    return job_size.resources_of(job_size.run_size(cell, study.site, study.limits.walltime_s))
 
 
 def _of_run(of_run: Mapping[str, Mapping[str, object]], name: str) -> Callable[[str], Any]:
@@ -93,7 +88,7 @@ logger = logging.getLogger(__name__)
 PATIENCE_S = 3600.0
 
 
-def watch_deadline(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> threading.Thread:
+def watch_deadline(jobs: schedulers.Jobs, environ: Mapping[str, str], least_s: float) -> threading.Thread:
     """Send this process SIGTERM, by which Snakemake starts no more runs, when the job that `environ` is of ends in `least_s`.
 
     A run that starts later is refused by its supervisor; one by one, that would take long where many are left.
@@ -103,10 +98,10 @@ def watch_deadline(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> th
     return thread
 
 
-def _watch(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> None:
+def _watch(jobs: schedulers.Jobs, environ: Mapping[str, str], least_s: float) -> None:
     try:
         end = jobs.end_of_job(environ, PATIENCE_S)
-    except SchedulerOutputError as error:
+    except errors.SchedulerOutputError as error:
         logger.warning("nobody knows when the job ends, so that runs may be started until it does: %s", error)
         return
     if end is None:
@@ -153,9 +148,9 @@ def outdated(results_dir: str, digest: str) -> int | None:
         return None
     study = Path(results_dir, STUDY_FILE)
     try:
-        history = read_json(study)["history"]
+        history = jsonfile.read_json(study)["history"]
         current = str(history[-1]["sha256"]).startswith(digest) and study.stat().st_mtime_ns <= made
-    except (RecordError, LookupError, TypeError):
+    except (errors.RecordError, LookupError, TypeError):
         current = False  # the start writes study.json anew
     return None if current else made
 
@@ -176,10 +171,10 @@ def result_at(path: Path, study: str | None = None) -> dict[str, object]:
     where it can be read, or a new one.
     """
     try:
-        record = record_of(read_content(path, max_bytes=MAX_BYTES), path.parent.name, study=study)
+        record = record_of(jsonfile.read_content(path, max_bytes=MAX_BYTES), path.parent.name, study=study)
         if record.result_number is not None:  # else it is of a prevented attempt
             return {"status": record.status, "result_number": record.result_number}
-    except (RecordError, NotBelieved):
+    except (errors.RecordError, NotBelieved):
         pass
     return {"status": "unreadable", "result_number": 0}
 
@@ -246,13 +241,13 @@ class Graph:
     @cached_property
     def digest(self) -> str:
         """Return a digest of the resolved study: when it changes, tables are made anew, even if no run is."""
-        return hashlib.sha256(canonical_json(resolved_study(self.study))).hexdigest()[:16]
+        return hashlib.sha256(jsonfile.canonical_json(resolved_study(self.study))).hexdigest()[:16]
 
     @cached_property
     def _finished(self) -> dict[str, dict[str, Any]]:
         """Read the published records. Raises StorageError where storage does not answer."""
         what, names = f"the records of {self.study.name}", list(self._order)
-        found: dict[str, dict[str, Any]] = call_apart(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
+        found: dict[str, dict[str, Any]] = calls.call_apart(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
         return found
 
     def _dataset_of(self, run_id: str) -> str | list[str]:
@@ -280,7 +275,7 @@ class Graph:
     @cached_property
     def images_file(self) -> str | None:
         """Return the path of the file to which the study's images were pinned, or None for the bare engine."""
-        return images_file(self.study)
+        return requirements.images_file(self.study)
 
     @cached_property
     def images(self) -> Any:
@@ -316,7 +311,7 @@ class Graph:
 
     def spec_of(self, wildcards: Any) -> str:
         """Return the dataset's specification as JSON text, for the command that lists the source."""
-        return canonical_json(self._datasets[wildcards.dataset][1].to_json()).decode()
+        return jsonfile.canonical_json(self._datasets[wildcards.dataset][1].to_json()).decode()
 
     def _receipt(self, run_id: str) -> str:
         """Return the receipt of a run's requested result: the one that is there, any if there is none, with `retry=failed` a later one."""
@@ -358,7 +353,7 @@ class Graph:
         what, digest = f"the results of {self.study.name}", self.digest if before_runs else None
         manifests = sorted(set(self._manifest_of.values()))
         arguments = (self.results_dir, list(self._order), manifests, origin_of(self.study, self.adopt), digest)
-        seen: StorageView = call_apart(what, look_at_storage, *arguments, timeout_s=self.storage_s)
+        seen: StorageView = calls.call_apart(what, look_at_storage, *arguments, timeout_s=self.storage_s)
         self._finished, self._built = seen["results"], set(seen["built"])
         if before_runs:
             self._keep_receipts(directory, receipts)
@@ -386,11 +381,11 @@ class Graph:
 
     def shard_threads(self, cores: int | None) -> int:
         """Return the threads of a shard, so that as many are built at once as this machine has cores."""
-        return shard_threads(self.mode.way, cores, len(usable_cores()))
+        return shard_threads(self.mode.way, cores, len(machine.usable_cores()))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that Snakemake's environment gains: where our modules are, and whose jobs it submits."""
-        ours = packages_environ(environ)
+        ours = process.packages_environ(environ)
         if self.mode.way == "jobs":
             ours[SUBMITS] = f"{self.study.site.scheduler} {mark_of(self.study.name, self.results_dir)}"
         return ours
@@ -407,7 +402,7 @@ class Graph:
             from workflow.run.images import keep_archives
 
             what, storage = f"the archives of the images of {self.study.name}", str(self.study.site.storage)
-            call_apart(what, keep_archives, self.images_file, storage, timeout_s=self.storage_s)
+            calls.call_apart(what, keep_archives, self.images_file, storage, timeout_s=self.storage_s)
         if self.mode.way == "allocation":
             site = self.study.site
             margin = margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s)
@@ -421,7 +416,7 @@ class Graph:
         """Write study.json, where it says something else. Raises ConfigError, RecordError, StorageError."""
         what, content = f"study.json of {self.study.name}", resolved_study(self.study)
         arguments = (self.results_dir, content, self.study.text, origin_of(self.study, self.adopt))
-        call_apart(what, publish_content, *arguments, timeout_s=self.storage_s)
+        calls.call_apart(what, publish_content, *arguments, timeout_s=self.storage_s)
 
     @property
     def runs_to_make(self) -> list[Run]:

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from base import jsonfile, process
 from base.errors import ConfigError, RecordError, SlipwayError
-from base.jsonfile import read_json
-from base.process import describe, run
 from workflow.run.record.reading import MAX_BYTES
 from workflow.study.paths import record_path
 from workflow.study.site import Notify
@@ -78,9 +77,9 @@ def mail_text(to: Sequence[str], notification: Notification) -> str:
 
 def send_mail(to: Sequence[str], notification: Notification, program: str = SENDMAIL) -> None:
     """Give the message to the machine's mail program, which delivers it when it can. Raises SlipwayError."""
-    result = run((program, "-i", "--", *to), timeout_s=TIMEOUT_S, stdin=mail_text(to, notification))
+    result = process.run((program, "-i", "--", *to), timeout_s=TIMEOUT_S, stdin=mail_text(to, notification))
     if result.returncode:
-        raise SlipwayError(describe(result))
+        raise SlipwayError(process.describe(result))
 
 
 # -- webhook
@@ -167,7 +166,7 @@ def _watch(notify: Notify, study: str, left: dict[str, Path], look_s: float) -> 
 
 def _failure(study: str, run_id: str, path: Path) -> Notification | None:
     try:
-        record = read_json(path, max_bytes=MAX_BYTES)
+        record = jsonfile.read_json(path, max_bytes=MAX_BYTES)
         status, reason = str(record["status"]), str(record["status_reason"])
     except (RecordError, OSError, KeyError, TypeError):
         return None

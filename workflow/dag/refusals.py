@@ -10,28 +10,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from base import errors
-from base.calls import call_apart, call_limited
+from base import calls, errors, untrusted
 from base.humanize import choices, counted, format_size, some
-from base.untrusted import why_distrusted
-from cluster.detection import scheduler_of
-from cluster.schedulers import get_scheduler, jobs_of, plan_allocation
+from cluster import detection, schedulers
 from cluster.schedulers.local import NAME as LOCAL
 from containers.engines import ONLY_UNDER, get_engine, in_container
-from containers.frameworks import load_framework
-from containers.frameworks.environment import what_is_missing
+from containers.frameworks import environment, load_framework
 from containers.images.commands import why_silent
+from data_prep import mounts, space
 from data_prep.cache.stored import allocated_bytes
-from data_prep.mounts import place_of
-from data_prep.space import free_bytes, free_inodes, not_enough_space
 from data_prep.tree.manifest import advice
-from workflow.dag.execution import Mode, refuse_too_few_nodes, refuse_wrong_way
+from workflow.dag import execution, job_size, queue_view
 from workflow.dag.graph import Graph
-from workflow.dag.job_size import refuse_owned_directives
-from workflow.dag.queue_view import QUEUE_S
 from workflow.dag.requirements import DatasetRequirements, refuse_over_budget, requirements_of
-from workflow.run.node import requirements
-from workflow.run.node.caches import cache_or_none
+from workflow.run.node import caches, requirements
 from workflow.run.plan import allocation_request, of_program
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import first_names
@@ -70,7 +62,7 @@ def refuse_missing_sources(study: Study, names: Sequence[str]) -> None:
         raise errors.ConfigError("\n".join(lines))
     trees = [name for name in names if study.datasets[name].is_tree and (study.build_dir(name) / "plan.json").exists()]
     for name in trees:
-        changed: str | None = call_apart(f"the files of dataset {name}", _changed, str(study.build_dir(name)), timeout_s=STORAGE_S)
+        changed: str | None = calls.call_apart(f"the files of dataset {name}", _changed, str(study.build_dir(name)), timeout_s=STORAGE_S)
         if changed is not None:
             command = study.command("dataset", "build", name, "--fresh", "--study", str(study.path))
             raise errors.DatasetError(f"{study.path}: datasets.{name}: {changed}; {advice(command)}")
@@ -127,15 +119,15 @@ def _refuse_missing_inodes(study: Study) -> None:
     """Refuse a cache without inodes for the study, unless it holds something that it may remove."""
     cache = study.site.cache.path
     for directory in (study.results_dir, *([cache] if study.site.scheduler == LOCAL else [])):
-        place = place_of(directory)[0]
-        if free_inodes(place) == 0 and not (directory == cache and allocated_bytes(cache)):
-            raise not_enough_space(place, 0, f"{study.path}: the runs write files there")
+        place = mounts.place_of(directory)[0]
+        if space.free_inodes(place) == 0 and not (directory == cache and allocated_bytes(cache)):
+            raise space.not_enough_space(place, 0, f"{study.path}: the runs write files there")
 
 
 def _refuse_room(what: str, directory: Path, need: int) -> None:
     """Raise NotEnoughSpace unless `need` bytes fit on the file system of `directory`, whose own content counts as room."""
-    place = place_of(directory)[0]
-    room = free_bytes(place)
+    place = mounts.place_of(directory)[0]
+    room = space.free_bytes(place)
     if need > room:
         room += allocated_bytes(directory)
     if need > room:
@@ -155,7 +147,7 @@ def why_unusable(place: Path, to_write: bool) -> str | None:
 
 def _refuse(study: Study, paths: Sequence[Path], to_write: bool) -> None:
     site = study.site
-    found = call_limited(f"storage {site.storage}", _first_problem, [str(path) for path in paths], to_write, timeout_s=LOOK_S)
+    found = calls.call_limited(f"storage {site.storage}", _first_problem, [str(path) for path in paths], to_write, timeout_s=LOOK_S)
     if found is not None:
         raise errors.StorageError(
             f"storage {site.storage} of the site {site.name!r} cannot be used: {found}; mend that, or `storage` of the site file"
@@ -165,7 +157,7 @@ def _refuse(study: Study, paths: Sequence[Path], to_write: bool) -> None:
 def _first_problem(paths: Sequence[str], to_write: bool) -> str | None:
     """Return why one of `paths` cannot be used. It is called in a child with a time limit."""
     for path in paths:
-        problem = why_unusable(place_of(Path(path))[0], to_write)
+        problem = why_unusable(mounts.place_of(Path(path))[0], to_write)
         if problem is not None:
             return problem
     return None
@@ -177,11 +169,11 @@ REPORT: Final = ("polars", "pyarrow", "altair", "vl_convert", "jinja2", "scipy",
 
 def refuse_site(study: Study, environ: Mapping[str, str]) -> None:
     """Raise UnsupportedRequest or ConfigError for a site on which nothing can run from here."""
-    get_scheduler(study.site.scheduler)
+    schedulers.get_scheduler(study.site.scheduler)
     get_engine(study.site.engine)
     _refuse_engine_of_another_scheduler(study.site)
     refuse_other_scheduler(study.site, environ)
-    refuse_owned_directives(study.site)
+    job_size.refuse_owned_directives(study.site)
 
 
 def _refuse_engine_of_another_scheduler(site: Site) -> None:
@@ -206,11 +198,11 @@ def refuse_missing_report() -> None:
 def refuse_unreachable(site: Site, environ: Mapping[str, str]) -> None:
     """Raise NoScheduler where jobs are to be submitted and this machine cannot ask the scheduler. One that is silent, or answers what
     nobody can read, is asked again later, by those who wait for it."""
-    jobs = jobs_of(site.scheduler)
-    if jobs is None or scheduler_of(environ) == site.scheduler:
+    jobs = schedulers.jobs_of(site.scheduler)
+    if jobs is None or detection.scheduler_of(environ) == site.scheduler:
         return
     try:
-        jobs.our_jobs(0.0, QUEUE_S)
+        jobs.our_jobs(0.0, queue_view.QUEUE_S)
     except errors.NoScheduler:
         raise
     except (errors.SchedulerOutputError, ValueError):
@@ -224,7 +216,7 @@ def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str], *
     checks: list[Callable[[], object]] = [refuse_missing_report, partial(refuse_over_budget, study, runs)]
     if runs:
         what = f"what the runs of {study.name} need"
-        checks.append(partial(call_limited, what, _refuse_needs, study, runs, environ, timeout_s=STORAGE_S))
+        checks.append(partial(calls.call_limited, what, _refuse_needs, study, runs, environ, timeout_s=STORAGE_S))
         if ask_scheduler:
             checks.append(partial(refuse_unreachable, study.site, environ))
     refuse_unusable_storage(study)
@@ -267,9 +259,9 @@ def _refuse_datasets(study: Study, cells: Sequence[Cell]) -> None:
 
 def _refuse_open_cache(site: Site) -> None:
     """Raise StagingError where this machine is the node and somebody else could change what its cache holds, as the run would."""
-    if site.scheduler == LOCAL and (cache := cache_or_none(site)) is not None:
+    if site.scheduler == LOCAL and (cache := caches.cache_or_none(site)) is not None:
         own = cache / f"{LOCAL}-0"
-        if problem := why_distrusted(own, group=site.shared == "group"):
+        if problem := untrusted.why_distrusted(own, group=site.shared == "group"):
             raise errors.StagingError(
                 f"{own} cannot be the cache, since somebody else could change the data in it: {problem}; another cache.path, or have its "
                 "owner mend that"
@@ -300,7 +292,7 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: M
     if in_container(study.site.engine) or study.site.setup:
         return
     environments = sorted({(cell.framework, cell.strategy, cell.backend) for cell in cells if cell.program is None})
-    missing = [why for name, *words in environments if (why := what_is_missing(load_framework(name), *words))]
+    missing = [why for name, *words in environments if (why := environment.what_is_missing(load_framework(name), *words))]
     if study.site.scheduler == LOCAL:
         names = sorted({name for name, *_ in environments})
         missing += [why for name in names if (why := requirements.why_no_mpirun(name, load_framework(name).launcher, environ))]
@@ -350,7 +342,7 @@ def _refuse_missing_gpus(study: Study, cells: Sequence[Cell], environ: Mapping[s
     if on_gpus:
         largest = max(on_gpus, key=lambda cell: cell.world_size)
         request = allocation_request(largest, study.cells, study.site)
-        plan_allocation(study.site.scheduler, request, environ)
+        schedulers.plan_allocation(study.site.scheduler, request, environ)
 
 
 # The graph of a study for Snakemake.
@@ -364,7 +356,7 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
     configfiles: Sequence[Path | str],
     basedir: Path | str,
     environ: Mapping[str, str],
-    mode: Mode | None = None,
+    mode: execution.Mode | None = None,
     tell: Callable[[Study], None] | None = None,
     *,
     ask_scheduler: bool = False,
@@ -392,7 +384,7 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
         tell(study)
     refuse_site(study, environ)
     if mode is not None:
-        refuse_wrong_way(study.site, mode.way, environ)
+        execution.refuse_wrong_way(study.site, mode.way, environ)
     graph = Graph(study, retry == "failed", mode, adopt=_is_yes(config, "adopt"))
     try:
         graph.see_storage(before_runs=mode is not None)
@@ -400,7 +392,7 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
         shown = f"{error.filename}: {error.strerror}"
         raise errors.StorageError(f"which runs are done is noted where Snakemake works, and that cannot be written: {shown}") from error
     refuse_runs(study, graph.runs_to_make, environ, ask_scheduler=ask_scheduler)
-    refuse_too_few_nodes(graph.mode, graph.runs_to_make)
+    execution.refuse_too_few_nodes(graph.mode, graph.runs_to_make)
     return graph
 
 

@@ -14,13 +14,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final, TypedDict, TypeVar
 
+from base import humanize, jsonfile, typed
 from base.errors import ConfigError, RecordError, SlipwayError
-from base.humanize import counted, format_duration
-from base.jsonfile import read_content, read_json
-from base.typed import Count, read_as
 from containers.engines import in_container
-from containers.models import MODELS, Model, build, build_for_tokens, reads_tokens
-from containers.models.memory import MemoryEstimate, estimate_memory
+from containers.models import MODELS, Model, build, build_for_tokens, memory, reads_tokens
 from data_prep.build.steps import read_dataset_file
 from data_prep.hashing import ChunkedFile
 from data_prep.manifest import Manifest, read_manifest
@@ -29,9 +26,8 @@ from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
+from workflow.study import paths, publishing
 from workflow.study.cell import Cell, Run, datasets_of
-from workflow.study.paths import STUDY_FILE, record_path
-from workflow.study.publishing import read_resolved
 from workflow.study.site import Site, device_of
 from workflow.study.study import Study
 
@@ -151,13 +147,13 @@ def model_of(cell: Cell, needs: DatasetRequirements | None) -> Model | None:
     return None if shape is None else _model(cell.model, *shape)
 
 
-def memory_of(cell: Cell, needs: DatasetRequirements | None) -> MemoryEstimate | None:
+def memory_of(cell: Cell, needs: DatasetRequirements | None) -> memory.MemoryEstimate | None:
     """Return the least memory that one process of the cell needs on its device; None while the dataset or the network is not known."""
     shape = None if needs is None else _shape_of(cell.model, needs)
     if shape is None:
         return None
     one = _memory_of_one(cell.model, *shape, cell.mode, cell.precision)
-    return MemoryEstimate(parameter_bytes=one.parameter_bytes, activation_bytes=one.activation_bytes * cell.batch_size)
+    return memory.MemoryEstimate(parameter_bytes=one.parameter_bytes, activation_bytes=one.activation_bytes * cell.batch_size)
 
 
 _Shape = tuple[int, tuple[int, ...], int]
@@ -180,8 +176,8 @@ def _model(name: str, channels: int, size: tuple[int, ...], answers: int) -> Mod
 
 
 @lru_cache(maxsize=1024)
-def _memory_of_one(name: str, channels: int, size: tuple[int, ...], answers: int, mode: str, precision: str) -> MemoryEstimate:
-    return estimate_memory(_model(name, channels, size, answers).layers, 1, mode=mode, precision=precision)
+def _memory_of_one(name: str, channels: int, size: tuple[int, ...], answers: int, mode: str, precision: str) -> memory.MemoryEstimate:
+    return memory.estimate_memory(_model(name, channels, size, answers).layers, 1, mode=mode, precision=precision)
 
 
 def _sequence_needs(study: Study, name: str) -> DatasetRequirements:
@@ -240,7 +236,7 @@ def _root(study: Study, name: str, read: Callable[[Path], M]) -> tuple[Path, M] 
 
 
 class _PlannedShard(TypedDict):
-    samples: Count
+    samples: typed.Count
 
 
 class _Plan(TypedDict):
@@ -251,7 +247,7 @@ class _Plan(TypedDict):
 def _plan(build_dir: Path) -> _Plan | None:
     path = build_dir / "plan.json"
     try:
-        return read_as(_Plan, read_json(path), path) if path.exists() else None
+        return typed.read_as(_Plan, jsonfile.read_json(path), path) if path.exists() else None
     except SlipwayError:
         return None
 
@@ -293,8 +289,8 @@ def refuse_over_budget(study: Study, missing: Iterable[Run]) -> None:
     most = study.limits.gpu_hours
     if found > most:
         raise ConfigError(
-            f"{study.path}: limits.gpu_hours: the {counted(len(runs), 'missing run')} may take {found:,.1f} GPU hours "
-            f"(walltime {format_duration(study.limits.walltime_s)} x GPUs of each run); valid: at most {most:,g}. "
+            f"{study.path}: limits.gpu_hours: the {humanize.counted(len(runs), 'missing run')} may take {found:,.1f} GPU hours "
+            f"(walltime {humanize.format_duration(study.limits.walltime_s)} x GPUs of each run); valid: at most {most:,g}. "
             f"Raise the limit, exclude cells, or lower limits.walltime{_low_enough(study, found)}"
         )
 
@@ -332,7 +328,7 @@ def past_runs(storage: Path, cells: Collection[Cell]) -> list[PastRun]:
     """Read the records of cells that are among `cells`, or like one of them. Records that cannot be read are skipped."""
     keys_of_cells = list({str(keys): keys for cell in cells if (keys := comparable_keys(cell))}.values())
     found: list[PastRun] = []
-    for results in sorted(path.parent for path in (storage / "results").glob(f"*/{STUDY_FILE}")):
+    for results in sorted(path.parent for path in (storage / "results").glob(f"*/{paths.STUDY_FILE}")):
         for past in _of_study(results, keys_of_cells):
             found.append(past)
             if len(found) == MAX_RECORDS:
@@ -342,7 +338,7 @@ def past_runs(storage: Path, cells: Collection[Cell]) -> list[PastRun]:
 
 def _of_study(results: Path, keys_of_cells: Collection[Mapping[str, object]]) -> Iterator[PastRun]:
     try:
-        study = read_resolved(results)
+        study = publishing.read_resolved(results)
     except RecordError:
         return
     cells = {cell.cell_id: cell for cell in study.cells if cell.profile is None and comparable_keys(cell) in keys_of_cells}
@@ -358,7 +354,7 @@ def _of_study(results: Path, keys_of_cells: Collection[Mapping[str, object]]) ->
 
 def _past(results: Path, run_id: str, cell: Cell) -> PastRun | None:
     try:
-        record = record_of(read_content(record_path(results, run_id), max_bytes=MAX_BYTES), run_id)
+        record = record_of(jsonfile.read_content(paths.record_path(results, run_id), max_bytes=MAX_BYTES), run_id)
     except (RecordError, NotBelieved):
         return None
     training_s = None if record.training is None else record.training.train_s

@@ -17,11 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from base import humanize, jsonfile, logs, typed
 from base.errors import ContainerError, RecordError, SlipwayError, StorageError
-from base.humanize import format_size
-from base.jsonfile import canonical_json, publish_json, read_json
-from base.logs import configure, private_umask
-from base.typed import read_as
 from containers.engines import in_container
 from containers.images import archiving, pinning
 from containers.images.model import PinnedImage, StudyImage, read_manifest
@@ -57,8 +54,8 @@ class Pinned:
 
 def read_pinned(path: Path) -> PinnedImages:
     """Read a file of pinned images. Raises RecordError."""
-    return read_as(
-        PinnedImages, read_json(path), f"{path} does not say what images were pinned to", RecordError, "it was edited; undo that"
+    return typed.read_as(
+        PinnedImages, jsonfile.read_json(path), f"{path} does not say what images were pinned to", RecordError, "it was edited; undo that"
     )
 
 
@@ -89,7 +86,7 @@ def keep_archives(file: str, storage: str) -> None:
     value = read_pinned(path)
     kept = {name: kept_image(Pinned(image=image, file=path), Path(storage)) for name, image in value.images.items()}
     if kept != value.images:
-        publish_json(path, dataclasses.replace(value, images=kept).to_json())
+        jsonfile.publish_json(path, dataclasses.replace(value, images=kept).to_json())
 
 
 def kept_image(pinned: Pinned, storage: Path) -> StudyImage:
@@ -126,7 +123,7 @@ def references(site: Site, cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
 
 def file_name(engine: str, wanted: Mapping[str, tuple[str, str]]) -> str:
     """Name FILE by engine and `references`. Another engine, framework or reference is another file, which finished runs never see."""
-    return f"images-{hashlib.sha256(canonical_json([engine, wanted])).hexdigest()[:12]}.json"
+    return f"images-{hashlib.sha256(jsonfile.canonical_json([engine, wanted])).hexdigest()[:12]}.json"
 
 
 def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, before: Mapping[str, Pinned] | None = None) -> PinnedImages:
@@ -140,7 +137,7 @@ def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, 
             image = pinning.pin(reference, site.engine, credentials=credentials)
             pinning.check_contract(image, python)
             found = images[framework] = archived_image(image, archiving.archive(image, site.storage))
-            logger.info("%s: %s is %s, %s on storage", framework, reference, image.image_id, format_size(found.bytes))
+            logger.info("%s: %s is %s, %s on storage", framework, reference, image.image_id, humanize.format_size(found.bytes))
     return PinnedImages(engine=site.engine, images=images)
 
 
@@ -155,10 +152,10 @@ def pin_study(results: Path, output: Path, credentials: Path | None = None) -> N
     from workflow.study.publishing import read_resolved
 
     study = read_resolved(results)
-    private_umask(study.site.shared == "group")
+    logs.private_umask(study.site.shared == "group")
     before = pinned_before(results, study.site.engine)
     try:
-        publish_json(output, prepare(study.site, study.cells, credentials or study.site.registry_credentials, before).to_json())
+        jsonfile.publish_json(output, prepare(study.site, study.cells, credentials or study.site.registry_credentials, before).to_json())
     except OSError as error:
         raise StorageError(f"pin the images of the study: {error.strerror or error}: {error.filename or output}") from error
 
@@ -170,7 +167,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--credentials", type=Path, help="the user's own file for private registries; default: the site's")
     options = parser.parse_args()
-    configure("image")
+    logs.configure("image")
     try:
         pin_study(options.results, options.output, options.credentials)
     except SlipwayError as error:

@@ -12,9 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
-from base.calls import LimitedCall
-from base.jsonfile import from_plain, plain
-from base.process import die_with_parent, prepare_prctl
+from base import calls, jsonfile, process
 
 LONGEST_WAIT_S = 3600.0  # epoll takes no more than 24 days
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -150,11 +148,11 @@ class Loop:
 def in_child(descriptors: Sequence[int], parent: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call `function` in a child that dies with `parent` and keeps none of its `descriptors`: a child that hangs in storage would hold
     connections and locks open after the parent's end."""
-    die_with_parent(parent)
+    process.die_with_parent(parent)
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)
-    return plain(function(*arguments))
+    return jsonfile.plain(function(*arguments))
 
 
 class Call:
@@ -170,9 +168,9 @@ class Call:
         keep: tuple[int, ...] = (),
         renewed: bool = False,
     ) -> None:
-        prepare_prctl()
+        process.prepare_prctl()
         private = [descriptor for descriptor in loop.descriptors() if descriptor not in keep]
-        self._call = LimitedCall(what, in_child, private, os.getpid(), function, *arguments, timeout_s=timeout_s, renewed=renewed)
+        self._call = calls.LimitedCall(what, in_child, private, os.getpid(), function, *arguments, timeout_s=timeout_s, renewed=renewed)
         self._loop = loop
         self._timer = loop.after(timeout_s, self._overdue)
         self._then: Callable[[Call], None] = lambda _call: None
@@ -219,7 +217,7 @@ class Call:
         over."""
         if self._late:
             raise self._call.late()
-        return from_plain(self._call.result(), kind)
+        return jsonfile.from_plain(self._call.result(), kind)
 
     def wait(self) -> Any:
         """Run the loop until the end; the result."""

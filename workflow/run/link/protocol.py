@@ -16,9 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from base import handshake
-from base.jsonfile import json_line
-from base.sanitize import text
+from base import handshake, jsonfile, sanitize
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 
@@ -48,7 +46,7 @@ def name_of(message: reports.Message | commands.Message) -> str:
 
 def encode(message: reports.Message | commands.Message) -> bytes:
     """Return the line of a message."""
-    return json_line(msgspec.to_builtins(message))
+    return jsonfile.json_line(msgspec.to_builtins(message))
 
 
 class Decoder(Generic[T]):
@@ -70,7 +68,7 @@ class Decoder(Generic[T]):
         try:
             return self._decoder.decode(line)
         except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
-            shown, why = text(line[:MOST_SHOWN].decode(errors="replace"), MOST_SHOWN), text(str(error), MOST_WORDS)
+            shown, why = sanitize.text(line[:MOST_SHOWN].decode(errors="replace"), MOST_SHOWN), sanitize.text(str(error), MOST_WORDS)
             raise ProtocolError(f"a message that is none of ours ({shown}): {why}") from error
 
 

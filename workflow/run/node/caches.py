@@ -6,9 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from base.errors import StagingError
-from base.humanize import expanded_path
-from base.untrusted import is_group_open, why_distrusted
+from base import errors, humanize, untrusted
 from cluster.schedulers import local
 from workflow.study.site import Site
 
@@ -18,16 +16,16 @@ def cache_here(site: Site) -> Path:
     if site.cache.place is None:
         return site.cache.path
     try:
-        return expanded_path(str(site.cache.path), os.environ)
+        return humanize.expanded_path(str(site.cache.path), os.environ)
     except ValueError as error:
-        raise StagingError(f"{site.cache.place}: cache.path: {error}; look on a node, inside of a job that sets it") from error
+        raise errors.StagingError(f"{site.cache.place}: cache.path: {error}; look on a node, inside of a job that sets it") from error
 
 
 def cache_or_none(site: Site) -> Path | None:
     """Return the same, or None if a variable in it is not set here: this machine is no node."""
     try:
         return cache_here(site)
-    except StagingError:
+    except errors.StagingError:
         return None
 
 
@@ -42,7 +40,7 @@ def nothing_words(site: Site) -> str:
     """Explain why there is nothing to show."""
     try:
         return f"nothing is cached: {cache_here(site)} is empty or not there"
-    except StagingError as error:
+    except errors.StagingError as error:
         return f"nothing is known of a cache here: {error}"
 
 
@@ -61,10 +59,10 @@ def caches_here(site: Site) -> list[Path]:
 
 def refuse_distrusted(cache: Path, *, group: bool) -> None:
     """Raise StagingError where somebody else could change what is in `cache`."""
-    problem = why_distrusted(cache, group=group)
+    problem = untrusted.why_distrusted(cache, group=group)
     if problem is not None:
-        raise StagingError(f"the cache {cache} cannot be used: {problem}; mend that, or set cache.path of the site file")
+        raise errors.StagingError(f"the cache {cache} cannot be used: {problem}; mend that, or set cache.path of the site file")
 
 
 def _may_be_ours(status: os.stat_result) -> bool:
-    return stat.S_ISDIR(status.st_mode) and (status.st_uid == os.geteuid() or is_group_open(status))
+    return stat.S_ISDIR(status.st_mode) and (status.st_uid == os.geteuid() or untrusted.is_group_open(status))

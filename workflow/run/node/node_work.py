@@ -12,20 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from base.errors import AllocationError, ContainerError, SlipwayError
-from base.handshake import derived
-from base.logs import private_umask
+from base import errors, handshake, logs
 from cluster.holder import holder_of
 from containers.engines import get_engine, in_container
 from containers.spec import STOP, Owner
-from workflow.run.link import commands, reports
+from workflow.run.link import commands, protocol, reports
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.link.protocol import CANCELLED_PUSH_S
-from workflow.run.node import limits
+from workflow.run.node import limits, preparation, workdir
 from workflow.run.node.child import SUPERVISOR, Child, Watcher, pid_here, watching_argv
-from workflow.run.node.preparation import Preparation, Reporter, for_this_node
 from workflow.run.node.ranks import Ranks, Shutdown
-from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
 from workflow.run.plan import TAG, Workload, container_spec, node_ranks
 from workflow.run.record.outcome import RankEnd, RankState
 from workflow.run.storage.attempt import names_on_storage, push_node_files
@@ -56,14 +51,14 @@ class NodeWork:
         loop: Loop,
         index: int,
         token: bytes,
-        report: Reporter,
+        report: preparation.Reporter,
         log_text: Callable[[], str],
-        cancelled_push_s: float = CANCELLED_PUSH_S,
+        cancelled_push_s: float = protocol.CANCELLED_PUSH_S,
     ) -> None:
         self.loop, self.index, self.token, self.report, self.log_text = loop, index, token, report, log_text
         self._cancelled_push_s = cancelled_push_s
         self.preflight: Child[ProbeReport] | None = None
-        self.preparation: Preparation | None = None
+        self.preparation: preparation.Preparation | None = None
         """It exists from the plan on, and has the work directory."""
         self.ranks: Ranks | None = None
         self.pushing: Call | None = None
@@ -81,7 +76,7 @@ class NodeWork:
         """Let a child execute a command of the preflight."""
         if self.preflight is None:
             self.preflight = Child(self.loop, PROBES, ProbeReport, self._probed, self._probes_ended)
-        secret = {"token": derived(self.token, "preflight").hex()} if isinstance(order, commands.Listen) else {}
+        secret = {"token": handshake.derived(self.token, "preflight").hex()} if isinstance(order, commands.Listen) else {}
         self.preflight.send(**msgspec.to_builtins(order), **secret)
 
     def _probed(self, answer: ProbeReport) -> None:
@@ -105,11 +100,11 @@ class NodeWork:
     def do_plan(self, order: commands.Plan) -> None:
         """Take the plan of this attempt; from here on we run on our own cores only."""
         self._end_preflight()
-        plan, nodes = with_own_cache(order, os.environ), order.allocation.nodes
+        plan, nodes = workdir.with_own_cache(order, os.environ), order.allocation.nodes
         if self.index >= len(nodes):
-            raise AllocationError(f"the plan is for {len(nodes)} nodes, and this is node {self.index} of them")
-        private_umask(plan.group)
-        self.preparation = Preparation(self.loop, self.index, plan, self.token, self.report, self.fail)
+            raise errors.AllocationError(f"the plan is for {len(nodes)} nodes, and this is node {self.index} of them")
+        logs.private_umask(plan.group)
+        self.preparation = preparation.Preparation(self.loop, self.index, plan, self.token, self.report, self.fail)
         if self.preparation.node.cores:
             os.sched_setaffinity(0, self.preparation.node.cores)
         if plan.ranks is not None:
@@ -131,7 +126,7 @@ class NodeWork:
         needs = self.preparation
         started = None if needs is None else needs.plan.ranks
         if needs is None or started is None or (needs.staged is None and needs.plan.source is not None):
-            raise ContainerError("the order to start the ranks has come before the dataset is here")
+            raise errors.ContainerError("the order to start the ranks has come before the dataset is here")
         framework, cell, engine = started.framework, started.cell, get_engine(started.engine)
         program = str(needs.directory.program) if in_container(started.engine) or framework.own else framework.folder
         data = None if needs.staged is None else os.path.join(needs.staged.root, cell.data_folder)
@@ -146,10 +141,10 @@ class NodeWork:
             image_id=None if needs.image is None else needs.image.start,
             ends_at=time.monotonic() + order.left_s,
             resumed=needs.resumed,
-            secret=derived(self.token, "mpi").hex(),
+            secret=handshake.derived(self.token, "mpi").hex(),
         )
         spec = container_spec(asked, allocation, self.index, paths, order.ports)
-        spec = for_this_node(engine.NAME, spec, allocation.memory_per_node_bytes, needs.cdi)
+        spec = preparation.for_this_node(engine.NAME, spec, allocation.memory_per_node_bytes, needs.cdi)
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
         self.ranks.start(needs.directory.out, needs.directory.logs, needs.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
@@ -166,7 +161,7 @@ class NodeWork:
         if self.shutdown is not None:
             self.shutdown.rank_ended()
 
-    def _container_failed(self, error: SlipwayError) -> None:
+    def _container_failed(self, error: errors.SlipwayError) -> None:
         """Report once that the container failed: all processes of the node are in it."""
         self._report_gpus()
         if not self._reported_failed:
@@ -204,14 +199,14 @@ class NodeWork:
         if soon_s is not None:
             self.loop.after(soon_s, self._look)
 
-    def _beat(self, directory: WorkDirectory) -> None:
+    def _beat(self, directory: workdir.WorkDirectory) -> None:
         """Update the heartbeat. Failure is reported once: a container's watchdog then ends it, and what ranks write is lost."""
         try:
             directory.renew_heartbeat()
         except OSError as error:
             if not self._reported_failed:
                 self._reported_failed = True
-                self.fail("work directory", "StagingError", cache_failed(error, directory.path))
+                self.fail("work directory", "StagingError", workdir.cache_failed(error, directory.path))
 
     def _rank_states(self) -> tuple[RankState, ...]:
         asked = None if self.preparation is None else self.preparation.plan.ranks
@@ -304,7 +299,7 @@ class NodeWork:
         self.pushing = None
         try:
             self.report(reports.Pushed(files=call.result(tuple[reports.PushedFile, ...])))
-        except SlipwayError as error:
+        except errors.SlipwayError as error:
             self.fail("push", type(error).__name__, str(error))
 
     def do_release(self) -> None:

@@ -15,9 +15,8 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
+from base import handshake, system
 from base.errors import DigestMismatch, NodeLost, SlipwayError, StagingError, TrainingFailed
-from base.handshake import derived
-from base.system import DISK_FULL
 from cluster import processes
 from cluster.holder import holder_of
 from cluster.types import Allocation, GpuFault, OtherUse
@@ -25,10 +24,9 @@ from containers.engines import STORES, in_container
 from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.node import limits
+from workflow.run.node import limits, requirements
 from workflow.run.node.child import Problem, Worker
 from workflow.run.node.ranks import Reservation
-from workflow.run.node.requirements import is_looked_at, refuse_what_is_missing, why_not_startable
 from workflow.run.node.stagers import ImageChild, Loaded, PeerGroup, stage_argv, stage_child
 from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run
 from workflow.run.plan import TAG, Framework, port_names
@@ -90,11 +88,11 @@ class Preparation:
 
     def _look(self, *, delivered: bool) -> None:
         ranks = self.plan.ranks
-        if ranks is None or not is_looked_at(ranks.framework):
+        if ranks is None or not requirements.is_looked_at(ranks.framework):
             self.report(reports.LookedAt(delivered=delivered))
             return
         arguments, then = (ranks.framework, in_container(ranks.engine)), partial(self._looked, delivered)
-        self._call("look for what the program needs", refuse_what_is_missing, *arguments, timeout_s=limits.LOOK_S, then=then)
+        self._call("look for what the program needs", requirements.refuse_what_is_missing, *arguments, timeout_s=limits.LOOK_S, then=then)
 
     def _looked(self, delivered: bool, call: Call) -> None:
         try:
@@ -124,7 +122,7 @@ class Preparation:
         peer_group = None
         if nodes > 1:
             address = self.allocation.nodes[self.index].address
-            peer_group = PeerGroup(index=self.index, nodes=nodes, address=address, token=derived(self.token, "chunks"))
+            peer_group = PeerGroup(index=self.index, nodes=nodes, address=address, token=handshake.derived(self.token, "chunks"))
         argv = stage_argv(
             sys.executable,
             source,
@@ -197,7 +195,7 @@ class Preparation:
 
             place, doing = self.directory.path, f"{self.directory.path} cannot be made"
             error = StagingError(f"{doing}: {problem.strerror}: {problem.filename2 or problem.filename}")
-            if problem.errno in DISK_FULL and is_full(place.parent, 0):
+            if problem.errno in system.DISK_FULL and is_full(place.parent, 0):
                 error = not_enough_space(place.parent, 0, doing)
             self.directory.remove()
             self.fail("stage", type(error).__name__, str(error))
@@ -395,8 +393,8 @@ def prepare_node(
     here = WorkDirectory(Path(directory[0]), directory[1])
     if framework.own or in_container(engine):
         here.bring_program(framework.folder, framework.digest, own=framework.own)
-    if is_looked_at(framework):
-        problem = why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
+    if requirements.is_looked_at(framework):
+        problem = requirements.why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
         if problem is not None:
             raise TrainingFailed(problem)
     if in_container(engine):

@@ -18,18 +18,14 @@ from typing import Final
 
 import msgspec
 
+from base import logs, process
 from base.errors import NodeLost, SlipwayError
-from base.logs import configure, private_umask
-from base.process import become_subreaper, first_line
 from cluster import machine
 from cluster.schedulers.inside_job import read_grant
 from cluster.types import DEVICES, Grant
-from workflow.run.link import commands, reports
-from workflow.run.link.event_loop import Loop
+from workflow.run.link import commands, event_loop, reports
 from workflow.run.link.protocol import Channel, Link, LinkClosed, ProtocolError, connect, name_of
-from workflow.run.node import limits
-from workflow.run.node.node_work import NodeWork
-from workflow.run.node.preparation import end_older_attempts
+from workflow.run.node import limits, node_work, preparation
 from workflow.run.plan import TAG
 
 # The token of the run, which the supervisor sends over standard input.
@@ -38,7 +34,7 @@ from workflow.run.plan import TAG
 def read_token(descriptor: int, limit_s: float) -> bytes:
     """Read the first line of `descriptor`, which a launcher or a job that has ended may hold open for ever. Raises NodeLost."""
     try:
-        line = first_line(descriptor, limit_s)
+        line = process.first_line(descriptor, limit_s)
     except TimeoutError as error:
         raise NodeLost(
             f"nobody has handed this node program the run's token within {limit_s:g} s: its launcher or its job has ended"
@@ -68,8 +64,8 @@ class NodeProgram:
     """The node program of one supervisor: it hears its commands, has NodeWork obey them, and ends all when it is gone."""
 
     def __init__(self, link: Link[commands.Command], index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
-        self.loop = Loop()
-        self.work = NodeWork(self.loop, index, token, self.report, log.text)
+        self.loop = event_loop.Loop()
+        self.work = node_work.NodeWork(self.loop, index, token, self.report, log.text)
         self.exit_code: int | None = None
         self._grant = grant
         """Finds out what this node was granted."""
@@ -195,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=DEVICES, help="what the run computes on; GPUs are looked for unless it is the CPU")
     parser.add_argument("--interface", metavar="NAME", help="network_interface of the site")
     arguments = parser.parse_args(argv)
-    private_umask()
+    logs.private_umask()
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # LSF sends it to all of a job whose time is over; the supervisor hears it
     log = _configure_log()
     host, _, port = arguments.supervisor.rpartition(":")
@@ -206,8 +202,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, NodeLost) as error:
         logger.error("%s", error)
         return NodeLost.exit_code
-    become_subreaper()
-    end_older_attempts(os.environ.get(TAG, ""))
+    process.become_subreaper()
+    preparation.end_older_attempts(os.environ.get(TAG, ""))
     try:
         link = connect(supervisor, token, index)
     except (OSError, LinkClosed, ProtocolError, NodeLost) as error:
@@ -218,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _configure_log() -> _LogLines:
-    configure("node")
+    logs.configure("node")
     root, log = logging.getLogger(), _LogLines()
     root.handlers[0].setLevel(logging.INFO)
     log.setFormatter(root.handlers[0].formatter)

@@ -14,18 +14,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from base import system, untrusted
 from base.errors import NodeLost, SlipwayError
 from base.logs import masked, printable
 from base.process import last_lines
-from base.system import FULL_WORDS
-from base.untrusted import open_file
-from cluster import processes
-from cluster.machine import oom_kills
-from containers.engines import Engine, Process
-from containers.spec import EnginePlan
+from cluster import machine, processes
+from containers import engines, spec
 from workflow.run.link.event_loop import Call, Loop, Timer
-from workflow.run.node import limits
-from workflow.run.node.window_watch import Line, WindowWatch
+from workflow.run.node import limits, window_watch
 from workflow.run.record import events
 from workflow.run.record.outcome import FROZEN, RankEnd, RankState, first_failed
 
@@ -52,12 +48,12 @@ class RankEvents:
         self._offset = 0
         self._rest = b""
         self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
-        self._lines: list[Line] = []
+        self._lines: list[window_watch.Line] = []
         """Lines with steps or a time, as far as the look that is under way has read them."""
         self._now = clock
         self._all_before = now
         """What has come since was written after this."""
-        self.window = WindowWatch(now)
+        self.window = window_watch.WindowWatch(now)
         self.last = now
         self.phase: str | None = None
         self.step: int | None = None
@@ -101,7 +97,7 @@ class RankEvents:
     def _read(self) -> bytes | None:
         """Return what has been added, empty without a file, None if it cannot be read: that is reported once and counts as silence."""
         try:
-            descriptor = open_file(self._path)
+            descriptor = untrusted.open_file(self._path)
             try:
                 return os.pread(descriptor, READ_BYTES, self._offset)
             finally:
@@ -124,10 +120,10 @@ class RankEvents:
                 if self.error is None and event.is_diverged:
                     self.error = events.ErrorEvent("nan", f"the loss of step {event.step} is {event.loss}")
                 self.tokens = event.tokens
-                self._lines.append(Line(event.step, event.monotonic_ns, seconds, event.measured, event.step - count + 1))
+                self._lines.append(window_watch.Line(event.step, event.monotonic_ns, seconds, event.measured, event.step - count + 1))
             case events.PhaseEvent():
                 self.phase = event.phase
-                self._lines.append(Line(None, event.monotonic_ns))
+                self._lines.append(window_watch.Line(None, event.monotonic_ns))
             case events.ErrorEvent():
                 self.error = self.error or event
             case events.CheckpointEvent(resumable=True):
@@ -214,7 +210,7 @@ class RankLog:
 class Watched:
     """One started process with its log and the events of its ranks."""
 
-    def __init__(self, process: Process, out: Path, logs: Path, host: str) -> None:
+    def __init__(self, process: engines.Process, out: Path, logs: Path, host: str) -> None:
         now = time.monotonic()
         self.process = process
         self.host = host
@@ -281,7 +277,7 @@ class Watched:
         """Return the program's last line about a full disk, or None if the disk of the node's cache is not full."""
         from data_prep.space import is_full
 
-        said = [line for line in self.log.last_lines().splitlines() if any(words in line for words in FULL_WORDS)]
+        said = [line for line in self.log.last_lines().splitlines() if any(words in line for words in system.FULL_WORDS)]
         return said[-1] if said and self._out.is_dir() and is_full(self._out, 0) else None
 
     def is_overdue(self, now: float, beat_s: float, init_s: float) -> bool:
@@ -303,7 +299,7 @@ class Watched:
         ]
 
 
-def state_of_rank(process: Process, rank: int) -> str:
+def state_of_rank(process: engines.Process, rank: int) -> str:
     """Return the state letter of /proc, or `T` if a descendant is stopped. Reads the states of all processes of this machine."""
     everybody = {state.pid: state for state in processes.all_processes()} if process.pid else {}
     below = processes.descendants(process.pid, everybody.values())
@@ -324,8 +320,8 @@ class Ranks:
     def __init__(
         self,
         loop: Loop,
-        engine: Engine,
-        plan: EnginePlan,
+        engine: engines.Engine,
+        plan: spec.EnginePlan,
         on_exit: Callable[[RankEnd], None],
         on_failure: Callable[[SlipwayError], None],
     ) -> None:
@@ -333,7 +329,7 @@ class Ranks:
         self._engine = engine
         self.plan = plan
         self._on_exit, self._on_failure = on_exit, on_failure
-        self._oom_before = oom_kills()
+        self._oom_before = machine.oom_kills()
         self.watched: list[Watched] = []
 
     def start(self, out: Path, logs: Path, host: str) -> None:
@@ -365,7 +361,7 @@ class Ranks:
             self._on_exit(watched.end(watched.process.oom_kill or self._oom_count_rose()))
 
     def _oom_count_rose(self) -> bool:
-        now = oom_kills()
+        now = machine.oom_kills()
         return now is not None and self._oom_before is not None and now > self._oom_before
 
     def poll(self, now: float) -> None:

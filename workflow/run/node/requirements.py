@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from base.errors import SlipwayError, TrainingFailed
-from base.process import run
+from base import errors, process
 from containers.renderings import fill, names_in
 from workflow.run.node import limits
 from workflow.run.plan import Framework
@@ -50,7 +49,7 @@ def refuse_what_is_missing(framework: Framework, contained: bool) -> None:
     """Raise TrainingFailed for what the program lacks here. Runs in a child: mounts may lie on a storage that hangs."""
     problem = what_is_missing(framework, os.environ, contained=contained)
     if problem is not None:
-        raise TrainingFailed(problem)
+        raise errors.TrainingFailed(problem)
 
 
 def what_is_missing(framework: Framework, environ: Mapping[str, str], *, contained: bool) -> str | None:
@@ -111,8 +110,8 @@ def why_packages_differ(framework: Framework) -> str | None:
     if not packages:
         return None
     try:
-        asked = run([python, "-c", PACKAGES, *packages], timeout_s=limits.PACKAGES_S)
-    except SlipwayError as error:
+        asked = process.run([python, "-c", PACKAGES, *packages], timeout_s=limits.PACKAGES_S)
+    except errors.SlipwayError as error:
         return f"{python} cannot be asked for the packages that the program {framework.name!r} needs: {error}"
     said = asked.stdout.strip() if asked.returncode == 0 else f"it ended with {asked.returncode}: {asked.stderr[-500:]}"
     if not said:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from workflow.run.node import limits
-from workflow.run.record.outcome import ObservedWindow
-from workflow.run.record.window_seen import SLACK_RATIO, SLACK_S
+from workflow.run.record import outcome, window_seen
 
 SHARE: Final = 0.02
 """The interval of looks in the window, in parts of the time since it began: the same sharpness for short and long windows."""
@@ -62,7 +61,7 @@ class WindowWatch:
         elif self._first is None:
             self._before = mark
 
-    def seen(self, rank: int, now: float | None = None) -> ObservedWindow | None:
+    def seen(self, rank: int, now: float | None = None) -> outcome.ObservedWindow | None:
         """Return what was seen of the window, None where there was none. Without `now` it has no begin and no end."""
         before, first, last = self._before, self._first, self._last
         if first is None or last is None or first.line.step is None or last.line.step is None:
@@ -73,7 +72,7 @@ class WindowWatch:
         most_s = last.by - (self._since if before is None else before.after) - max(0.0, apart_s - self._written_late_s())
         most_s += max(0.0, self._surely_late_s() - apart_s)
         begin = first.line.step if first.line.first is None else first.line.first
-        found = ObservedWindow(rank, begin, last.line.step, round(max(0.0, least_s), 6), round(max(0.0, most_s), 6))
+        found = outcome.ObservedWindow(rank, begin, last.line.step, round(max(0.0, least_s), 6), round(max(0.0, most_s), 6))
         if now is None:
             return found
         began = (first.after + first.by) / 2 - first.line.seconds if before is None else (before.after + before.by) / 2 + apart_s
@@ -85,7 +84,7 @@ class WindowWatch:
         if seen is None or first is None or last is None or first.line.end_ns is None or last.line.end_ns is None:
             return None
         reported_s = (last.line.end_ns - first.line.end_ns) / 1e9 + first.line.seconds
-        if reported_s >= seen.least_s * (1 - SLACK_RATIO) - SLACK_S:
+        if reported_s >= seen.least_s * (1 - window_seen.SLACK_RATIO) - window_seen.SLACK_S:
             return None
         return (
             f"tells of {reported_s:.3g} s from step {seen.first} to step {seen.last}, its measured window, and at least "

@@ -38,12 +38,10 @@ from base.seal import sealed_text
 from base.untrusted import NEVER_FOLLOW, trusted_directory
 from cluster.holder import holder_of
 from cluster.schedulers import describe_holder, holder_alive, local
-from containers.program_folder import copy
-from containers.spec import Paths
+from containers import program_folder, spec
 from data_prep.push import Delivery, deliver_pending
 from workflow.run.link.commands import Pending, Plan
-from workflow.run.node import limits
-from workflow.run.node.caches import refuse_distrusted
+from workflow.run.node import caches, limits
 from workflow.run.plan import CellDocument
 from workflow.run.record.machine_load import file_name
 from workflow.run.storage import lease as leases
@@ -226,8 +224,8 @@ class WorkDirectory:
         if cell is not None:
             (self.path / "cell.json").write_text(json.dumps(cell.to_json(), indent=1, sort_keys=True) + "\n")
 
-    def paths(self, data: str | None, program: str) -> Paths:
-        return Paths(
+    def paths(self, data: str | None, program: str) -> spec.Paths:
+        return spec.Paths(
             cell=str(self.path / "cell.json"),
             data=data,
             lib=str(self.path / "lib"),
@@ -253,7 +251,7 @@ class WorkDirectory:
         if not own:
             shutil.copytree(folder, self.program, ignore=shutil.ignore_patterns("__pycache__"))
             return
-        copy(Path(folder) if folder else None, digest, self.program)
+        program_folder.copy(Path(folder) if folder else None, digest, self.program)
         for place, _, _ in os.walk(self.program, topdown=False):
             Path(place).chmod(0o555)
 
@@ -334,7 +332,7 @@ def deliver(cache: Path, storage: Path) -> list[Delivery]:
 def deliver_run(cache: Path, run_dir: Path, group: bool) -> list[tuple[bool, str]]:
     """Deliver what waits in `cache` of the run whose directory on storage is `run_dir`. Return for each attempt whether it was delivered,
     and a line about it. What cannot be delivered stays. The run's supervisor holds its lease, and makes the results."""
-    refuse_distrusted(cache, group=group)
+    caches.refuse_distrusted(cache, group=group)
     check = partial(check_target, run_dir.parents[3])
     found = deliver_pending(cache, check, remove=remove_delivered, only=of_run(cache, run_dir))
     return [(one.delivered, f"{one.run_dir.name} waited on this node: {one.message}") for one in found]

@@ -16,11 +16,8 @@ import msgspec
 import polars as pl
 from msgspec import UnsetType
 
-from workflow.run.record import model
+from workflow.run.record import machine_load, model, outcome, step_clock
 from workflow.run.record.energy import energy_of_nodes
-from workflow.run.record.machine_load import beyond
-from workflow.run.record.outcome import TABLE
-from workflow.run.record.step_clock import STEPS
 from workflow.study.cell import SIZES, WORDS, Cell
 
 # The nodes of a run in the words in which machines are bought: processors, cores, memory, GPUs, network. What is not known is left out.
@@ -111,7 +108,7 @@ def _total(values: Sequence[int | None]) -> int | None:
 def _others(load: model.Load) -> tuple[float | None, int | None]:
     """Return the cores that others used while it measured, and of how many; None where that was less than the limit."""
     during = load.during
-    seen = during is not None and beyond(load.cores, during.others_cores, during.seconds)
+    seen = during is not None and machine_load.beyond(load.cores, during.others_cores, during.seconds)
     return (during.others_cores, load.cores) if during is not None and seen else (None, None)
 
 
@@ -165,14 +162,14 @@ def _rate(mbit: int | None) -> str:
     return f"{mbit / 1000:g} Gbit/s" if mbit >= 1000 else f"{mbit} Mbit/s"
 
 
-RESULTS: Final = tuple(status for status, error in TABLE.items() if error is None)
-PREVENTED: Final = tuple(status for status in TABLE if status not in RESULTS)
+RESULTS: Final = tuple(status for status, error in outcome.TABLE.items() if error is None)
+PREVENTED: Final = tuple(status for status in outcome.TABLE if status not in RESULTS)
 UNREADABLE: Final = "unreadable"
 MISSING: Final = "missing"
 UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
 TIMES_ONLY: Final = "wall times only"  # ended ok, and its program tells of no steps
 
-SHOWN_STEPS: Final = STEPS[1:]  # login is of the command, the same for all runs of a start: it says nothing of a cell
+SHOWN_STEPS: Final = step_clock.STEPS[1:]  # login is of the command, the same for all runs of a start: it says nothing of a cell
 BESIDE: Final = "assign"  # told by the scheduler: it stands beside the sum of the others, which is run_s
 
 SOFTWARE: Final = ("framework_version", "torch_version", "cuda_version", "cudnn_version", "nccl_version", "driver_version")

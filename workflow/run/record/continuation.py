@@ -11,8 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from base.chunks import chunks_name
-from base.humanize import format_duration
+from base import chunks, humanize
 from cluster.schedulers.jobs import SUBMISSION
 from containers.spec import CHECKPOINT
 from workflow.run.record.events import RankEvents
@@ -93,13 +92,13 @@ def at_deadline(budget: Budget, job_s: float | None, saved: Saved) -> Ending:
     """
     margin = f"{budget.margin_s:.0f} s"
     if not budget.outlives(job_s):
-        walltime = format_duration(budget.walltime_s)
-        spent = f" ({format_duration(budget.used_s)} of it in earlier attempts)" if budget.used_s else ""
+        walltime = humanize.format_duration(budget.walltime_s)
+        spent = f" ({humanize.format_duration(budget.used_s)} of it in earlier attempts)" if budget.used_s else ""
         reason = (
             f"the walltime of {walltime}{spent} is over but for {margin}, kept for the push{_of_timeout(saved)}; `limits.walltime` sets it"
         )
         return Ending(status="timeout", reason=reason, planned=True)
-    left = format_duration(budget.left_s - (job_s or 0.0))
+    left = humanize.format_duration(budget.left_s - (job_s or 0.0))
     reason = f"the job ends in {margin}, and the run has {left} left; {_of_preempted(saved)}"
     return Ending(status="preempted", reason=reason, planned=True, requeue=saved.progress)
 
@@ -206,7 +205,7 @@ def _earlier(record: RunRecord, cell: Cell) -> EarlierAttempt | None:
         step=record.checkpoint.step,
         bytes=file.bytes,
         blake3=file.blake3,
-        listed=any(other.path == chunks_name(CHECKPOINT) for other in files),
+        listed=any(other.path == chunks.chunks_name(CHECKPOINT) for other in files),
         program_digest=digest if isinstance(digest, str) else None,
         several_programs=any(OTHER_PROGRAM in warning for warning in record.warnings or ()),
         used_s=round((record.resumed_from.used_s if record.resumed_from else 0.0) + (record.steps_s.train or 0.0), 6),
@@ -325,7 +324,7 @@ class ProgressLine:
             if each is not None:
                 told += f", {each * (done - self._last[1]) / (now - self._last[0]):,.0f} {unit}/s"
             if self._steps is not None and done < self._steps:
-                told += f", {format_duration((self._steps - done) * (now - self._first[0]) / (done - self._first[1]))} left"
+                told += f", {humanize.format_duration((self._steps - done) * (now - self._first[0]) / (done - self._first[1]))} left"
         self._first = self._first or (now, done)
         self._last = (now, done)
         return told

@@ -16,9 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from base.calls import moved
-from base.sanitize import text
-from base.untrusted import Unusable, open_file
+from base import calls, sanitize, untrusted
 from workflow.run.record.energy import energy_of
 from workflow.run.record.events import RankEvents, bounded_lines, telling
 from workflow.run.record.model import Busiest, GpuLoad, Load, LoadOf, Node, Rapl
@@ -108,8 +106,8 @@ def file_name(index: int) -> str:
 def read_watched(path: Path) -> Watched | None:
     """Read the file of a watcher, without lines that are not its own. None where there is no such file."""
     try:
-        descriptor = open_file(path)
-    except (FileNotFoundError, NotADirectoryError, Unusable):
+        descriptor = untrusted.open_file(path)
+    except (FileNotFoundError, NotADirectoryError, untrusted.Unusable):
         return None
     with open(descriptor, "rb") as file:
         return parse_watched(bounded_lines(file))
@@ -166,7 +164,7 @@ def loads(directory: Path, events: Mapping[int, RankEvents], cell: Cell) -> dict
     window = window_of(tell, num_telling, cell.mode)
     spans = [] if window is None else [moments(rank.steps, own) for rank, own in zip(window.ranks, window.own, strict=True)]
     for index in range(cell.nodes):
-        moved()
+        calls.moved()
         watched = read_watched(directory / file_name(index))
         if watched is not None:
             found[index] = load_of(watched, whole_span(spans[index * per_node : (index + 1) * per_node]))
@@ -287,7 +285,7 @@ def _busiest(lines: Sequence[Sample], seconds: float) -> tuple[Busiest, ...]:
     used: dict[str, float] = {}
     for line in lines[1:]:
         for name, spent in line.busiest or ():
-            shown = text(" ".join(name.split()), MAX_NAME)
+            shown = sanitize.text(" ".join(name.split()), MAX_NAME)
             used[shown] = used.get(shown, 0.0) + spent
     ordered = sorted(used, key=lambda name: -used[name])[:MOST_NAMED]
     span = lines[-1].t - lines[0].t if len(lines) > 1 else seconds
@@ -299,7 +297,7 @@ def _gpus(lines: Sequence[Sample], span: Span, *, inner: bool) -> tuple[GpuLoad,
     seen: dict[str, list[tuple[float, GpuSample]]] = {}
     for line in lines:
         for gpu in line.gpus or ():
-            seen.setdefault(text(gpu.uuid, MAX_NAME), []).append((line.t, gpu))
+            seen.setdefault(sanitize.text(gpu.uuid, MAX_NAME), []).append((line.t, gpu))
     return tuple(_gpu(uuid, looks, span, inner) for uuid, looks in seen.items()) or None
 
 

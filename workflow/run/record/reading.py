@@ -13,12 +13,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from base.errors import RecordError
-from base.jsonfile import json_text, with_keys_once
+from base import errors, jsonfile
 from base.seal import WRONG, seal_state
+from workflow.run.record import outcome, step_clock
 from workflow.run.record.model import NotBelieved, OwnKeys, RunRecord, Steps, StepSeconds
-from workflow.run.record.outcome import PREVENTED, TABLE
-from workflow.run.record.step_clock import BESIDE
 
 # The attempt that counts: the latest result, else the latest prevented one.
 #
@@ -214,11 +212,11 @@ def validate_record(value: Any, where: str = "the record") -> RunRecord:
         if (record.status == "ok") != (record.status_reason is None):
             raise NotBelieved(f"its status is {record.status}, and its status_reason {record.status_reason!r}")
         steps = {entry.name: getattr(record.steps_s, entry.name) or 0.0 for entry in msgspec.structs.fields(Steps)}
-        total = sum(seconds for step, seconds in steps.items() if step not in BESIDE)
+        total = sum(seconds for step, seconds in steps.items() if step not in step_clock.BESIDE)
         if abs(total - record.run_s) > max(CLOSING_RATIO * record.run_s, CLOSING_S):
             raise NotBelieved(f"stage to release add up to {total:g} s, run_s is {record.run_s:g} s")
     except ValueError as error:
-        raise RecordError(f"{where} is not a valid record: {error}") from error
+        raise errors.RecordError(f"{where} is not a valid record: {error}") from error
     return record
 
 
@@ -256,7 +254,7 @@ def _check_bytes(content: bytes) -> None:
         raise NotBelieved("it is empty")
     if seal == "unsealed":
         try:
-            json.loads(content, object_pairs_hook=with_keys_once)
+            json.loads(content, object_pairs_hook=jsonfile.with_keys_once)
         except (ValueError, RecursionError) as error:
             _refuse_json(error)
 
@@ -273,8 +271,8 @@ def _mismatch(reason: str) -> str:
 
 
 def _check(record: RunRecord) -> None:
-    kind = "result" if TABLE[record.status] is None else PREVENTED
-    if record.kind != kind or (record.result_number is None) != (kind == PREVENTED):
+    kind = "result" if outcome.TABLE[record.status] is None else outcome.PREVENTED
+    if record.kind != kind or (record.result_number is None) != (kind == outcome.PREVENTED):
         raise NotBelieved(
             f"its kind is {record.kind!r} and its result_number {record.result_number}, which its status {record.status} is not"
         )
@@ -315,11 +313,11 @@ def fitting(record: OwnKeys) -> OwnKeys:
 
     A large record is never a reason to have no readable result.
     """
-    if len(json_text(record)) <= MOST_BYTES:
+    if len(jsonfile.json_text(record)) <= MOST_BYTES:
         return record
     files = record["files"]
     warning = f"this record would have more than {MOST_BYTES} bytes: it names {{}} of {len(files)} files"
-    left = MOST_BYTES - len(json_text({**record, "files": [], "warnings": [warning, *record["warnings"]]}))
-    ends = accumulate(len(json_text([[file]])) for file in files)
+    left = MOST_BYTES - len(jsonfile.json_text({**record, "files": [], "warnings": [warning, *record["warnings"]]}))
+    ends = accumulate(len(jsonfile.json_text([[file]])) for file in files)
     kept = sum(end <= left for end in ends)
     return {**record, "files": files[:kept], "warnings": [warning.format(kept), *record["warnings"]]}

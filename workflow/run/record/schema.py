@@ -19,16 +19,12 @@ from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
-from base.errors import RecordError
-from base.process import CODE_ROOT
-from base.publish import publish
-from base.seal import read_sealed
+from base import errors, process, publish, seal
 from cluster.installation import SCHEMAS
-from workflow.run.record import model
-from workflow.run.record.reading import validate_record
+from workflow.run.record import model, reading
 
 SCHEMA_FILE: Final = SCHEMAS / "record.schema.json"
-PAGE: Final = CODE_ROOT / "docs" / "record.md"
+PAGE: Final = process.CODE_ROOT / "docs" / "record.md"
 _TABLE: Final = re.compile(r"<!-- fields of (\w+), .* -->\n(?:\|.*\n)*")
 
 
@@ -101,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"{path} is not what the model says; `make schemas` writes it\n")
             wrong = 1
         else:
-            publish(path, text.encode())
+            publish.publish(path, text.encode())
     return wrong
 
 
@@ -109,11 +105,11 @@ def _validate(paths: Sequence[Path]) -> int:
     wrong = 0
     for path in paths:
         try:
-            validate_record(read_sealed(path), str(path))
-        except RecordError as error:
+            reading.validate_record(seal.read_sealed(path), str(path))
+        except errors.RecordError as error:
             sys.stderr.write(f"{error}\n")
             wrong += 1
-    return RecordError.exit_code if wrong else 0
+    return errors.RecordError.exit_code if wrong else 0
 
 
 if __name__ == "__main__":

@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import asdict, replace
 
+from base import humanize, jsonfile, untrusted
 from base.errors import DigestMismatch, LeaseError, PushError, RecordError, StagingError, StorageError
-from base.humanize import format_size
-from base.jsonfile import read_json
 from base.publish import NO_LINKS, move_directory, part_path, remove_leftover, remove_tree
 from base.seal import publish_checked, publish_sealed, read_sealed, read_sealed_bytes
-from base.untrusted import Unusable, open_file
 from containers.spec import CHECKPOINT, PARAMETERS
+from workflow.run.record import machine_load, reading
 from workflow.run.record.events import RequestedSteps, most_steps, read_events
-from workflow.run.record.machine_load import loads
 from workflow.run.record.model import File, NewRecord, OwnKeys
 from workflow.run.record.outcome import RESULT, Ending, other_device
-from workflow.run.record.reading import fitting, validate_record
 from workflow.run.record.run_record import EndedNote, Measurements, RunFacts, build_record, measured, noted_ending
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepared import PreparedRun
@@ -57,7 +54,7 @@ def read_measured(
     return replace(
         found,
         contradiction=found.contradiction or other_device(events, device),
-        loads=tuple(loads(Path(directory), events, cell).items()) if status == "ok" else (),
+        loads=tuple(machine_load.loads(Path(directory), events, cell).items()) if status == "ok" else (),
     )
 
 
@@ -71,7 +68,7 @@ def publish_attempt(run: PreparedRun, part: str, files: Sequence[File], make_rec
     target = run_dir / "attempts" / str(number)
     there = Path(part).is_dir()
     new = make_record()
-    record = fitting(new.to_json())
+    record = reading.fitting(new.to_json())
     if not leases.holds(run_dir, run.token):
         aside = target.with_name(f"{number}.lost-{run.token[:8]}")
         if there:
@@ -118,7 +115,7 @@ def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: b
             found = _copy(source, target, num_bytes)
     except FileNotFoundError as error:
         raise DigestMismatch(f"the file {source} is not there any more") from error
-    except Unusable as error:
+    except untrusted.Unusable as error:
         raise DigestMismatch(f"the file {source} is no file any more: {error.strerror}") from error
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -129,8 +126,8 @@ def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: b
     if found != (num_bytes, digest):
         Path(target).unlink(missing_ok=True)
         raise DigestMismatch(
-            f"the file {source} is damaged or was changed: found {format_size(found[0])} with hash {found[1][:12]}, "
-            f"expected {format_size(num_bytes)} with {digest[:12]}"
+            f"the file {source} is damaged or was changed: found {humanize.format_size(found[0])} with hash {found[1][:12]}, "
+            f"expected {humanize.format_size(num_bytes)} with {digest[:12]}"
         )
 
 
@@ -150,7 +147,7 @@ def _copy(source: str, target: str, most: int) -> tuple[int, Any]:
     from blake3 import blake3
 
     hasher, count = blake3(), 0
-    with os.fdopen(open_file(Path(source)), "rb", buffering=0) as file, open(target, "wb") as copy:
+    with os.fdopen(untrusted.open_file(Path(source)), "rb", buffering=0) as file, open(target, "wb") as copy:
         while count <= most and (block := _read(file.fileno(), source)):
             hasher.update(block)
             copy.write(block)
@@ -203,7 +200,7 @@ def complete_delivered(run_dir: Path) -> dict[int, str]:
 def _completed(run_dir: Path, directory: Path) -> str:
     """Write the record of a delivered attempt. Return why it is no result; with a note that is not ours its record stays as it is."""
     try:
-        note = msgspec.convert(read_json(directory / ENDED, max_bytes=MAX_BYTES), EndedNote)
+        note = msgspec.convert(jsonfile.read_json(directory / ENDED, max_bytes=MAX_BYTES), EndedNote)
         facts = _facts_of(run_dir, note)
         delivered, files = _gather(directory, note.nodes)
         is_result = Ending(status=note.ending.status).kind == RESULT
@@ -271,8 +268,8 @@ def _record(directory: Path, note: EndedNote, facts: RunFacts, whole: bool, file
         ending = dataclasses.replace(ending, status=was["status"], reason=was["status_reason"])
     elif ending.status == "ok" and found.contradiction is not None:
         ending = Ending(status="error", reason=found.contradiction)
-    record = fitting(build_record(facts, ending, note.times, found, files).to_json())
-    validate_record(record)
+    record = reading.fitting(build_record(facts, ending, note.times, found, files).to_json())
+    reading.validate_record(record)
     return record
 
 

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from base.errors import StorageError, UnsupportedRequest
-from base.jsonfile import canonical_json
-from base.publish import part_path, publish_directory, remove_tree
-from base.system import now_at
+from base import errors, jsonfile, publish, system
 from containers.images.model import StudyImage
 from containers.models import MODELS, Model, build, build_for_tokens
 from containers.program_folder import copy
 from workflow.run.plan import Framework, check_framework, describe_framework, taken_along
+from workflow.study import paths, publishing
 from workflow.study.cell import OF_TOKENS, Cell
-from workflow.study.paths import datasets_dir, kept_program
-from workflow.study.publishing import ResolvedStudy
 from workflow.study.site import Site
 
 if TYPE_CHECKING:
@@ -79,10 +75,10 @@ def build_name(cell: Cell) -> str:
     start-up time."""
     from blake3 import blake3
 
-    return f"{cell.dataset}-{blake3(canonical_json(cell.dataset_spec)).hexdigest()[:12]}"
+    return f"{cell.dataset}-{blake3(jsonfile.canonical_json(cell.dataset_spec)).hexdigest()[:12]}"
 
 
-def build_of(study: ResolvedStudy, cell: Cell) -> str:
+def build_of(study: publishing.ResolvedStudy, cell: Cell) -> str:
     """Return where the dataset of a cell is built, as study.json names it; studies of earlier versions do not, and have `build_name`."""
     return study.datasets.get(cell.dataset) or build_name(cell)
 
@@ -104,7 +100,7 @@ def describe_dataset(storage: Path, cell: Cell, build: str) -> tuple[PublishedDa
     from data_prep.manifest import read_manifest
     from data_prep.sequences.manifest import read_sequence_manifest
 
-    datasets = datasets_dir(storage)
+    datasets = paths.datasets_dir(storage)
     built = read_dataset_file(datasets / ".build" / build)
     path = datasets / built.path
     read = read_sequence_manifest if cell.dataset_spec["source"] in OF_TOKENS else read_manifest
@@ -135,7 +131,7 @@ def macs_by_length(name: str, manifest: Manifest | SequenceManifest | None) -> t
 def describe_model(name: str, dataset: str, size: tuple[int, int] | None, channels: int, num_classes: int) -> Model:
     """Return the model for this dataset and its images (height, width)."""
     if size is None:
-        raise UnsupportedRequest(f"the images of dataset {dataset!r} have different sizes; give it a `size` to train on it")
+        raise errors.UnsupportedRequest(f"the images of dataset {dataset!r} have different sizes; give it a `size` to train on it")
     return build(name, channels, size, num_classes)
 
 
@@ -154,29 +150,29 @@ def keep_program(results: Path, framework: Framework) -> None:
     folder is not of that digest any more, ConfigError, StorageError."""
     if framework.digest is None:
         return
-    target = kept_program(results, framework.digest)
+    target = paths.kept_program(results, framework.digest)
     if target.is_dir():
         return
-    part = part_path(target)
+    part = publish.part_path(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_dead_parts(target.parent)
         copy(Path(framework.folder), framework.digest, part)
-        publish_directory(part, target)  # another run of the study may have been first
+        publish.publish_directory(part, target)  # another run of the study may have been first
     except OSError as error:
-        raise StorageError(
+        raise errors.StorageError(
             f"the files of the program {framework.name!r} are kept beside the results, and {error.filename or target} cannot be written: "
             f"{error.strerror}"
         ) from error
     finally:
         with contextlib.suppress(OSError):
-            remove_tree(part)
+            publish.remove_tree(part)
 
 
 def _remove_dead_parts(directory: Path) -> None:
     """Remove what supervisors that were killed have left, by the storage's own clock."""
-    now = now_at(directory)
+    now = system.now_at(directory)
     for part in directory.glob(".*.part-*"):
         with contextlib.suppress(OSError):
             if now - part.lstat().st_mtime > DEAD_S:
-                remove_tree(part)
+                publish.remove_tree(part)

@@ -17,11 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from base import jsonfile, publish, system, typed
 from base.errors import LeaseError, RunHeld, StorageError
-from base.jsonfile import canonical_json, read_json
-from base.publish import create_exclusive, publish
-from base.system import DISK_FULL, now_at
-from base.typed import Check, Count, Moment, read_as
 from cluster.types import Holder
 
 NAME: Final = "lease.json"
@@ -32,7 +29,7 @@ WRITTEN_S: Final = 5.0
 LOOK_S: Final = 0.05
 TRIES: Final = 20
 MAX_BYTES: Final = 1 << 16
-Token = Annotated[str, Check("a token", lambda value: re.fullmatch(r"[\w-]{1,64}", value, re.ASCII) is not None)]
+Token = Annotated[str, typed.Check("a token", lambda value: re.fullmatch(r"[\w-]{1,64}", value, re.ASCII) is not None)]
 
 Alive = Callable[[Holder], bool | None]
 Describe = Callable[[Holder], str]
@@ -43,8 +40,8 @@ class Lease:
     """Who may write the run, as which attempt, since when (unix time). `token` names this holding; it is no secret."""
 
     token: Token
-    attempt: Count
-    since: Moment
+    attempt: typed.Count
+    since: typed.Moment
     holder: Holder
 
     @property
@@ -86,7 +83,7 @@ def acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive
     try:
         return _acquire(run_dir, wanted, alive, describe)
     except OSError as error:
-        full = error.errno in DISK_FULL
+        full = error.errno in system.DISK_FULL
         what = "free room or quota there" if full else "look after the storage"
         raise StorageError(
             f"{run_dir.name} cannot be started: its lease cannot be written: {error.strerror}: {error.filename or run_dir}; {what}, "
@@ -100,7 +97,7 @@ def _acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Aliv
         found = _written(run_dir)
         if found is None:
             lease = wanted(None)
-            if create_exclusive(run_dir / NAME, _content(lease)):
+            if publish.create_exclusive(run_dir / NAME, _content(lease)):
                 return lease, None
             continue
         lives = False if found.is_torn else alive(found.holder)
@@ -127,7 +124,7 @@ def _written(run_dir: Path) -> Lease | None:
 def _succeed(run_dir: Path, dead: Lease, lease: Lease) -> bool:
     """Try to become the holder after `dead`."""
     mark = run_dir / _successor(dead.token)
-    if not create_exclusive(mark, _content(lease)):
+    if not publish.create_exclusive(mark, _content(lease)):
         return False
     chain = [holder.token for holder in _chain(run_dir)]
     if lease.token not in chain:
@@ -135,7 +132,7 @@ def _succeed(run_dir: Path, dead: Lease, lease: Lease) -> bool:
         return False
     if chain[-1] != lease.token:
         return False  # somebody believes us dead already
-    publish(run_dir / NAME, _content(lease))
+    publish.publish(run_dir / NAME, _content(lease))
     return True
 
 
@@ -169,13 +166,13 @@ def _successor(token: str) -> str:
 
 
 def _content(lease: Lease) -> bytes:
-    return canonical_json(lease.to_json()) + b"\n"
+    return jsonfile.canonical_json(lease.to_json()) + b"\n"
 
 
 def _read(path: Path) -> Lease | None:
     try:
-        value = read_json(path, LeaseError, MAX_BYTES)
-        return read_as(Lease, {**value, "holder": value} if isinstance(value, dict) else value, path, LeaseError)
+        value = jsonfile.read_json(path, LeaseError, MAX_BYTES)
+        return typed.read_as(Lease, {**value, "holder": value} if isinstance(value, dict) else value, path, LeaseError)
     except LeaseError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
@@ -195,7 +192,7 @@ def _read(path: Path) -> Lease | None:
 def _torn(path: Path) -> Lease | None:
     """Return a lease of nobody for a torn file that is old by the storage's own clock: its writer is dead."""
     stat = path.stat()
-    if now_at(path.parent) - stat.st_mtime < TORN_AFTER_S:
+    if system.now_at(path.parent) - stat.st_mtime < TORN_AFTER_S:
         return None
     nobody = Holder(scheduler="", job_id="", restart_count=0, host="", pid=0, pid_start=0, boot_id="", pid_namespace="")
     return Lease(token=f"{TORN}-{stat.st_mtime_ns}", attempt=0, since=stat.st_mtime, holder=nobody)

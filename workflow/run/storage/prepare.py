@@ -12,18 +12,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from base.errors import SlipwayError
-from base.logs import private_umask
-from base.publish import remove_leftover
+from base import errors, logs, publish
 from cluster import processes
 from cluster.holder import holder_of
 from cluster.schedulers import SCHEDULERS, describe_holder, get_scheduler, holder_alive, is_job_of
 from cluster.types import Holder
 from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import budget_of, resumable
+from workflow.run.storage import attempt, description
 from workflow.run.storage import lease as leases
-from workflow.run.storage.attempt import complete_delivered
-from workflow.run.storage.description import build_of
 from workflow.run.storage.lease import Lease, read_lease
 from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.storage.results import attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
@@ -40,7 +37,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     lost the record, ends here."""
     study = read_resolved(Path(results))
     run, site, limits = find_run(study, run_id), study.site, study.limits
-    private_umask(site.shared == "group")
+    logs.private_umask(site.shared == "group")
     scheduler = get_scheduler(site.scheduler)
     if not is_job_of(site.scheduler, environ):
         refuse_other_scheduler(site, environ)
@@ -56,7 +53,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
         study=study.study,
         run_id=run_id,
         cell=run.cell,
-        dataset_build=build_of(study, run.cell),
+        dataset_build=description.build_of(study, run.cell),
         repeat=run.repeat,
         site=site,
         limits=limits,
@@ -79,7 +76,7 @@ def with_results(run: PreparedRun) -> PreparedRun:
     """Make results of the attempts that were delivered, and publish the newest result. Return `run` with what is there now: `done`, where
     it is a result of the number `run.result_number` or a later one. Raises PushError, RecordError, StorageError."""
     run_dir = Path(run.run_dir)
-    complete_delivered(run_dir)
+    attempt.complete_delivered(run_dir)
     found = results_of(run_dir, run.study)
     publish_newest(run_dir, found)
     done = found[0] if found and found[0].number >= run.result_number else None
@@ -107,7 +104,7 @@ def _next_lease(run_dir: Path, holder: Holder, dead: leases.Lease | None) -> lea
 def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
     """Remove what the dead holder left: half-pushed attempts on storage, processes of its attempt on this machine."""
     for part in (run_dir / "attempts").glob(".*.part-*"):
-        remove_leftover(part)
+        publish.remove_leftover(part)
     if dead.holder.boot_id == processes.boot_id():
         theirs = attempt_tag(run_id, dead.attempt, where_and_who(run_dir, dead.token))
         left = processes.tagged(TAG, lambda tag: tag == theirs)
@@ -131,7 +128,7 @@ def lease_of(directory: Path) -> Lease | None:
     """Return the lease of a run that somebody holds, None of one whose writer is just writing it, or died in that moment."""
     try:
         lease = read_lease(directory)
-    except SlipwayError:
+    except errors.SlipwayError:
         return None
     return None if lease is None or lease.is_torn else lease
 

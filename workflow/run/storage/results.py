@@ -11,14 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from base.errors import RecordError, StorageError
-from base.jsonfile import read_content
-from base.seal import publish_checked
-from base.system import STORAGE_FAILS
-from workflow.run.record.continuation import waiting_reason
-from workflow.run.record.events import last_error
+from base import errors, jsonfile, seal, system
+from workflow.run.record import continuation, events, outcome
 from workflow.run.record.model import NotBelieved, RunRecord
-from workflow.run.record.outcome import RESULT
 from workflow.run.record.reading import MAX_BYTES, names, read_record, record_of
 from workflow.study.paths import supervisor_log
 
@@ -44,10 +39,10 @@ def attempt_numbers(run_dir: Path) -> list[int]:
     return sorted({int(name) for name in found if name.isdecimal() and int(name)}, reverse=True)
 
 
-def refuse_failing_storage(error: RecordError) -> None:
+def refuse_failing_storage(error: errors.RecordError) -> None:
     """Raise StorageError where a file is not read since storage fails: a result is there perhaps, and must not be made again."""
-    if isinstance(error.__cause__, OSError) and error.__cause__.errno in STORAGE_FAILS:
-        raise StorageError(f"{error}; it is not known whether there is a result: try again, or see to the storage") from error
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in system.STORAGE_FAILS:
+        raise errors.StorageError(f"{error}; it is not known whether there is a result: try again, or see to the storage") from error
 
 
 def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[RunRecord]:
@@ -56,8 +51,8 @@ def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[RunRecord]:
         path = run_dir / "attempts" / str(number) / RECORD
         try:
             if path.is_file():
-                yield read_record(read_content(path, max_bytes=MAX_BYTES))
-        except RecordError as error:
+                yield read_record(jsonfile.read_content(path, max_bytes=MAX_BYTES))
+        except errors.RecordError as error:
             refuse_failing_storage(error)
         except NotBelieved:
             continue
@@ -85,7 +80,7 @@ def publish_newest(run_dir: Path, results: Sequence[Result]) -> bool:
     content, result = _believed(run_dir, results[0].attempt) if results else (b"", None)
     if result is None or content == _believed(run_dir)[0]:
         return False
-    publish_checked(run_dir / RECORD, content)
+    seal.publish_checked(run_dir / RECORD, content)
     return True
 
 
@@ -94,9 +89,9 @@ def _believed(run_dir: Path, attempt: int | None = None, study: str | None = Non
     not believed by the reader of the tables. Raises StorageError."""
     path = run_dir / RECORD if attempt is None else run_dir / "attempts" / str(attempt) / RECORD
     try:
-        content = read_content(path, max_bytes=MAX_BYTES)
+        content = jsonfile.read_content(path, max_bytes=MAX_BYTES)
         record = record_of(content, run_dir.name, attempt, study)
-    except RecordError as error:
+    except errors.RecordError as error:
         refuse_failing_storage(error)
         return b"", None
     except NotBelieved:
@@ -149,7 +144,7 @@ def avoided(found: Iterable[RunRecord], now: float) -> tuple[str, ...]:
 
 def _nodes(found: Iterable[RunRecord], now: float) -> Iterator[str]:
     for record in found:
-        if record.kind == RESULT:
+        if record.kind == outcome.RESULT:
             return
         try:
             age_s = now - datetime.fromisoformat(record.time.end).timestamp()
@@ -168,8 +163,8 @@ def waiting_runs(results: Path | str, runs: Iterable[str]) -> dict[str, str]:
     found = {}
     for run_id in runs:
         log = supervisor_log(Path(results), run_id) if run_id in logs else None
-        error = None if log is None else last_error(log)
-        reason = None if error is None else waiting_reason(error)
+        error = None if log is None else events.last_error(log)
+        reason = None if error is None else continuation.waiting_reason(error)
         if reason is not None:
             found[run_id] = reason
     return found

@@ -10,15 +10,12 @@ from typing import Final
 import msgspec
 from msgspec.structs import asdict, replace
 
-from base import VERSION
-from base.errors import SlipwayError
+from base import VERSION, errors
 from containers.engines import in_container
-from workflow.run.link import reports
-from workflow.run.link.event_loop import Call
+from workflow.run.link import event_loop, reports
 from workflow.run.plan import at_site, threads_per_rank
-from workflow.run.record import model
+from workflow.run.record import model, step_clock
 from workflow.run.record.run_record import Granted, RunFacts, RunTimes
-from workflow.run.record.step_clock import Clock, run_s
 from workflow.run.storage.description import PublishedDataset, Work
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import GitState, RunningAttempt
@@ -27,13 +24,13 @@ from workflow.study.site import Site
 OF_MACHINE: Final = ("cpu_model", "machine_cores", "memory_bytes", "network", "driver_version")
 
 
-def times_of(clock: Clock) -> RunTimes:
+def times_of(clock: step_clock.Clock) -> RunTimes:
     """Return `start`, `end`, `run_s` and `steps_s` as of now."""
     steps = clock.steps_s()
     return RunTimes(
         start=clock.start.isoformat(timespec="milliseconds"),
         end=clock.end().isoformat(timespec="milliseconds"),
-        run_s=run_s(steps),
+        run_s=step_clock.run_s(steps),
         steps_s=model.Steps(**steps),
     )
 
@@ -117,10 +114,10 @@ def _node_record(node: NodeHandle) -> model.Node:
     )
 
 
-def _git_of(call: Call) -> GitState:
+def _git_of(call: event_loop.Call) -> GitState:
     """Return the answer of `git_state`, if it was there in time."""
     found = GitState()
     if call.finished:
-        with contextlib.suppress(SlipwayError):
+        with contextlib.suppress(errors.SlipwayError):
             found = call.result(GitState)
     return found

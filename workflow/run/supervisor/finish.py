@@ -12,26 +12,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from base import humanize, jsonfile, system
 from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, StorageFull, error_named
-from base.humanize import format_duration
-from base.jsonfile import plain
-from base.system import FULL_WORDS
 from containers.engines import in_container
-from workflow.run.link import commands, reports
+from workflow.run.link import commands, protocol, reports
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.link.protocol import CANCELLED_PUSH_S
-from workflow.run.record.continuation import waiting_words
+from workflow.run.record import continuation, step_clock
 from workflow.run.record.model import File, NewRecord, OwnKeys
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import EndedNote, Measurements, build_record, ending_note, measured_words
-from workflow.run.record.step_clock import run_s
 from workflow.run.storage import attempt as attempts
-from workflow.run.storage.description import Work
-from workflow.run.storage.prepared import PreparedRun
-from workflow.run.supervisor import time_limits
-from workflow.run.supervisor.facts import run_facts, times_of
+from workflow.run.storage import description, prepared
+from workflow.run.supervisor import facts, running_attempt, time_limits
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.study.cell import unit_of
 
 logger = logging.getLogger(__name__)
@@ -42,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 def is_full(error: SlipwayError) -> bool:
     """Return True if storage or its quota is full."""
-    return isinstance(error, StorageFull) or any(words in str(error) for words in FULL_WORDS)
+    return isinstance(error, StorageFull) or any(words in str(error) for words in system.FULL_WORDS)
 
 
 class Retries:
@@ -71,7 +64,7 @@ class Retries:
                 left = self._until - time.monotonic()
                 if is_full(error) or left < pause or self.cancelled:
                     raise
-                logger.warning("%s failed: %s; again in %.0f s, for %s more", what, error, pause, format_duration(left))
+                logger.warning("%s failed: %s; again in %.0f s, for %s more", what, error, pause, humanize.format_duration(left))
                 self._scope.loop.until(lambda: self.cancelled, pause)
                 if self.cancelled:
                     raise
@@ -91,14 +84,14 @@ class Retries:
         """Wait until `done()`, at most `limit_s`. If we are told to end meanwhile, wait at most CANCELLED_PUSH_S from then on."""
         self._scope.loop.until(lambda: done() or self.cancelled, limit_s)
         if not done() and self.cancelled:
-            self._scope.loop.until(done, CANCELLED_PUSH_S)
+            self._scope.loop.until(done, protocol.CANCELLED_PUSH_S)
 
 
 NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
 """Results that are made of every node's files: measurements, a checkpoint."""
 
 
-def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: PreparedRun | None) -> int:
+def give_up(loop: Loop, ending: Ending, attempt: running_attempt.RunningAttempt | None, run: prepared.PreparedRun | None) -> int:
     """End the node programs, if they were started, and give the run back, if it was taken, when nothing had begun. Return the exit code."""
     if ending.reason:
         logger.info("%s: %s", ending.status, ending.reason)
@@ -109,7 +102,7 @@ def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: Pre
     return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
 
 
-def finish(attempt: RunningAttempt, work: Work, ending: Ending) -> int:
+def finish(attempt: running_attempt.RunningAttempt, work: description.Work, ending: Ending) -> int:
     """Push the attempt and publish its record. Return the exit code."""
     return _Finish(attempt, work, ending).main()
 
@@ -122,7 +115,7 @@ def _try(loop: Loop, what: str, function: Any, *arguments: Any) -> None:
 
 
 class _Finish:
-    def __init__(self, attempt: RunningAttempt, work: Work, ending: Ending) -> None:
+    def __init__(self, attempt: running_attempt.RunningAttempt, work: description.Work, ending: Ending) -> None:
         self.attempt, self.work, self.ending = attempt, work, ending
         self.run, self.nodes, self.clock, self.limit = attempt.run, attempt.nodes, attempt.clock, attempt.limit
         self.loop = attempt.scope.loop
@@ -147,7 +140,7 @@ class _Finish:
             logger.info(
                 "%s: ok in %s%s",
                 self.run.run_id,
-                format_duration(run_s(self.clock.steps_s())),
+                humanize.format_duration(step_clock.run_s(self.clock.steps_s())),
                 measured_words(self.found, unit_of(self.run.cell.to_json())),
             )
         return self.ending.exit_code
@@ -214,7 +207,7 @@ class _Finish:
 
     def _push_limit_s(self) -> float:
         if self._in_a_hurry():
-            return CANCELLED_PUSH_S
+            return protocol.CANCELLED_PUSH_S
         limit_s = self.attempt.scope.limits.push_s
         return max(time_limits.LEAST_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
 
@@ -265,7 +258,7 @@ class _Finish:
         return self.run, self.part_directory, files, lambda: self._record(self.ending, files)
 
     def _record(self, ending: Ending, files: list[File]) -> NewRecord:
-        return build_record(run_facts(self.attempt, self.work), ending, times_of(self.clock), self.found, files)
+        return build_record(facts.run_facts(self.attempt, self.work), ending, facts.times_of(self.clock), self.found, files)
 
     # -- what storage did not take
 
@@ -275,7 +268,7 @@ class _Finish:
         was = self.ending
         failed = "no record could be made of it" if isinstance(error, Defect) else "its result could not be pushed"
         reason = f"the run ended {was.status}, and {failed}: {'; '.join(str(error).splitlines())}"
-        reason += f"; {waiting_words([node.node.name for node in self.nodes.present()])}"
+        reason += f"; {continuation.waiting_words([node.node.name for node in self.nodes.present()])}"
         code = type(error) if was.kind == "result" else None
         self.ending = Ending(
             status=was.status if was.kind == "prevented" else "storage",
@@ -304,7 +297,7 @@ class _Finish:
     def _notes(self, was: Ending) -> tuple[OwnKeys | None, OwnKeys | None]:
         """Return the notes of the attempt as it is, and as it will be when it is delivered. Whatever fails here, the files are kept."""
         try:
-            return self._record(self.ending, []).to_json(), plain(self._ended(was))
+            return self._record(self.ending, []).to_json(), jsonfile.plain(self._ended(was))
         except Exception:
             logger.exception("a defect of Slipway: the files are kept without a record")
             return None, None
@@ -315,8 +308,8 @@ class _Finish:
         enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))
         ending = was if enough else self.ending
         return EndedNote(
-            facts=run_facts(self.attempt, self.work),
-            times=times_of(self.clock),
+            facts=facts.run_facts(self.attempt, self.work),
+            times=facts.times_of(self.clock),
             nodes=tuple(present),
             parameters=_parameters(self.work),
             steps=self.attempt.requested_steps(self.work),
@@ -341,5 +334,5 @@ def _push_error(node: NodeHandle) -> SlipwayError:
     return error_named(failed.error, PushError)(failed.message)
 
 
-def _parameters(work: Work) -> int | None:
+def _parameters(work: description.Work) -> int | None:
     return None if work.model is None else work.model.parameters

@@ -14,8 +14,7 @@ from typing import Any, Final
 from base.errors import AllocationError, SlipwayError
 from base.lock import LockFile, lock_some
 from base.system import user_name
-from cluster import grants
-from cluster.schedulers import Scheduler
+from cluster import grants, schedulers
 from cluster.types import Allocation
 from workflow.run.link.event_loop import Call
 from workflow.run.link.reports import Ready, Staged
@@ -160,7 +159,7 @@ def take_nodes(run: PreparedRun, locks: NodeLocks) -> Allocation:
 class Job:
     """The job of an attempt, with what it was granted as far as is known, and what the scheduler is asked beside the run."""
 
-    def __init__(self, scope: RunScope, clock: Clock, time: TimeLimit, scheduler: Scheduler, allocation: Allocation) -> None:
+    def __init__(self, scope: RunScope, clock: Clock, time: TimeLimit, scheduler: schedulers.Scheduler, allocation: Allocation) -> None:
         self._scope, self._clock, self._time = scope, clock, time
         self.scheduler = scheduler
         self.allocation = allocation

@@ -10,14 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar, cast
 
-from base.handshake import new_token
-from base.humanize import some
-from base.logs import masked, printable
-from base.process import last_lines, packages_environ
+from base import handshake, humanize, logs, process
 from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
-from workflow.run.link import commands, reports
-from workflow.run.link.event_loop import Loop
+from workflow.run.link import commands, event_loop, reports
 from workflow.run.link.protocol import Channel, Link, Listener, name_of
 from workflow.run.supervisor import time_limits
 
@@ -97,7 +93,7 @@ class Nodes:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: event_loop.Loop,
         allocation: Allocation,
         address: str,
         on_message: Callable[[NodeHandle, reports.Report], None],
@@ -106,7 +102,7 @@ class Nodes:
     ) -> None:
         self._loop, self._on_message, self._on_lost = loop, on_message, on_lost
         self._silence_s, self._pause_s = limits.node_silence_s, limits.launch_pause_s
-        self._token = new_token()
+        self._token = handshake.new_token()
         self._launched: list[Launched] = []
         self._leaving = False
         self.launched = time.monotonic()
@@ -120,7 +116,7 @@ class Nodes:
 
     def launch(self, launches: Iterable[Launch], environ: Mapping[str, str], held: tuple[int, ...] = ()) -> None:
         """Start the commands that bring node programs up; they inherit the descriptors `held`. Raises AllocationError."""
-        env = {**environ, **packages_environ(environ)}
+        env = {**environ, **process.packages_environ(environ)}
         for launch in launches:
             self._launch(launch, env, held, time.monotonic() + time_limits.LAUNCH_RETRY_S)
 
@@ -135,7 +131,7 @@ class Nodes:
     def _words(self, launched: Launched) -> None:
         words = launched.read_stderr()
         if words:
-            sys.stderr.write(printable(masked(words.decode(errors="replace"))))
+            sys.stderr.write(logs.printable(logs.masked(words.decode(errors="replace"))))
             sys.stderr.flush()
         else:
             self._loop.unwatch(launched.stderr_fd)
@@ -223,7 +219,7 @@ class Nodes:
             return
         self._loop.unwatch(launched.exit_fd)
         self._words(launched)
-        words = last_lines(printable(masked(launched.last_words.decode(errors="replace"))), 5)
+        words = process.last_lines(logs.printable(logs.masked(launched.last_words.decode(errors="replace"))), 5)
         pause_s = self._pause(launched, code, words, give_up)
         if pause_s is not None:
             self.launched = time.monotonic() + pause_s
@@ -246,7 +242,7 @@ class Nodes:
             logger.warning("%s; node programs are started again in %g s", hindrance, self._pause_s)
             return self._pause_s
         if self._is_mute(launched, code, words) and self._times(launch) < time_limits.LAUNCH_MUTE_TRIES:
-            names = some([self.all[index].node.name for index in launch.nodes], 3)
+            names = humanize.some([self.all[index].node.name for index in launch.nodes], 3)
             logger.warning(
                 "the launcher has started nothing on %s, and says nothing; once more in %.0f s", names, time_limits.LAUNCH_MUTE_PAUSE_S
             )

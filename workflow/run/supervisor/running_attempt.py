@@ -12,8 +12,7 @@ from typing import Final, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from base import errors
-from base.humanize import counted
+from base import errors, humanize
 from base.process import CODE_ROOT, run
 from cluster.addresses import listening_address
 from cluster.gpus.decision import beyond
@@ -21,15 +20,11 @@ from cluster.schedulers import node_cache
 from cluster.types import Allocation
 from containers.engines import ONLY_UNDER
 from containers.images.model import check_same
-from workflow.run.link import commands, reports
-from workflow.run.link.event_loop import Call
+from workflow.run.link import commands, event_loop, reports
 from workflow.run.node.child import SUPERVISOR, process_identity
 from workflow.run.plan import TAG, at_site, cell_document, node_argv, processes_of
-from workflow.run.record import outcome
-from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt, ProgressLine
-from workflow.run.record.events import RequestedSteps, requested_steps
+from workflow.run.record import continuation, events, outcome, step_clock
 from workflow.run.record.model import Status
-from workflow.run.record.step_clock import Clock
 from workflow.run.storage import description
 from workflow.run.storage.prepare import with_results
 from workflow.run.storage.prepared import PreparedRun
@@ -59,14 +54,14 @@ CONSEQUENCES: Final = (reports.Exited, reports.Overdue, reports.Failed)
 class RunningAttempt:
     """An attempt that has its nodes, with the results of its steps so far."""
 
-    def __init__(self, scope: RunScope, clock: Clock, limit: TimeLimit, job: Job, locks: NodeLocks, run: PreparedRun) -> None:
+    def __init__(self, scope: RunScope, clock: step_clock.Clock, limit: TimeLimit, job: Job, locks: NodeLocks, run: PreparedRun) -> None:
         self.scope, self.clock, self.limit, self.job, self.locks, self.run = scope, clock, limit, job, locks, run
         self.warnings: list[str] = []
         self.windows: list[outcome.ObservedWindow] = []
         """What the nodes saw of the ranks' windows, when all ranks have ended well."""
         self.preflight: Preflight | None = None
         """The test of the network, if one connects the nodes."""
-        self.resumed: EarlierAttempt | None = None
+        self.resumed: continuation.EarlierAttempt | None = None
         self._training: Training | None = None
         site, allocation, scheduler = run.site, job.allocation, job.scheduler
         interface = site.network_interface
@@ -76,7 +71,7 @@ class RunningAttempt:
         self.staging = Staging(scope, self.nodes)
         argv = node_argv(sys.executable, self.nodes.address, site.setup, allocation.device, interface)
         self._launches = scheduler.launches(allocation, argv)
-        self.git = Call(scope.loop, "the commit of Slipway", git_state, timeout_s=time_limits.STORAGE_CALL_S)
+        self.git = event_loop.Call(scope.loop, "the commit of Slipway", git_state, timeout_s=time_limits.STORAGE_CALL_S)
 
     def start(self, images: str | None) -> description.Work:
         """Start the node programs, and describe the work while they come up. `images`: see Supervisor. Raises SlipwayError, RunEnded."""
@@ -103,8 +98,8 @@ class RunningAttempt:
         self.scope.end(ending)
         return ending
 
-    def requested_steps(self, work: description.Work) -> RequestedSteps:
-        return requested_steps(self.run.cell, work.train_samples, 0 if self.resumed is None else self.resumed.step)
+    def requested_steps(self, work: description.Work) -> events.RequestedSteps:
+        return events.requested_steps(self.run.cell, work.train_samples, 0 if self.resumed is None else self.resumed.step)
 
     @property
     def started(self) -> bool:
@@ -148,7 +143,7 @@ class RunningAttempt:
         if before is None and run.cell.parameters_file is not None:
             bring_parameters(self.scope, self.nodes, self.staging, run.cell.parameters_file)
         if before is not None and (before.several_programs or before.program_digest != work.framework.digest):
-            self._warn(f"attempt {before.attempt}, from which this one goes on, or one before it {OTHER_PROGRAM}")
+            self._warn(f"attempt {before.attempt}, from which this one goes on, or one before it {continuation.OTHER_PROGRAM}")
         self.staging.end()
         self.job.wait_if_ending()
         self.limit.goes_on(self.resumed)
@@ -176,10 +171,10 @@ class RunningAttempt:
         cell = self.run.cell
         batch = cell.global_batch_size if unit_of(cell.to_json()) == "samples" else None
         num_ranks = processes_of(work.framework, cell)
-        progress = ProgressLine(batch, requested_steps(cell, work.train_samples).total, time.monotonic())
+        progress = continuation.ProgressLine(batch, events.requested_steps(cell, work.train_samples).total, time.monotonic())
         training = self._training = Training(self.scope, self.nodes, num_ranks, progress, work.framework, self._training_failed)
         self.limit.may_save(training.save)
-        logger.info("train: %s %s", counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")
+        logger.info("train: %s %s", humanize.counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")
         ports = tuple(node.answer(reports.Staged).ports for node in self.nodes.all)
         self.nodes.send_all(commands.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)

@@ -22,25 +22,16 @@ from typing import assert_never
 
 from msgspec import Struct
 
+from base import handshake, humanize, jsonfile, logs, publish
 from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
-from base.handshake import new_token
-from base.humanize import format_duration, format_size
-from base.jsonfile import canonical_json, plain
-from base.logs import configure, private_umask
-from base.publish import publish
-from cluster import grants
-from cluster.addresses import listening_address
-from cluster.schedulers import get_scheduler, node_cache, run_locks
+from cluster import addresses, grants, schedulers
 from cluster.types import Allocation
-from workflow.run.link import commands, reports
-from workflow.run.link.event_loop import Loop
+from workflow.run.link import commands, event_loop, reports
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import PublishedDataset, build_of, describe_dataset
-from workflow.run.supervisor import time_limits
-from workflow.run.supervisor.job import NodeLocks
+from workflow.run.supervisor import job, running_attempt, time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.running_attempt import staging_plan
 from workflow.run.supervisor.staging import Staging
 from workflow.study.cell import datasets_of
 from workflow.study.publishing import read_resolved
@@ -82,7 +73,7 @@ def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) ->
     """Find the dataset and take the allocation. Runs in a child. Raises SlipwayError."""
     study = read_resolved(Path(results))
     site, cells = study.site, study.cells
-    private_umask(site.shared == "group")
+    logs.private_umask(site.shared == "group")
     found = [cell for cell in cells if cell.has_dataset and dataset in (cell.dataset, build_of(study, cell))]
     if not found:
         known = ", ".join(datasets_of(cells)) or "none"
@@ -90,7 +81,7 @@ def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) ->
     request = allocation_request(found[0], cells, site)
     nodes = request.largest_nodes if site.scheduler == "local" else 1
     request = dataclasses.replace(request, nodes=nodes, gpus_per_node=1, device="cpu", gres=0, cpus_per_node=None)
-    allocation = dataclasses.replace(get_scheduler(site.scheduler).allocate(request, environ, pid), own_job=False)
+    allocation = dataclasses.replace(schedulers.get_scheduler(site.scheduler).allocate(request, environ, pid), own_job=False)
     published, _ = describe_dataset(site.storage, found[0], build_of(study, found[0]))
     return PreparedStaging(site=site, allocation=allocation, dataset=published)
 
@@ -99,10 +90,10 @@ class StageAllNodes:
     """The staging of one dataset on all nodes."""
 
     def __init__(self, results: str, dataset: str) -> None:
-        self.loop = Loop()
+        self.loop = event_loop.Loop()
         self.scope = time_limits.RunScope(self.loop)
         self.arguments = (results, dataset, os.getpid(), dict(os.environ))
-        self.tag = f"stage-{dataset}-{new_token().hex()[:8]}"
+        self.tag = f"stage-{dataset}-{handshake.new_token().hex()[:8]}"
         self.began = time.monotonic()
         self.staging: Staging | None = None
         self.nodes: Nodes | None = None
@@ -142,12 +133,12 @@ class StageAllNodes:
 
     def _stage(self, work: PreparedStaging) -> None:
         site, allocation = work.site, work.allocation
-        scheduler = get_scheduler(allocation.scheduler)
-        locks = NodeLocks(self.scope, *run_locks(allocation, len(allocation.nodes)))
+        scheduler = schedulers.get_scheduler(allocation.scheduler)
+        locks = job.NodeLocks(self.scope, *schedulers.run_locks(allocation, len(allocation.nodes)))
         self.held.callback(locks.give)
         locks.take()
         locks.sign(f"{self.tag} (process {os.getpid()})")
-        listen = listening_address((node.address for node in allocation.nodes), site.network_interface)
+        listen = addresses.listening_address((node.address for node in allocation.nodes), site.network_interface)
         self.nodes = Nodes(self.loop, allocation, listen, self._heard, self._lost)
         argv = node_argv(sys.executable, self.nodes.address, site.setup, allocation.device, site.network_interface)
         environ = {**scheduler.launch_environ(os.environ), TAG: self.tag}
@@ -160,8 +151,8 @@ class StageAllNodes:
             allocation = grants.complete(allocation, found, 1)[0]
             self.nodes.know(allocation.nodes)
         run_dir = str(Path(self.arguments[0], "staged", self.tag))  # no run's: it tells whose the work directory is
-        plan = staging_plan(site, allocation, self.tag, run_dir, work.dataset.path)
-        self.staging.look(plan, lambda node: str(node_cache(allocation.scheduler, site.cache.path, node)))
+        plan = running_attempt.staging_plan(site, allocation, self.tag, run_dir, work.dataset.path)
+        self.staging.look(plan, lambda node: str(schedulers.node_cache(allocation.scheduler, site.cache.path, node)))
         self.staging.run(plan, storage_limit(site).readers)
         self.staging.end()
 
@@ -210,7 +201,7 @@ def _row(node: NodeHandle) -> StagedNode:
 def write(path: str, content: StagedNodes) -> None:
     """Write the file that says that it was done. Runs in a child."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    publish(Path(path), canonical_json(plain(content)) + b"\n")
+    publish.publish(Path(path), jsonfile.canonical_json(jsonfile.plain(content)) + b"\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -222,8 +213,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dataset", required=True, metavar="NAME", help="the study's name of it, or <name>-<spec12> as it is built")
     parser.add_argument("--output", required=True, metavar="FILE")
     arguments = parser.parse_args(argv)
-    private_umask()
-    configure("stage")
+    logs.private_umask()
+    logs.configure("stage")
     staging = StageAllNodes(os.path.abspath(arguments.results), arguments.dataset)
     try:
         found = staging.run(os.path.abspath(arguments.output))
@@ -237,8 +228,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         found.dataset.name,
         here,
         len(found.nodes),
-        format_duration(found.seconds),
-        format_size(read),
+        humanize.format_duration(found.seconds),
+        humanize.format_size(read),
     )
     return 0
 

@@ -21,24 +21,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from base.errors import LeaseError, RunHeld, SlipwayError
-from base.logs import configure, private_umask
-from base.untrusted import directory, open_regular
+from base import errors, logs, untrusted
 from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.schedulers import LOCAL, get_scheduler, holder_alive, run_locks
 from workflow.run.link.event_loop import Loop
-from workflow.run.record.continuation import login_s
-from workflow.run.record.outcome import Ending
-from workflow.run.record.step_clock import Clock
+from workflow.run.record import continuation, outcome, step_clock
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.storage.results import parse_requested
-from workflow.run.supervisor import time_limits
+from workflow.run.supervisor import running_attempt, time_limits
 from workflow.run.supervisor.finish import finish, give_up
 from workflow.run.supervisor.job import Job, NodeLocks, take_nodes
-from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.study.paths import REFUSED
 
 # The relay of standard error, which may be a file on network storage that hangs. So another process writes it.
@@ -155,8 +150,8 @@ def _write(place: str | None, data: bytes, how: int) -> None:
     """Write to the file `place`, or to descriptor 2 where that is None, cannot be opened, or is something else than a file."""
     target = 2
     if place is not None:
-        with contextlib.suppress(OSError), directory(Path(place).parent) as parent:
-            target = open_regular(parent, Path(place).name, os.O_WRONLY | os.O_CREAT | how, 0o666)
+        with contextlib.suppress(OSError), untrusted.directory(Path(place).parent) as parent:
+            target = untrusted.open_regular(parent, Path(place).name, os.O_WRONLY | os.O_CREAT | how, 0o666)
     with contextlib.suppress(OSError):  # a log on full storage ends no run
         while data:
             data = data[os.write(target, data) :]
@@ -180,13 +175,13 @@ class Supervisor:
         """The run, and the number of the result that the one asked for must be later than."""
         self._relay = relay
         """The process that writes our log, which outlives everything else we started."""
-        self._clock = Clock(processes.age_s(os.getpid()))
-        self._clock.note("login", login_s(os.environ))
+        self._clock = step_clock.Clock(processes.age_s(os.getpid()))
+        self._clock.note("login", continuation.login_s(os.environ))
         self._scope = time_limits.RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
         self._signals = 0
-        self._begun: RunningAttempt | None = None
+        self._begun: running_attempt.RunningAttempt | None = None
         """From then on an attempt is recorded."""
 
     def main(self) -> int:
@@ -196,10 +191,10 @@ class Supervisor:
     def _run(self) -> int:
         loop = self._scope.loop
         run: PreparedRun | None = None
-        attempt: RunningAttempt | None = None
+        attempt: running_attempt.RunningAttempt | None = None
         try:
             run = self._prepared()
-            private_umask(run.site.shared == "group")
+            logs.private_umask(run.site.shared == "group")
             if run.done is not None:
                 return self._already_done(run.done)
             self._relay.go(ANEW)
@@ -207,7 +202,7 @@ class Supervisor:
             work = attempt.start(self._images)
         except time_limits.RunEnded as ended:
             return give_up(loop, ended.ending, attempt, run)
-        except SlipwayError as error:
+        except errors.SlipwayError as error:
             return give_up(loop, self._refused(error), attempt, run)
         self._begun = attempt
         ending = attempt.run_steps(work)
@@ -222,7 +217,7 @@ class Supervisor:
         while True:
             try:
                 return self._try_to_prepare()
-            except RunHeld as held:
+            except errors.RunHeld as held:
                 if scheduler_of(os.environ) is not None:
                     raise
                 self._relay.go(BESIDE)
@@ -243,7 +238,7 @@ class Supervisor:
         )
         return 0
 
-    def _take_nodes(self, run: PreparedRun) -> RunningAttempt:
+    def _take_nodes(self, run: PreparedRun) -> running_attempt.RunningAttempt:
         """Wait until no other run measures on a machine that runs would share, or until enough nodes of a shared job are free, before
         anything is started that would disturb them. The walltime begins then."""
         limit = time_limits.TimeLimit(self._scope, run)
@@ -256,15 +251,15 @@ class Supervisor:
         self._clock.enter("stage")
         limit.begin()
         job = Job(self._scope, self._clock, limit, scheduler, allocation)
-        return RunningAttempt(self._scope, self._clock, limit, job, locks, run)
+        return running_attempt.RunningAttempt(self._scope, self._clock, limit, job, locks, run)
 
-    def _refused(self, error: SlipwayError) -> Ending:
-        if isinstance(error, LeaseError):
+    def _refused(self, error: errors.SlipwayError) -> outcome.Ending:
+        if isinstance(error, errors.LeaseError):
             self._relay.go(BESIDE)
         else:
             self._relay.go(BEHIND)
         logger.error("%s", error)
-        ending = Ending(status="cancelled", reason=str(error), error=type(error))
+        ending = outcome.Ending(status="cancelled", reason=str(error), error=type(error))
         self._scope.end(ending)
         return ending
 
@@ -282,7 +277,7 @@ class Supervisor:
         if self._begun is not None and not at_once:
             self._begun.job.ended(told, number=number)
         else:
-            self._scope.end(Ending(status="cancelled", reason=told))
+            self._scope.end(outcome.Ending(status="cancelled", reason=told))
 
 
 def main(argv: Sequence[str] | None = None, limits: time_limits.AttemptLimits = time_limits.USUAL) -> int:
@@ -295,9 +290,9 @@ def main(argv: Sequence[str] | None = None, limits: time_limits.AttemptLimits = 
     parser.add_argument("--images", metavar="FILE", help="what the study's images were pinned to; without it the image's name stands")
     parser.add_argument("--log", metavar="FILE", help="standard error appends to this log of the run, which its holder begins anew")
     arguments = parser.parse_args(argv)
-    private_umask()
+    logs.private_umask()
     relay = Relay(arguments.log)
-    configure("run")
+    logs.configure("run")
     get_scheduler(scheduler_of(os.environ) or LOCAL)  # imported now, and once for all children: storage that has our code may hang later
     try:
         results = os.path.abspath(arguments.results)

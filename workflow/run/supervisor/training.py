@@ -9,9 +9,7 @@ from typing import assert_never
 
 from workflow.run.link import commands, reports
 from workflow.run.plan import Framework
-from workflow.run.record import outcome
-from workflow.run.record.continuation import ProgressLine
-from workflow.run.record.window_seen import in_supervisor_s
+from workflow.run.record import continuation, outcome, window_seen
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
@@ -26,7 +24,7 @@ class Training:
         scope: time_limits.RunScope,
         nodes: Nodes,
         world_size: int,
-        progress: ProgressLine,
+        progress: continuation.ProgressLine,
         framework: Framework,
         on_end: Callable[[outcome.Ending], None],
     ) -> None:
@@ -80,7 +78,7 @@ class Training:
     def rank_ended(self, message: reports.Exited) -> None:
         """Handle the end of a process. A sidecar's end counts as a failure while ranks run."""
         skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
-        windows = tuple(in_supervisor_s(seen, time.monotonic()) for seen in message.end.windows)
+        windows = tuple(window_seen.in_supervisor_s(seen, time.monotonic()) for seen in message.end.windows)
         end = message.end._replace(time=message.end.time + skew_s, windows=windows)
         if end.sidecar is not None and not self._left:
             return
