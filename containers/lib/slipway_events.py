@@ -297,11 +297,14 @@ class Run:
     def lasted(self, number: int) -> Dict[str, float]:
         """Return the seconds of each part of a step that has ended. Its events on a GPU are free again."""
         found: Dict[str, float] = {}
+        events: Dict[int, Any] = {}
         for name, begin, end in self.parts.pop(number, ()):
             on_gpu = hasattr(begin, "elapsed_time")
             found[name] = found.get(name, 0.0) + (begin.elapsed_time(end) / 1000.0 if on_gpu else end - begin)
             if on_gpu:
-                self.clock.free_events += (begin, end)
+                events.update({id(begin): begin, id(end): end})  # the end of a part may be the begin of the next one
+        if events:
+            self.clock.free_events += events.values()
         return found
 
     def steps(self, loader: Iterable[Any], samples: Amount = None, tokens: Amount = None) -> Iterator[Any]:

@@ -9,9 +9,10 @@
 A step of the study is one of the optimizer, of `gradient_accumulation_steps` batches. By hand, without Slipway around it, nothing happens.
 """
 
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import slipway_events
+import slipway_parts
 import transformers
 
 
@@ -24,16 +25,33 @@ class SlipwayCallback(transformers.TrainerCallback):
         self.samples = samples
         self.tokens = tokens
         self.split = split
+        self.parts: Optional[slipway_parts.Parts] = None
 
     def watched(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
         """Return the Trainer's own step over a batch, which alone knows the batch and its part of the loss."""
 
         def step(model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            self.parts = parts = self.parts or slipway_parts.Parts(self.run, model)
+            parts.begin()
             loss = training_step(model, inputs, *rest, **named)
+            parts.end_backward()
             self.run.batch_done(inputs, self.samples, self.tokens, loss)
             return loss
 
         return step
+
+    def watched_forward(self, compute_loss: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the Trainer's own forward, which an evaluation calls, too."""
+
+        def forward(*given: Any, **named: Any) -> Any:
+            if self.parts is None:
+                return compute_loss(*given, **named)
+            self.parts.end("copy")
+            found = compute_loss(*given, **named)
+            self.parts.end("forward")
+            return found
+
+        return forward
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         slipway_events.start(model=found.get("model"))
@@ -45,6 +63,9 @@ class SlipwayCallback(transformers.TrainerCallback):
         self.run.has_batch()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.parts is not None:
+            self.parts.end("optimizer")
+            self.parts.stop()
         self.run.step_done()
         if self.run.all_done():
             control.should_training_stop = True
@@ -76,4 +97,5 @@ def follow(trainer: Any, samples: Any = slipway_events.rows, tokens: Any = None,
     callback = SlipwayCallback(samples, tokens, split)
     if callback.run.active:
         trainer.training_step = callback.watched(trainer.training_step)
+        trainer.compute_loss = callback.watched_forward(trainer.compute_loss)
         trainer.add_callback(callback)

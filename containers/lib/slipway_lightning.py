@@ -11,6 +11,7 @@ import sys
 from typing import Any, Optional
 
 import slipway_events
+import slipway_parts
 
 # Two distributions hold the same library, and a callback of one of them is none of the other.
 if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
@@ -32,10 +33,13 @@ class SlipwayCallback(lightning.Callback):
         self.split = split
         self.optimizer_steps = 0
         self.validated: Optional[int] = 0
+        self.parts = slipway_parts.Parts(self.run, None)
+        self.removes_gradients = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin when the network stands on its device, the sanity check is done."""
         slipway_events.start(model=trainer.strategy.model)
+        self.parts = slipway_parts.Parts(self.run, trainer.strategy.model)
         self.run.begin()
         self.optimizer_steps = trainer.global_step
         if self.run.active:
@@ -44,8 +48,24 @@ class SlipwayCallback(lightning.Callback):
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self.run.has_batch()
+        self.parts.begin()
+
+    def on_before_zero_grad(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Begin the removal of the old gradients, which Lightning does between forward and backward."""
+        self.removes_gradients = pl_module.automatic_optimization
+        if self.removes_gradients:
+            self.parts.end("forward")
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        self.parts.end("optimizer" if self.removes_gradients else "forward")
+        self.removes_gradients = False
+
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        self.parts.end_backward()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.parts.end("optimizer")
+        self.parts.stop()
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         self.run.batch_done(batch, self.samples, self.tokens, loss)
         if trainer.global_step > self.optimizer_steps:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from base.process import CODE_ROOT
+from tests.containers.frameworks.conftest import free_ports
 from workflow.run.record.events import RankEvents, read_events
 
 pytestmark = pytest.mark.slow
@@ -76,6 +77,7 @@ def train(steps):
     loader = torch.utils.data.DataLoader(data, 4)
     callback = SlipwayCallback(tokens=lambda batch: batch[0].numel())
     quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    quiet["devices"] = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     trainer = lightning.Trainer(max_epochs=steps // 3, accumulate_grad_batches=2, accelerator="cpu", callbacks=[callback], **quiet)
     net = Net()
     trainer.fit(net, loader, loader)
@@ -115,19 +117,17 @@ def told(tmp_path: Path, package: str, library: str) -> tuple[list[list[float]],
     (tmp_path / "cell.json").write_text(json.dumps(CELL))
     for name in ("run", "short"):
         (tmp_path / name).mkdir()
-    env = {
-        "PYTHONPATH": str(LIBRARY),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HOME": str(tmp_path),
-        "HF_HUB_OFFLINE": "1",
-        "KERAS_BACKEND": "torch",
-    }
     argv = [sys.executable, "-W", "ignore", "script.py"]
-    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, cwd=tmp_path, env=environment_of(tmp_path), capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     by_hand, in_run, refused = json.loads(done.stdout.splitlines()[-1])
     assert list(tmp_path.glob("events*")) == []
     return [by_hand, in_run], refused, read_events(tmp_path / "run", 1)[0]
+
+
+def environment_of(home: Path) -> dict[str, str]:
+    of_python = {"PYTHONPATH": str(LIBRARY), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(home)}
+    return {**of_python, "HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,52 @@ def test_a_call_back_tells_of_the_steps_of_the_study(tmp_path: Path, package: st
     assert [(step.samples, step.tokens) for step in found.steps.values()] == [(8, TOKENS[package])] * 7
     assert [step.loss for _, step in sorted(found.steps.items())] == pytest.approx(in_run, rel=1e-3)
     assert all(step.input_s is not None and 0 < step.input_s < step.seconds for step in found.steps.values())
+    for step in found.steps.values():
+        parts = {name: seconds for name in PARTS if (seconds := getattr(step, name)) is not None}
+        assert parts.keys() == PARTS_OF[package]
+        assert sum(parts.values()) + (step.input_s or 0.0) <= step.seconds, "parts do not overlap"
     assert_complete(found, package)
+
+
+PARTS = ("copy_s", "forward_s", "backward_s", "exchange_s", "optimizer_s")
+PARTS_OF = {"transformers": {*PARTS} - {"exchange_s"}, "lightning": {"forward_s", "backward_s", "optimizer_s"}, "keras": set()}
+TWO = """
+import os, time
+import slipway_events, torch
+{library}
+forward = torch.nn.Linear.forward
+
+def slow(self, inputs):
+    time.sleep(0.1 if os.environ["RANK"] == "1" else 0.0)
+    return forward(self, inputs)
+
+torch.nn.Linear.forward = slow
+train(21)
+"""
+
+
+@pytest.mark.parametrize(("package", "library"), [("transformers", HUGGING_FACE), ("lightning", LIGHTNING)])
+def test_a_call_back_parts_the_exchange_from_the_backward(tmp_path: Path, package: str, library: str) -> None:
+    """Rank 1 computes longer, and rank 0 waits for it in the exchange."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: requirements-slow.txt has it")
+    (tmp_path / "script.py").write_text(TWO.replace("{library}", library))
+    (tmp_path / "cell.json").write_text(json.dumps(CELL))
+    own = {
+        **environment_of(tmp_path),
+        "SLIPWAY_OUT": str(tmp_path),
+        "SLIPWAY_CELL": str(tmp_path / "cell.json"),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(*free_ports(1)), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    argv = [sys.executable, "-W", "ignore", "script.py"]
+    ranks = [subprocess.Popen(argv, cwd=tmp_path, env={**own, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+    assert [rank.wait(timeout=240) for rank in ranks] == [0, 0]
+    fast, slow = (rank.steps for _, rank in sorted(read_events(tmp_path, 2).items()))
+    steps = [(fast[number], slow[number]) for number in range(7)]
+    assert all(getattr(step, name) is not None for pair in steps for step in pair for name in ("forward_s", "backward_s", "exchange_s"))
+    waited, alone = (sum(pair[rank].exchange_s or 0.0 for pair in steps) for rank in (0, 1))
+    assert waited > alone
 
 
 TOKENS = {"transformers": 128, "lightning": 64, "keras": 64}

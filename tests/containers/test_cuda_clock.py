@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,19 +117,26 @@ def test_a_loss_of_the_program_s_own_memory_is_read_and_not_kept(device: Device)
     assert device.made["places"] == 0
 
 
+@pytest.mark.parametrize("by_call_back", [False, True])
 def test_parts_on_a_gpu_are_events_of_the_stream_that_are_used_again(
-    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_call_back: bool
 ) -> None:
+    """Of a call-back the end of a part is the begin of the next one."""
     helper = library("slipway_events")
     cell = {"steps": {"warmup": 0, "measured": 50}, "device": "cuda"}
     run = helper.Run(cell, str(tmp_path), {})
     monkeypatch.setattr(helper, "synchronize", lambda: None)
     run.clock, run.plan = helper.CudaClock(device), (50, 0, 50)
     run.clock.begin()
+    parts = library("slipway_parts").Parts(run, None)
     for number in range(50):
+        if by_call_back:
+            parts.begin()
         for name, lasts in (("forward", 1.0), ("backward", 2.5)):
-            with run.part(name):
+            with contextlib.nullcontext() if by_call_back else run.part(name):
                 device.handed += lasts
+            if by_call_back:
+                parts.end(name)
         device.handed += 0.5
         run.clock.end(number, None, {}, None)
         run.step += 1

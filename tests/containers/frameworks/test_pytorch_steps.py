@@ -22,7 +22,8 @@ WAITING = """
 import json, sys, time
 import torch
 import torch.distributed as dist
-from slipway_pytorch.clock import HostClock, Issued, Laps, tell_exchange
+from slipway_parts import part_exchange
+from slipway_pytorch.clock import HostClock, Issued, Laps
 from slipway_pytorch.steps import distribute
 
 rank, slow, steps = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -38,7 +39,7 @@ layers = [torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(),
 net = torch.nn.Sequential(Work(), *layers)
 ddp = distribute(net, "none", torch.device("cpu"))
 laps, clock = Laps(), HostClock()
-tell_exchange(ddp, laps)
+part_exchange(ddp, laps.end)
 dist.barrier()
 clock.begin()
 found = []

@@ -114,6 +114,27 @@ def test_lenet_is_the_network_of_pytorch(run_program: Run, tmp_path: Path, name:
     assert {done.of("run_stop", rank)[0]["checksum"] for rank in range(world)} == {checksum_of_file(done.out / "parameters.safetensors")}
 
 
+@pytest.mark.parametrize(
+    ("name", "backend", "world", "told"),
+    [
+        ("keras", "torch", 2, {"input_s", "forward_s", "backward_s", "exchange_s", "optimizer_s"}),
+        ("jax", "auto", 1, {"input_s"}),
+        ("paddle", "auto", 1, {"input_s", "forward_s", "backward_s", "optimizer_s"}),
+        ("paddle", "auto", 2, {"input_s", "forward_s", "optimizer_s"}),
+    ],
+)
+def test_a_program_tells_the_parts_of_a_step_that_it_can_part(
+    run_program: Run, name: str, backend: str, world: int, told: set[str]
+) -> None:
+    done = run_program(world, framework=name, backend=backend, save_parameters=False)
+    assert done.exit_codes == [0] * world, done.stderr
+    for step in (step for rank in range(world) for step in done.of("step", rank)):
+        found = {part: seconds for part, seconds in step.items() if part.endswith("_s")}
+        assert found.keys() == told
+        assert all(seconds >= 0 for seconds in found.values())
+        assert sum(found.values()) <= step["seconds"], "parts do not overlap"
+
+
 def drops_as_others_do(done: Any, like: Any) -> None:
     """Other numbers, so the same only on average; where nothing is dropped any more nearly the same."""
     assert done.exit_codes == [0] * len(done.exit_codes), done.stderr

@@ -130,7 +130,7 @@ LIBRARY: Final = {
     "slipway_program": CODE_ROOT / "containers" / "lib" / "slipway_program",
     **{
         name: CODE_ROOT / "containers" / "lib" / name
-        for name in ("slipway_events.py", "slipway_log.py", "slipway_mpi.py", "slipway_profile.py", "slipway_steps.py")
+        for name in ("slipway_events.py", "slipway_log.py", "slipway_mpi.py", "slipway_parts.py", "slipway_profile.py", "slipway_steps.py")
     },
     **{f"slipway_{name}.py": CODE_ROOT / "containers" / "lib" / f"slipway_{name}.py" for name in ("session", "proxy", "terminal")},
 }

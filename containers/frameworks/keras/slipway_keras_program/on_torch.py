@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import slipway_parts
 import torch
 import torch.distributed as dist
 from slipway_program.parameters import Arrays, Cell
@@ -30,21 +31,29 @@ class OnTorch(KerasModel, Trainer):
         self._make(cell)
         self.restore(start, {name: np.zeros_like(start[name]) for name in self._variables})
         self._averaged = DistributedDataParallel(self._model, device_ids=None if self.device == "cpu" else [self._place.index])
+        slipway_parts.part_exchange(self._averaged, self.laps.end)
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         """Train on one batch. Weight decay is of weights only and goes through the momentum, unlike Keras' own."""
         self._dice.seed = self.dropout_seed
+        if self.device == "cpu":  # on a GPU its parts are not those of the program
+            self.laps.begin()
         self._model.zero_grad()
+        self.laps.end("optimizer")
         outputs = self._averaged(self._normalised(images), training=True)
         loss = mean_loss(torch.from_numpy(labels).to(self._place), outputs)
+        self.laps.end("forward")
         loss.backward()
+        self.laps.end_backward()
         weights = self._model.trainable_variables
         with torch.no_grad():
             found = ((weight.value.grad, weight.value) for weight in weights)
             decayed = [gradient.add(value, alpha=self._decay) if value.ndim > 1 else gradient for gradient, value in found]
             self._optimizer.apply(decayed, weights)
+            self.laps.end("optimizer")
             if self._running:
                 self._take_running_of_rank_0()
+                self.laps.end("exchange")
         return loss.detach()
 
     def _take_running_of_rank_0(self) -> None:

@@ -56,10 +56,14 @@ class PaddleTrainer(Trainer):
         self._network.train()
         if self._drops:
             paddle.seed(self.dropout_seed)
+        self.laps.begin()
         loss = _mean_loss(self._model(self._normalised(images)), paddle.to_tensor(labels))
+        self.laps.end("forward")
         loss.backward()
+        self.laps.end("backward" if self._world_size == 1 else "")  # on gloo it waits for the other ranks in its midst
         self._optimizer.step()
         self._network.clear_gradients()
+        self.laps.end("optimizer")
         if self._world_size > 1 and self._running:
             self._take_running_of_rank_0()
         return loss

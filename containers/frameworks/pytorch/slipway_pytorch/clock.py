@@ -6,16 +6,6 @@ from collections import deque
 
 import torch
 from slipway_program.loop import Finished, HostClock, Issued, Laps, parts_of
-from torch.nn.parallel import DistributedDataParallel
-
-
-def tell_exchange(ddp: DistributedDataParallel, laps: Laps) -> None:
-    """Part from forward and backward of `ddp` what is waited for the other ranks: before the forward for the running statistics of rank 0,
-    after the backward for the gradients of all. The gradient of the first layer is the last to be there.
-    """
-    ddp.register_forward_pre_hook(lambda *_: laps.end("forward"))
-    ddp.module.register_forward_pre_hook(lambda *_: laps.end("exchange"))
-    next(ddp.module.parameters()).register_post_accumulate_grad_hook(lambda _: laps.end("backward"))
 
 
 def recorded_event() -> torch.cuda.Event:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import slipway_parts
 import slipway_reader
 import torch
 import torch.distributed as dist
@@ -20,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from .checkpoint import MOMENTUM, State
-from .clock import make_laps, tell_exchange
+from .clock import make_laps
 from .feed import Batches, to_device
 from .network import Network, count_parameters
 
@@ -198,7 +199,7 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
     else:
         ddp = distribute(net, cell["comm_hook"], device, same_strides=scaled, bucket_cap_mb=cell.get("bucket_cap_mb"))
         forward = make_forward(cell, dataset, ddp, device)
-        tell_exchange(ddp, laps)
+        slipway_parts.part_exchange(ddp, laps.end)
     optimizer = make_optimizer(cell["optimizer"], net, scaled=scaled)
     if cell["strategy"] == "horovod":
         from .horovod_exchange import averaging
