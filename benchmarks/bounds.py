@@ -104,10 +104,6 @@ def run(place: Place, fault: Fault, number: int) -> dict[str, Any]:
     keys: dict[str, Any] = {"nodes": RANKS, "gpus_per_node": 1, "steps": steps, "save_parameters": False}
     keys["comm_hook"] = "noop" if fault.kind == "noop" else "none"
     cell = make_cell(place.data, RANKS, global_batch_size=RANKS * place.batch, **keys)
-    (out / "cell.json").write_text(json.dumps(cell))
-    kind = "delay" if fault.kind == "network" and not place.spaces else fault.kind
-    (port,) = free_ports(1)
-    folder = str(load_framework("pytorch").folder)
     with contextlib.ExitStack() as ended:
         if fault.kind == "network" and place.spaces:
             ended.enter_context(limited(place.spaces, GRADIENT_BYTES / fault.seconds))
@@ -115,24 +111,7 @@ def run(place: Place, fault: Fault, number: int) -> dict[str, Any]:
             watcher = subprocess.Popen([sys.executable, "-m", "cluster.watching", "--cores", "0,1"], stdout=lines, cwd=ROOT)
         ended.callback(watcher.wait)
         ended.callback(watcher.send_signal, signal.SIGTERM)
-        ranks = []
-        for rank in range(RANKS):
-            env = environment(out, place.data, place.work / "lib", rank, RANKS, port)
-            env |= {
-                "SLIPWAY_FAULT": f"{kind} {fault.seconds} {place.device_s}",
-                "SLIPWAY_FAULT_FILE": str(place.work / "file"),
-                "GLOO_SOCKET_IFNAME": "lo",
-            }
-            env |= {"TORCH_CPP_LOG_LEVEL": "ERROR", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": str(rank)}
-            inside: list[str] = []
-            if place.spaces:
-                env |= {"MASTER_ADDR": address(0), "GLOO_SOCKET_IFNAME": "eth0"}
-                inside = ["ip", "netns", "exec", place.spaces[rank]]
-            argv = [*inside, sys.executable, str(ROOT / "benchmarks" / "faulty_rank.py"), folder]
-            ranks.append(subprocess.Popen(argv, env=env, cwd=out, start_new_session=True))
-        codes = [rank.wait(timeout=TIMEOUT_S) for rank in ranks]
-    if any(codes):
-        raise SystemExit(f"{fault}: the ranks ended with {codes}")
+        train(place, fault, out, cell, RANKS)
     events = read_events(out, RANKS)
     found = performance(events, RANKS, RANKS * place.batch)
     window = window_of(events, RANKS, "train")
@@ -142,6 +121,32 @@ def run(place: Place, fault: Fault, number: int) -> dict[str, Any]:
     assert watched is not None
     span = whole_span([moments(rank.steps, own) for rank, own in zip(window.ranks, window.own, strict=True)])
     return columns(found, load_of(watched, span))
+
+
+def train(place: Place, fault: Fault, out: Path, cell: dict[str, Any], world: int) -> None:
+    """Let so many ranks train a cell with a fault; their files go to `out`."""
+    (out / "cell.json").write_text(json.dumps(cell))
+    kind = "delay" if fault.kind == "network" and not place.spaces else fault.kind
+    (port,) = free_ports(1)
+    folder = str(load_framework("pytorch").folder)
+    ranks = []
+    for rank in range(world):
+        env = environment(out, place.data, place.work / "lib", rank, world, port)
+        env |= {
+            "SLIPWAY_FAULT": f"{kind} {fault.seconds} {place.device_s}",
+            "SLIPWAY_FAULT_FILE": str(place.work / "file"),
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+        env |= {"TORCH_CPP_LOG_LEVEL": "ERROR", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": str(rank)}
+        inside: list[str] = []
+        if place.spaces:
+            env |= {"MASTER_ADDR": address(0), "GLOO_SOCKET_IFNAME": "eth0"}
+            inside = ["ip", "netns", "exec", place.spaces[rank]]
+        argv = [*inside, sys.executable, str(ROOT / "benchmarks" / "faulty_rank.py"), folder]
+        ranks.append(subprocess.Popen(argv, env=env, cwd=out, start_new_session=True))
+    codes = [rank.wait(timeout=TIMEOUT_S) for rank in ranks]
+    if any(codes):
+        raise SystemExit(f"{fault}: the ranks ended with {codes}")
 
 
 def columns(found: Performance, load: Load) -> dict[str, Any]:
