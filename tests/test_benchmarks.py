@@ -19,6 +19,7 @@ COMMANDS = (
     "dry_run --runs 100 --repeats 1",
     "energy --trials 3",
     "helper_overhead --pairs 1 --steps 100 --only helper",
+    "holistic --no-install",
     "lint_table --seeds 6 --changed 1",
     "marks --trials 20 --only curves",
     "onebit --models lenet --hooks bf16 --steps 21",

@@ -52,9 +52,11 @@ def _kernels(profile: Profile, whole_ms: float) -> Iterator[str]:
 
 def _copies(profile: Profile, whole_ms: float) -> Iterator[str]:
     for one in profile.copies:
+        kind = one.kind.removeprefix("Memcpy ").replace("HtoD", "host to device").replace("DtoH", "device to host")
+        size = f"{one.invocations:.3g} a step, {'bytes not told' if one.bytes is None else format_size(one.bytes)}"
         rate = f", {significant(one.gb_per_s)} GB/s" if one.gb_per_s else ""
-        size = f"{significant(one.invocations)} a step, {'bytes not told' if one.bytes is None else format_size(one.bytes)}"
-        yield f"{one.kind.removeprefix('Memcpy ')}: {size}, {significant(one.ms)} ms{rate}, {_share(one.ms, whole_ms)}"
+        kind = kind.replace("DtoD", "device to device")
+        yield f"{kind}: {size}, {significant(one.ms)} ms{rate}, {_share(one.ms, whole_ms)} of the step"
         if advice := advice_on(one, whole_ms):
             yield f"  -> {advice}"
 

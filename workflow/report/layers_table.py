@@ -19,16 +19,8 @@ from workflow.report.profile.profile import Profile, short_kernel
 from workflow.report.profile.runs import profiles_in
 from workflow.report.table import Column, Reason, Table, numbers, percent, significant, words
 
-ROWS: Final[Mapping[str, str]] = {
-    "optimizer": "optimizer",
-    "loss": "loss",
-    "functional": "between layers",
-    "communication": "communication",
-    "input": "input",
-    "copies": "copies",
-    "unattributed": "unknown",
-}
-"""Row of the profile -> its title."""
+TITLES: Final = {"functional": "between layers", "unattributed": "unknown"}
+"""Row of the profile -> its title, where that is another word."""
 PASSES: Final = {"forward": "Forward", "backward": "Backward", "backward_data": "of data", "backward_weights": "of weights"}
 CAPTION: Final = (
     "Milliseconds of a mean step that was traced; of data, of weights: parts of the backward, where the names of its kernels tell them. At "
@@ -47,7 +39,7 @@ MOST_GROUPS: Final = 9
 MOSTLY: Final = 0.85
 OTHER_LAYERS: Final = "other layers"
 MILLI, MEGA, GIGA = 1e-3, 1e6, 1e9
-STACKED: Final = ("Forward", "Backward", "Optimizer", "Loss", "Communication", "Other", "Not computing")
+STACKED: Final = ("Input", "Forward", "Backward", "Communication", "Optimizer", "Loss", "Other", "Not computing")
 """The parts of the picture."""
 
 
@@ -89,7 +81,7 @@ def step_of(cell: CellResult, profile: Profile) -> float:
 def rest_of(profile: Profile, step_ms: float) -> dict[str, float]:
     """Return what a step has beside layers: the rows of the profile, what is done at the same time (below 0), and not computing, which is
     below 0 too where the work in the trace takes longer than the step that was measured."""
-    rest = {title: profile.other[name] for name, title in ROWS.items() if profile.other.get(name)}
+    rest = {TITLES.get(name, name): spent for name, spent in profile.other.items() if spent}
     if profile.overlap_ms:
         rest["at the same time"] = -profile.overlap_ms
     return {**rest, "not computing": step_ms - profile.worked_ms + profile.overlap_ms}
@@ -97,18 +89,15 @@ def rest_of(profile: Profile, step_ms: float) -> dict[str, float]:
 
 def stacked(profile: Profile, step_ms: float) -> dict[str, float]:
     """Return the parts of a bar in milliseconds. What is done at the same time is taken from what hides it, communication first."""
-    rest = rest_of(profile, step_ms)
-    found = dict.fromkeys(STACKED, 0.0)
-    found["Forward"] = sum(one.forward_ms for one in profile.layers)
-    found["Backward"] = sum(one.backward_ms for one in profile.layers)
-    hidden = -rest.pop("at the same time", 0.0)
-    for title in ("Optimizer", "Loss", "Communication", "Not computing"):
-        found[title] = max(0.0, rest.pop(title.lower(), 0.0))
-    found["Other"] = sum(rest.values())
-    for title in ("Communication", "Other", "Backward", "Forward"):
+    rest = {title.capitalize(): spent for title, spent in rest_of(profile, step_ms).items()}
+    hidden = -rest.pop("At the same time", 0.0)
+    rest["Forward"] = sum(one.forward_ms for one in profile.layers)
+    rest["Backward"] = sum(one.backward_ms for one in profile.layers)
+    found = {title: max(0.0, rest.pop(title, 0.0)) for title in STACKED if title != "Other"} | {"Other": sum(rest.values())}
+    for title in ("Communication", "Other", "Input", "Backward", "Forward"):
         taken = min(hidden, found[title])
         found[title], hidden = found[title] - taken, hidden - taken
-    return found
+    return {title: found[title] for title in STACKED}
 
 
 def layer_groups(found: Sequence[Profile]) -> dict[str, str]:

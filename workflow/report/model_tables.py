@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -24,7 +24,6 @@ CONVOLUTIONS: Final = "convolutions"
 USUAL_BATCH: Final = 128
 """The batch of convolutions without a study: that of the published comparisons."""
 MILLI, MEGA, GIGA, MIB = 1e-3, 1e6, 1e9, 2**20
-COUNTED: Final = ("conv", "conv_depth", "linear")
 MEASURED_CAPTION: Final = (
     " Measured: a mean step of a trace, in which operators of a CPU take longer; the algorithm that the library took, as far as names tell "
     "it; the multiplications of the direct way over the forward time."
@@ -47,34 +46,29 @@ def model_facts(names: Iterable[str]) -> Table:
 
 def _facts(uses: Sequence[Use]) -> Table:
     models = [use.model for use in uses]
-    published = [PUBLISHED.get(model.name) for model in models]
     memory = [estimate_memory(use.model.layers, use.batch_size, mode=use.mode, precision=use.precision) for use in uses]
-    counts = {
-        "conv": [count(model.layers, "conv") for model in models],
-        "conv_depth": [depth(model.layers) for model in models],
-        "linear": [count(model.layers, "linear") for model in models],
-    }
-    titles = {"conv": "Convolutions", "conv_depth": "Convolutions in depth", "linear": "Fully connected"}
     millions, giga = partial(scaled, MEGA, digits=4), partial(scaled, GIGA, digits=4)
+    counted: dict[str, tuple[str, Callable[[Any], str], Sequence[int]]] = {
+        "conv": ("Convolutions", _count, [count(model.layers, "conv") for model in models]),
+        "conv_depth": ("Convolutions in depth", _count, [depth(model.layers) for model in models]),
+        "linear": ("Fully connected", _count, [count(model.layers, "linear") for model in models]),
+        "parameters": ("Parameters [M]", millions, [model.parameters for model in models]),
+        "macs": ("Multiply-adds [M]", millions, [model.macs for model in models]),
+    }
+    published = [PUBLISHED.get(model.name) for model in models]
     columns = [
         words("model", "Model", [model.name for model in models]),
         words("variant", "Variant", [model.variant for model in models], wrap=True),
         words("input", "Input", [use.input + (" (as published)" if use.as_published else "") for use in uses]),
         *_batch_columns(uses),
-        *[_counts(key, titles[key], values) for key, values in counts.items()],
-        numbers("parameters", "Parameters [M]", millions, [model.parameters for model in models]),
-        numbers("macs", "Multiply-adds [M]", millions, [model.macs for model in models]),
+        *[numbers(key, title, show, values) for key, (title, show, values) in counted.items()],
         numbers("flop_per_step", "GFLOP per step", giga, [use.step_flop for use in uses]),
         numbers("activation_bytes", "Activations [MiB]", partial(scaled, MIB), [one.activation_bytes for one in memory]),
         numbers("memory_bytes", "Memory [MiB]", partial(scaled, MIB), [one.total_bytes for one in memory]),
         *[
-            _counts(
-                f"published_{key}", f"Published: {titles[key].lower()}", [None if one is None else getattr(one, key) for one in published]
-            )
-            for key in COUNTED
+            numbers(f"published_{key}", f"Published: {title[0].lower()}{title[1:]}", show, [getattr(one, key, None) for one in published])
+            for key, (title, show, _) in counted.items()
         ],
-        numbers("published_parameters", "Published: parameters [M]", millions, [one and one.parameters for one in published]),
-        numbers("published_macs", "Published: multiply-adds [M]", millions, [one and one.macs for one in published]),
         words("source", "Published by", [one and one.source for one in published], wrap=True),
     ]
     return Table(
@@ -98,8 +92,8 @@ def _batch_columns(uses: Sequence[Use]) -> Iterator[Column]:
             yield words(key, detail_title(key).capitalize(), values)
 
 
-def _counts(key: str, title: str, values: Sequence[int | None]) -> Column:
-    return numbers(key, title, lambda value: NONE if value is None else str(value), values)
+def _count(value: int | None) -> str:
+    return NONE if value is None else str(value)
 
 
 # Table `convolutions`: multiplications and workspace of each convolution by each algorithm, and what was measured of it.

@@ -479,8 +479,6 @@ TEMPLATE: Final = Path(__file__).with_name("page.html")
 SCRIPT: Final = Path(__file__).with_name("page.js").read_text("utf-8")
 SCRIPT_SHA256: Final = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 MOST_ROWS: Final = 200
-SCREEN_ROWS: Final = 30
-LONG: Final = ("layers", "convolutions")
 PLOT_TITLES: Final = {
     "throughput": "Throughput over processes",
     "efficiency": "Efficiency over processes",
@@ -578,12 +576,14 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         return tuple(inline(svgs[name], PLOT_TITLES[name]) for name in names if name in svgs)
 
     def drawn(*tables: Table) -> tuple[str, ...]:
-        return tuple(_foldable(table, html_table(table, MOST_ROWS, runs.places)) for table in tables)
+        return tuple(html_table(table, MOST_ROWS, runs.places) for table in tables)
 
     def tables(*names: str) -> tuple[str, ...]:
         return drawn(*(TABLES[name](analysis) for name in names))
 
     bounded, parted = TABLES["bounds"](analysis), TABLES["parts"](analysis)
+    traced = TABLES["layers"](analysis), TABLES["convolutions"](analysis)
+    layered = [table for table in traced if table.num_rows and {"forward_ms", "forward_s"} & {column.key for column in table.columns}]
     return [
         Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
         *([Section(id="bounds", title="What bounds it", items=advice(analysis), tables=drawn(bounded))] if bounded.num_rows else []),
@@ -593,12 +593,8 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
             else []
         ),
         *(
-            [
-                Section(
-                    id="layers", title="Where a step goes", tables=drawn(layered, *_measured_convolutions(analysis)), plots=plots("layers")
-                )
-            ]
-            if (layered := TABLES["layers"](analysis)).num_rows
+            [Section(id="layers", title="Where a step goes", tables=_folded_tables(layered, drawn), plots=plots("layers"))]
+            if layered
             else []
         ),
         *_prediction(analysis, tables),
@@ -617,17 +613,10 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     ]
 
 
-def _foldable(table: Table, markup: str) -> str:
-    """Fold a table of layers that is longer than a screen."""
-    if table.name not in LONG or table.num_rows <= SCREEN_ROWS:
-        return markup
-    return f"<details><summary>{html.escape(table.title)}, {counted(table.num_rows, 'row')}</summary>{markup}</details>"
-
-
-def _measured_convolutions(analysis: Analysis) -> Iterator[Table]:
-    table = TABLES["convolutions"](analysis)
-    if any(column.key == "forward_s" for column in table.columns):
-        yield table
+def _folded_tables(tables: Sequence[Table], drawn: Callable[..., tuple[str, ...]]) -> tuple[str, ...]:
+    """Return tables as elements that open when they are asked for: networks have many layers."""
+    heads = [f"{html.escape(table.title)}, {counted(table.num_rows, 'row')}" for table in tables]
+    return tuple(f"<details><summary>{head}</summary>{one}</details>" for head, one in zip(heads, drawn(*tables), strict=True))
 
 
 def _prediction(analysis: Analysis, tables: Callable[[str], tuple[str, ...]]) -> Iterator[Section]:

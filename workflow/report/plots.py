@@ -360,7 +360,7 @@ LINE: Final = 14
 PART_COLOURS: Final = dict(zip(STEP_PARTS.values(), [*(SERIES[place] for place in (4, 3, 0, 5, 1, 7, 2)), STEPS["assign"]], strict=True))
 """Computing in cold colours, what is waited for in warm ones."""
 DIRECTIONS: Final = ("forward", "backward")
-LAYER_COLOURS: Final = dict(zip(STACKED, [*(SERIES[place] for place in (0, 5, 2, 4, 1, 3)), STEPS["assign"]], strict=True))
+LAYER_COLOURS: Final = dict(zip(STACKED, [*(SERIES[place] for place in (4, 0, 5, 1, 2, 8, 3)), STEPS["assign"]], strict=True))
 
 
 def budget(analysis: Analysis) -> dict[str, object]:

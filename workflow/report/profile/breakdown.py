@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -26,6 +28,7 @@ MEMORY: Final = re.compile(r"Memcpy|Memset|dma")
 NOT_COMPUTING: Final = re.compile(r"nccl.*Kernel|.*Memcpy|Memset|.*Sync")
 
 Type = Literal["computation", "communication", "memory", "other"]
+TYPES: Final[tuple[Type, ...]] = ("computation", "communication", "memory")
 Cause = Literal["host_wait", "kernel_wait", "other"]
 Interval = tuple[float, float]
 
@@ -117,7 +120,7 @@ def holistic(trace: Trace) -> Breakdown | None:
             non_compute_ms=_ms(max(0.0, total(busy) - compute)),
         ),
         idle=_streams(chosen, times, launches, is_rounded=is_rounded),
-        kernels=_types(unions["computation"], unions["communication"], unions["memory"]),
+        kernels=_types(unions),
     )
 
 
@@ -149,23 +152,18 @@ def _streams(
     )
 
 
-def _types(computation: Sequence[Interval], communication: Sequence[Interval], memory: Sequence[Interval]) -> KernelTypes:
-    both = within(computation, communication)
-    three, first, second, third = (
-        total(within(both, memory)),
-        total(both),
-        total(within(computation, memory)),
-        total(within(communication, memory)),
-    )
+def _types(unions: Mapping[Type, Sequence[Interval]]) -> KernelTypes:
+    edges = sorted((moment, kind) for kind in TYPES for interval in unions[kind] for moment in interval)
+    spent: defaultdict[str, float] = defaultdict(float)
+    running: set[Type] = set()
+    for (moment, kind), (after, _) in pairwise(edges):
+        running ^= {kind}
+        spent["_".join(one for one in TYPES if one in running)] += after - moment
+    hidden, communication = spent["computation_communication"] + spent["_".join(TYPES)], total(unions["communication"])
     return KernelTypes(
-        computation_ms=_ms(total(computation) - first - second + three),
-        communication_ms=_ms(total(communication) - first - third + three),
-        memory_ms=_ms(total(memory) - second - third + three),
-        computation_communication_ms=_ms(first - three),
-        computation_memory_ms=_ms(second - three),
-        communication_memory_ms=_ms(third - three),
-        all_three_ms=_ms(three),
-        overlap_share=round(first / total(communication), 6) if total(communication) > 0 else None,
+        **{f"{name}_ms": _ms(spent[name]) for name in ("computation_communication", "computation_memory", "communication_memory", *TYPES)},
+        all_three_ms=_ms(spent["_".join(TYPES)]),
+        overlap_share=round(hidden / communication, 6) if communication > 0 else None,
     )
 
 
