@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -530,7 +529,7 @@ PLACED: Final = (
     "convolutions",
     "scaling",
 )
-"""Tables that have their place in a section, are the page's data, or too long for it; the others stand in a section of their own."""
+"""Tables that have their place in a section, or are too long for the page; the others stand in a section of their own."""
 
 
 def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = None) -> str:
@@ -549,7 +548,6 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
         tiles=tiles(analysis),
         findings=findings(analysis),
         sections=[_marked(section) for section in _sections(analysis, svgs, page_dir)],
-        data=Markup(json_in_script(_data(TABLES["scaling"](analysis)))),
         footer=f"Made by Slipway from the records of {counted(analysis.summary.num_runs, 'run')}: see the rows of records.parquet.",
     )
 
@@ -558,12 +556,6 @@ def inline(svg: str, title: str) -> str:
     """Make the SVG a part of a page: without background, so that the page's colours apply; named for screen readers."""
     body = _BACKGROUND.sub("", svg, count=1)
     return body.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)
-
-
-def json_in_script(value: Any) -> str:
-    """Encode a value as JSON that cannot end the script element around it."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None) -> list[Section]:
@@ -637,8 +629,3 @@ def _marked(section: Section) -> dict[str, object]:
         "blocks": section.blocks,
         **ours,
     }
-
-
-def _data(table: Table) -> list[dict[str, object]]:
-    keys = [column.key for column in table.columns]
-    return [{key: value.raw for key, value in zip(keys, row, strict=True) if value.raw not in (None, "")} for row in table.first(2000)]

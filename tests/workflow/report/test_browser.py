@@ -299,7 +299,6 @@ def test_tables_and_plots_are_seen_and_nothing_is_requested(report: Path, tmp_pa
     assert width[0] <= width[1], "the page itself does not scroll sideways"
     assert "1 (baseline)" in text
     assert "out of memory" in text
-    assert '"comparisons"' not in text, "the data of the page is not shown"
     colours = screenshot.getcolors(maxcolors=1 << 24)
     assert colours is not None
     assert len(colours) > 200, "the screenshot is not blank"
