@@ -535,7 +535,6 @@ PLACED: Final = (
 def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = None) -> str:
     """Render the page; `svgs` by plot name, `page_dir` as in `file_links`. The same records give the same bytes: it holds no clock."""
     from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
 
     template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(TEMPLATE.read_text("utf-8"))
     return template.render(
@@ -543,11 +542,11 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
         lead=lead(analysis),
         hardware=hardware(analysis),
         csp=f"{CSP}; script-src 'sha256-{SCRIPT_SHA256}'",
-        script=Markup(SCRIPT),
-        style=Markup(STYLE),
+        script=SCRIPT,
+        style=STYLE,
         tiles=tiles(analysis),
         findings=findings(analysis),
-        sections=[_marked(section) for section in _sections(analysis, svgs, page_dir)],
+        sections=_sections(analysis, svgs, page_dir),
         footer=f"Made by Slipway from the records of {counted(analysis.summary.num_runs, 'run')}: see the rows of records.parquet.",
     )
 
@@ -591,7 +590,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         ),
         *_prediction(analysis, tables),
         *([Section(id="cost", title="Energy and cost", tables=tables("cost"))] if has_cost(analysis) else []),
-        Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=drawn(failed.table)),
+        Section(id="failures", title="Failures", text=printable(f"{analysis.summary.closing_line()}."), tables=drawn(failed.table)),
         *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.num_rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
         *([Section(id="survey", title="Survey", tables=tables("survey"))] if len(analysis.sources) > 1 else []),
@@ -615,17 +614,3 @@ def _prediction(analysis: Analysis, tables: Callable[[str], tuple[str, ...]]) ->
     """Yield what more nodes would bring, where a line has cells of several sizes."""
     if any(len({one.cell.shape for one in line if one.cell.num_measured}) > 1 for line in analysis.lines.values()):
         yield Section(id="prediction", title="Prediction", items=prediction_words(analysis), tables=tables("prediction"))
-
-
-def _marked(section: Section) -> dict[str, object]:
-    from markupsafe import Markup
-
-    ours = {"plots": [Markup(plot) for plot in section.plots], "tables": [Markup(table) for table in section.tables]}
-    return {
-        "id": section.id,
-        "title": section.title,
-        "text": printable(section.text),
-        "items": section.items,
-        "blocks": section.blocks,
-        **ours,
-    }
