@@ -206,6 +206,8 @@ class Supports(Closed):
     """Whether its program exchanges gradients in buckets of the size that a cell asks for."""
     input_gradient: bool = False
     """Whether its program computes the gradient of the images, where a cell asks for it."""
+    evaluate_every: bool = False
+    """Whether its program evaluates between epochs, where a cell asks for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

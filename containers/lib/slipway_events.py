@@ -69,6 +69,8 @@ class HostClock:
 
     def __init__(self) -> None:
         self.last = 0.0
+        self.skipped = 0.0
+        """Seconds of evaluations since the last step ended, which are no part of the next one."""
         self.finished: List[Finished] = []
 
     def begin(self) -> None:
@@ -79,8 +81,8 @@ class HostClock:
     def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
         value = None if loss is None else plain_number(loss)
         now = time.monotonic()
-        self.finished.append((now, number, now - self.last, input_s, counts, value))
-        self.last = now
+        self.finished.append((now, number, max(0.0, now - self.last - self.skipped), input_s, counts, value))
+        self.last, self.skipped = now, 0.0
 
     def drain(self) -> None:
         """Wait until all steps that the program has done have ended."""
@@ -112,8 +114,9 @@ class CudaClock:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.pending: Deque[Tuple[int, Optional[float], Counts, Any, Any, bool]] = deque()
+        self.pending: Deque[Tuple[int, Optional[float], Counts, Any, Any, bool, float]] = deque()
         self.last: Any = None
+        self.skipped = 0.0
         self.finished: List[Finished] = []
         self.free_events: List[Any] = []
         self.free_places: Dict[Any, List[Any]] = {}
@@ -136,7 +139,8 @@ class CudaClock:
             free = self.free_places.setdefault(loss.dtype, [])
             place = free.pop() if free else self.torch.empty((), dtype=loss.dtype, pin_memory=True)
             loss = place.copy_(loss.reshape(()) if loss.dim() else loss, non_blocking=True)
-        self.pending.append((number, input_s, counts, loss, self.mark(), on_gpu))
+        self.pending.append((number, input_s, counts, loss, self.mark(), on_gpu, self.skipped))
+        self.skipped = 0.0
         self.pick_up()
 
     def drain(self) -> None:
@@ -147,8 +151,8 @@ class CudaClock:
     def pick_up(self) -> None:
         """Move the steps whose event has come to `finished`."""
         while self.pending and self.pending[0][4].query():
-            number, input_s, counts, loss, event, ours = self.pending.popleft()
-            seconds = self.last.elapsed_time(event) / 1000.0
+            number, input_s, counts, loss, event, ours, skipped = self.pending.popleft()
+            seconds = max(0.0, self.last.elapsed_time(event) / 1000.0 - skipped)
             self.free_events.append(self.last)
             self.last = event
             value = None if loss is None else plain_number(loss)
@@ -191,8 +195,12 @@ class Run:
         self.parts: Dict[int, List[Tuple[str, Any, Any]]] = {}
         """Step -> name, begin and end of each of its parts, until the step is written."""
         self.written = 0.0
-        self.stage = "init"
+        self.stage = self.entered = "init"
         self.evaluating_since: Optional[float] = None
+        self.evaluation_begun: Optional[float] = None
+        self.evaluated_s = [0.0, 0.0]
+        """In all, and in the measured window."""
+        self.epoch: Optional[int] = None
         self.plan: Optional[Tuple[int, int, int]] = None
         self.file = open_events(out, self.rank) if self.active else None
         self.phase("init")
@@ -230,27 +238,53 @@ class Run:
 
     def phase(self, phase: str) -> None:
         """Begin init, warmup, train, eval or checkpoint: until a step ends, Slipway waits for this rank as long as the phase may take."""
+        self.entered = phase
         self.emit("phase", phase=phase)
 
     def warning(self, message: str) -> None:
         self.emit("warning", message=message)
 
-    def evaluation(self, split: str, loss: float, samples: Optional[int] = None, accuracy: Optional[float] = None) -> None:
-        """Report the result of a whole split; `accuracy` is from 0 to 1."""
-        found = {"samples": samples, "accuracy": None if accuracy is None else float(accuracy)}
-        self.emit("eval", split=split, loss=float(loss), **{name: value for name, value in found.items() if value is not None})
+    def evaluation(
+        self, split: str, loss: float, samples: Optional[int] = None, accuracy: Optional[float] = None, epoch: Optional[float] = None
+    ) -> None:
+        """Report the result of a whole split, and end the evaluation that `evaluating` began: what went by between them on this rank is in
+        no step and no rate. `accuracy` is from 0 to 1; `epoch`: how many were done, which inside of `epochs` is known."""
+        begun, epoch = self.evaluation_begun, self.epoch if epoch is None else epoch
+        found = {
+            "samples": samples,
+            "accuracy": None if accuracy is None else float(accuracy),
+            "epoch": epoch,
+            "seconds": None if begun is None else time.monotonic() - begun,
+        }
+        told = {name: value for name, value in found.items() if value is not None}
+        self.emit("eval", split=split, loss=float(loss), step=self.step, **told)
+        if begun is not None:
+            self.back()
 
     def evaluating(self) -> None:
-        """Begin an evaluation, or go on with it."""
+        """Begin an evaluation, or go on with it. Each rank that evaluates calls it, and then `evaluation`."""
         now = time.monotonic()
-        if self.evaluating_since is None or now - self.evaluating_since > SIGN_OF_LIFE:
+        if self.evaluation_begun is None and self.active:
+            if self.clock is not None:
+                self.clock.drain()
+            synchronize()
+            self.phase("eval")
+            self.evaluating_since = self.evaluation_begun = time.monotonic()
+        elif self.evaluating_since is None or now - self.evaluating_since > SIGN_OF_LIFE:
             self.evaluating_since = now
             self.phase("eval")
 
     def back(self) -> None:
         """Resume the training with its next batch, after an evaluation or a checkpoint."""
-        self.evaluating_since = None
-        self.phase(self.stage)
+        if self.evaluation_begun is not None and self.clock is not None and not self.all_done():
+            synchronize()
+            lasted = time.monotonic() - self.evaluation_begun
+            self.clock.skipped += lasted
+            self.evaluated_s[0] += lasted
+            self.evaluated_s[1] += lasted if self.window[0] and not self.window[1] else 0.0
+        self.evaluating_since = self.evaluation_begun = None
+        if self.entered != self.stage:
+            self.phase(self.stage)
         self.wants_batch()
 
     def resume(self, step: int) -> None:
@@ -270,6 +304,7 @@ class Run:
         self.inside_epochs = True
         while number < count if not self.active else not self.all_done():
             before, self.epoch_has_steps = self.step, False
+            self.epoch = number + 1
             yield number
             if self.active and self.step == before:
                 raise RuntimeError("an epoch went by without a step: go through the loader by run.steps(loader)")
@@ -500,7 +535,7 @@ class Run:
         if self.window[1] == 0.0:
             self.window[1] = now
             self.memory = peak_memory(self.cell.get("device"))
-        self.train_s = now - self.begun
+        self.train_s = now - self.begun - self.evaluated_s[0]
         if self.model is not None:
             self.phase("checksum")
             self.add_checksum()
@@ -530,7 +565,7 @@ class Run:
             raise
         if self.active and not self.stopped and not self.failed and self.all_done():
             self.stopped = True
-            wall_s = max(0.0, self.window[1] - self.window[0]) if self.window[0] else 0.0
+            wall_s = max(0.0, self.window[1] - self.window[0] - self.evaluated_s[1]) if self.window[0] else 0.0
             times = {"train_s": self.train_s, "window_wall_s": wall_s, "window_steps_s": self.measured_s}
             self.emit("run_stop", steps=self.step, **dict(times, **dict(self.memory, **dict(self.trained, **fields))))
 

@@ -69,7 +69,16 @@ class SlipwayCallback(transformers.TrainerCallback):
         self.run.step_done()
         if self.run.all_done():
             control.should_training_stop = True
-        if control.should_save:
+        self.enter(control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.enter(control)
+
+    def enter(self, control: Any) -> None:
+        """Begin what the Trainer does next, before it takes the next batch."""
+        if control.should_evaluate:
+            self.run.evaluating()
+        elif control.should_save:
             self.run.phase("checkpoint")
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -87,8 +96,10 @@ class SlipwayCallback(transformers.TrainerCallback):
         if "eval_loss" in metrics and self.run.rank == 0:
             dataset: Any = getattr(found.get("eval_dataloader"), "dataset", None)
             samples = len(dataset) if hasattr(dataset, "__len__") else None
-            self.run.evaluation(self.split, metrics["eval_loss"], samples, metrics.get("eval_accuracy"))
+            self.run.evaluation(self.split, metrics["eval_loss"], samples, metrics.get("eval_accuracy"), state.epoch)
         self.run.back()
+        if control.should_save:
+            self.run.phase("checkpoint")
 
 
 def follow(trainer: Any, samples: Any = slipway_events.rows, tokens: Any = None, split: str = "validation") -> None:

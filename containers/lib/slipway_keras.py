@@ -30,6 +30,7 @@ class SlipwayCallback(keras.callbacks.Callback):
         self.accumulated = 1
         self.under_way = 0
         self.checked = False
+        self.epochs_done: Optional[int] = None
         self.async_safe = not self.run.active  # by hand Keras need not wait for what does nothing
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
@@ -42,7 +43,7 @@ class SlipwayCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Reset the sums, as Keras begins its means anew."""
-        self.batches, self.loss_sum = 0, 0.0
+        self.batches, self.loss_sum, self.epochs_done = 0, 0.0, epoch + 1
         steps = self.params.get("steps")
         if steps and self.run.active and not self.checked:
             self.checked = True
@@ -71,10 +72,13 @@ class SlipwayCallback(keras.callbacks.Callback):
                 self.model.stop_training = True
         self.run.wants_batch()
 
+    def on_test_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        self.run.evaluating()
+
     def on_test_batch_begin(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         self.run.evaluating()
 
     def on_test_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         if logs and "loss" in logs and self.run.rank == 0:
-            self.run.evaluation(self.split, logs["loss"], accuracy=logs.get("accuracy"))
+            self.run.evaluation(self.split, logs["loss"], accuracy=logs.get("accuracy"), epoch=self.epochs_done)
         self.run.back()

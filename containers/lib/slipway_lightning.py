@@ -77,6 +77,7 @@ class SlipwayCallback(lightning.Callback):
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self.validated = 0
+        self.run.evaluating()
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -91,5 +92,7 @@ class SlipwayCallback(lightning.Callback):
         if "val_loss" in found and self.run.rank == 0 and not trainer.sanity_checking:
             accuracy = found.get("val_accuracy")
             samples = (self.validated or 0) * trainer.world_size
-            self.run.evaluation(self.split, float(found["val_loss"]), samples or None, None if accuracy is None else float(accuracy))
+            accuracy = None if accuracy is None else float(accuracy)
+            epoch = trainer.current_epoch + 1 if trainer.is_last_batch else None
+            self.run.evaluation(self.split, float(found["val_loss"]), samples or None, accuracy, epoch)
         self.run.back()

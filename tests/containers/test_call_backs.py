@@ -8,12 +8,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from base.process import CODE_ROOT
 from tests.containers.frameworks.conftest import free_ports
 from workflow.run.record.events import RankEvents, read_events
+from workflow.run.record.rate import evaluated_s, evaluated_steps
 
 pytestmark = pytest.mark.slow
 LIBRARY = CODE_ROOT / "containers" / "lib"
@@ -208,10 +210,19 @@ def assert_complete(found: RankEvents, package: str) -> None:
     evaluation = found.evals[-1]
     assert (evaluation.split, evaluation.samples) == ("validation", EVALUATED[package])
     assert stop is not None
+    assert [(one.step, one.epoch) for one in found.evals] == EVALUATED_AT[package]
+    assert all(one.seconds for one in found.evals[:2])
+    paused = evaluated_s(found, evaluated_steps(found))
+    assert {step for step, seconds in paused.items() if seconds > 0} == {step for step, _ in EVALUATED_AT[package] if 0 < step < 7}
     assert stop.window_steps_s == pytest.approx(sum(step.seconds for step in found.steps.values() if step.measured))
     assert stop.window_wall_s >= stop.window_steps_s
 
 
+EVALUATED_AT: dict[str, Any] = {
+    "transformers": [(3, 0.375), (6, 0.75)],
+    "lightning": [(3, 1), (6, 2), (7, None)],
+    "keras": [(1, 1), (3, 2), (4, 3), (6, 4), (7, 5)],
+}
 EVALUATED = {"transformers": 16, "lightning": 24, "keras": None}
 
 

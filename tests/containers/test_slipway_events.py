@@ -12,6 +12,7 @@ import pytest
 
 from base.process import CODE_ROOT
 from workflow.run.record.events import RankEvents, read_events
+from workflow.run.record.rate import performance, training
 
 pytestmark = pytest.mark.processes
 HELPER = CODE_ROOT / "containers" / "lib" / "slipway_events.py"
@@ -286,6 +287,54 @@ def test_a_library_with_a_loop_of_its_own_tells_its_steps(tmp_path: Path) -> Non
 def test_a_wait_that_nobody_tells_of_is_not_told(tmp_path: Path) -> None:
     assert start(tmp_path, LIBRARY.replace("SHORT", "20").replace("run.has_batch()", "pass"), CELL)[0] == 0
     assert {step.input_s for step in events(tmp_path).steps.values()} == {None}
+
+
+CLOCK = """
+import time
+now = [100.0]
+time.monotonic = lambda: now[0]
+import slipway_events
+run = slipway_events.start()
+def passes(seconds):
+    now[0] += seconds
+def evaluates():
+    BODY
+for epoch in run.epochs(2):
+    for batch in run.steps([[1, 2], [3, 4], [5, 6]]):
+        passes(1.0)
+        if IN_STEP and run.step == 4:
+            evaluates()
+    if not IN_STEP:
+        evaluates()
+"""
+SAID = "run.evaluating(); passes(10.0); run.evaluation('test', 0.5, 4, 0.75); passes(0.25)"
+
+
+@pytest.mark.parametrize(
+    ("body", "in_step", "window_s", "evaluation_s"),
+    [
+        (SAID, False, 5.5, 20.0),
+        (SAID, True, 5.25, 10.0),
+        (SAID.replace("run.evaluating(); ", ""), False, 25.5, 0.0),
+        ("run.evaluating(); passes(10.0); run.back()", False, 25.0, 0.0),
+        ("passes(10.0)", True, 15.0, 0.0),
+    ],
+)
+def test_what_is_said_to_be_an_evaluation_is_in_no_rate(
+    tmp_path: Path, body: str, in_step: bool, window_s: float, evaluation_s: float
+) -> None:
+    assert start(tmp_path, CLOCK.replace("BODY", body).replace("IN_STEP", str(in_step)), CELL)[0] == 0
+    found = performance(events_of := {0: events(tmp_path)}, 1, 2)
+    assert found is not None
+    assert (found.window_s, found.evaluation_s) == pytest.approx((window_s, evaluation_s))
+    assert found.samples_per_s == pytest.approx(10 / window_s)
+    told = training(events_of, 1, global_batch=2)
+    assert told is not None
+    if evaluation_s:
+        one = (told.evaluations or ())[0]
+        assert (one.split, one.loss, one.accuracy, one.seconds) == ("test", 0.5, 0.75, 10.0)
+        expected = (4, 8, 2, 4.0) if in_step else (3, 6, 1, 3.0)
+        assert (one.step, one.samples_seen, one.epoch, one.training_s) == expected
 
 
 PARTED = """

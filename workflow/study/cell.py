@@ -132,6 +132,8 @@ class Cell:
     """How the algorithms of convolutions are chosen: auto (as the framework does), heuristic, measured, deterministic."""
     input_gradient: bool = False
     """true: the gradient of the images is computed too, which training does not need."""
+    evaluate_every: FromOne | None = None
+    """Epochs from one evaluation to the next. None: only at the end."""
     parameters: str = SEED
     """The parameters that a run starts from, as the study has them: the seed, a file, or a run that has trained them."""
     parameters_file: Annotated[Mapping[str, Any], Like(ParametersFile)] | None = None
@@ -174,7 +176,7 @@ class Cell:
     def all_keys(self) -> dict[str, object]:
         """Return the cell as values under the study's own names, to tell it from others.
 
-        Keys of programs, of a file of parameters and of the size of buckets are there only where the cell has one.
+        Keys of OPTIONAL are there only where the cell has one.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if value is not None or name not in OPTIONAL}
@@ -206,7 +208,7 @@ NO_EXCHANGE: Final = "noop"
 ARGS: Final = "args."
 """Beginning of the name of an argument, where it stands beside other keys."""
 OF_PROGRAMS: Final = ("program", "args")
-OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file", "profile", "bucket_cap_mb")
+OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file", "profile", "bucket_cap_mb", "evaluate_every")
 LEFT_OUT: Final[Mapping[str, object]] = {"conv_algorithm": "auto", "input_gradient": False}
 """Keys that are written only where a cell has another value, so that a study without them has the files that earlier versions wrote."""
 PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")
@@ -248,6 +250,7 @@ def profile_of(cell: Cell) -> Cell:
         steps={"warmup": warmup, "measured": PROFILED, "total": warmup + PROFILED},
         epochs=None,
         save_parameters=False,
+        evaluate_every=None,
         profile={"of": cell.cell_id, "logged": PROFILE_LOGGED},
     )
 

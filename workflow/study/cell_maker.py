@@ -370,6 +370,19 @@ def _check_input_gradient(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return "input_gradient", "found true, which is only for framework pytorch that trains on images; valid: false, or exclude other cells"
 
 
+def _check_evaluation(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    every = keys["evaluate_every"]
+    if every is None:
+        return None
+    if keys["program"] is not None:
+        return "evaluate_every", f"found {every}, and when {keys['program']!r} evaluates is up to the program; valid: none"
+    if not load_framework(keys["framework"]).supports.evaluate_every:
+        return "evaluate_every", f"found {every}, which is not for framework {keys['framework']}: it evaluates at the end; valid: none"
+    if keys["mode"] != "train" or keys["reader"] != "slipway":
+        return "evaluate_every", f"found {every}, which is only for mode train with reader slipway; valid: none, or exclude these cells"
+    return None
+
+
 def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     most = maker.site.gpus_per_node
     if most is None or keys["gpus_per_node"] <= most or device_of(keys["device"], maker.site) != "cuda":
@@ -392,6 +405,7 @@ _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tu
     (_check_parameters, ("parameters", "framework", "program")),
     (_check_exchange, ("bucket_cap_mb", "program", "mode", "framework", "strategy", "comm_hook")),
     (_check_input_gradient, ("input_gradient", "program", "mode", "dataset", "framework")),
+    (_check_evaluation, ("evaluate_every", "program", "framework", "mode", "reader")),
     (_check_site, ("gpus_per_node", "device")),
 )
 

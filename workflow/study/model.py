@@ -139,6 +139,9 @@ class CellKeys(Part):
     optimizer: Optimizer = Field(default=Optimizer(), description="update rule and its constants")
     steps: Steps = Field(default=Steps(), description="length of a run; or epochs")
     epochs: Count = Field(default=ABSENT, description="passes over the training split, instead of steps")
+    evaluate_every: Count = Field(
+        default=ABSENT, description="epochs from one evaluation to the next, whose time is in no rate; default: only at the end"
+    )
     parameters: TextLine = Field(
         default=SEED, description="what a run starts from: seed, a file of parameters (.safetensors), or a run, as RUN or STUDY/RUN"
     )

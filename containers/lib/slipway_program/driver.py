@@ -13,7 +13,7 @@ from .checkpoint import CheckpointRequested, Request
 from .evaluation import evaluate, mean_loss
 from .events import Events, common_provenance
 from .feed import follow_native, repeat_first, start_reading
-from .loop import Around, HostClock, Moments, run_steps
+from .loop import Around, Between, HostClock, Moments, run_steps
 from .parameters import (
     FILE_NAME,
     Arrays,
@@ -79,13 +79,14 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
         return mean_loss(trainer.outputs(images), labels), ()
 
     request = Request(rank)
-    eval_s = None
+    eval_s = []
+    evaluate_at = lambda number: eval_s.append(evaluate(trainer, request.watch(batches, number), plan, number, events))  # noqa: E731
     try:
         around = Around(clock=HostClock(), barrier=trainer.barrier, events=events, request=request)
-        times = run_steps(steps, step if training else infer, batches, around)
+        times = run_steps(steps, step if training else infer, batches, around, Between(plan.evaluated_before, evaluate_at))
         check_finite(trainer.state(), steps.total)
         if plan.eval_split is not None:
-            eval_s = evaluate(trainer, request.watch(batches, steps.total), plan.eval_split, rank, plan.batch_size, events)
+            evaluate_at(steps.total)
     except CheckpointRequested as wanted:
         events.phase("checkpoint")
         num_bytes = save_checkpoint(trainer, out, cell, wanted.step)
@@ -99,7 +100,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
     events.phase("checksum")
     memory, source = trainer.memory()
     told = dict(summary(state), max_memory_allocated_bytes=memory, memory_source=source)
-    events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **told)
+    events.emit("run_stop", steps=steps.total, **times, eval_s=sum(eval_s) or None, **told)
     trainer.leave()
     return 0
 

@@ -1,29 +1,39 @@
 """Loss and accuracy on samples that were not trained on, computed from a network's outputs."""
 
 import time
-from typing import Tuple
+from itertools import islice
+from typing import Iterable, Tuple
 
 import numpy as np
 
 from .events import Events
 from .feed import Batches
+from .plan import Plan
 from .trainer import Trainer
 
 
-def evaluate(trainer: Trainer, batches: Batches, split: str, rank: int, batch_size: int, events: Events) -> float:
-    """Mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event. Returns
-    seconds."""
+def tell(events: Events, plan: Plan, step: int, totals: Iterable[float], seconds: float) -> None:
+    """Write the event of an evaluation before `step`: sums of losses and of what is right, how many there are of these, samples."""
+    loss, correct, count, samples = map(float, totals)
+    found = {"split": plan.eval_split, "loss": loss / count, "accuracy": correct / count, "samples": int(samples)}
+    events.emit("eval", step=step, epoch=step / plan.per_epoch, seconds=seconds, **found)
+
+
+def evaluate(trainer: Trainer, batches: Batches, plan: Plan, step: int, events: Events) -> float:
+    """Compute mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event.
+    `batches` begin with those to evaluate. Returns seconds."""
     events.phase("eval")
     start = time.perf_counter()
     totals = np.zeros(4)  # loss, correct, how many there are of these, samples
-    for images, labels in batches:
-        losses, correct = judge(outputs_of(trainer, images, batch_size), labels)
+    for images, labels in islice(batches, plan.batches - plan.steps):
+        losses, correct = judge(outputs_of(trainer, images, plan.batch_size), labels)
         totals += [losses.sum(), correct, (labels >= 0).sum(), len(labels)]
         events.phase("eval")  # a sign of life
-    loss, correct, count, samples = trainer.total(totals)
-    if rank == 0:
-        events.emit("eval", split=split, loss=float(loss / count), accuracy=float(correct / count), samples=int(samples))
-    return time.perf_counter() - start
+    found = trainer.total(totals)
+    seconds = time.perf_counter() - start
+    if plan.rank == 0:
+        tell(events, plan, step, found, seconds)
+    return seconds
 
 
 def outputs_of(trainer: Trainer, images: np.ndarray, batch_size: int) -> np.ndarray:

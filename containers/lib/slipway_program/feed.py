@@ -24,7 +24,7 @@ def start_reading(dataset: Any, plan: Plan, threads: int) -> Batches:
         return found if isinstance(found, tuple) else inputs_and_targets(found)
 
     pool = ThreadPoolExecutor(threads)
-    coming = iter(range(plan.first, plan.batches))
+    coming = iter(plan.order())
     waiting: "Deque[Future[Tuple[np.ndarray, np.ndarray]]]" = deque()
     waiting.extend(pool.submit(read, number) for number in islice(coming, threads * BATCHES_AHEAD))
     while waiting:

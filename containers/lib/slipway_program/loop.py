@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Container, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .checkpoint import CheckpointRequested, Request
 from .events import Events
@@ -91,15 +91,20 @@ Step = Callable[[int, Any, Any], Tuple[Any, Moments]]
 Around = NamedTuple("Around", [("clock", Any), ("barrier", Callable[[], object]), ("events", Events), ("request", Request)])
 """What the steps run in: a HostClock or the like; a call that all ranks make together; where to write; who may ask for an end."""
 
+Between = NamedTuple("Between", [("before", Container[int]), ("evaluate", Callable[[int], object])])
+"""The steps before which all ranks evaluate, and what does it, of this number of steps."""
+NOTHING = Between((), lambda _: None)
 
-def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) -> Dict[str, float]:
+
+def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around, between: Between = NOTHING) -> Dict[str, float]:
     """Run all steps that are left, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
 
-    Returns train_s, and for the measured window its wall time and the sum of its steps: they must agree, or the clock is wrong. Raises
-    CheckpointRequested between two steps, the first one finished.
+    Returns train_s, and for the measured window its wall time and the sum of its steps: they must agree, or the clock is wrong. Evaluations
+    between steps are in no time. Raises CheckpointRequested between two steps, the first one finished.
     """
     clock, barrier, events, request = around
     measured_s = 0.0
+    evaluated = {}  # type: Dict[int, float]
 
     def report(finished: Sequence[Finished]) -> None:
         nonlocal measured_s
@@ -122,6 +127,14 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) 
         if request.is_there():
             report(clock.drain())
             raise CheckpointRequested(number)
+        if number in between.before:
+            report(clock.drain())
+            before = time.perf_counter()
+            between.evaluate(number)
+            barrier()
+            events.phase("train" if number > steps.first_measured else "warmup")
+            evaluated[number] = time.perf_counter() - before
+            clock.begin()
         if number in (steps.first_measured, steps.end_measured):
             report(clock.drain())
             if number == steps.first_measured:
@@ -137,7 +150,8 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) 
     report(clock.drain())
     end = time.perf_counter()
     window_s = marks.get(steps.end_measured, end) - marks.get(steps.first_measured, end)
-    return {"train_s": end - start, "window_wall_s": window_s, "window_steps_s": measured_s}
+    window_s -= sum(lasted for number, lasted in evaluated.items() if steps.first_measured < number <= steps.end_measured)
+    return {"train_s": end - start - sum(evaluated.values()), "window_wall_s": window_s, "window_steps_s": measured_s}
 
 
 def tokens_of(labels: Any) -> Tuple[Optional[int], Optional[int]]:

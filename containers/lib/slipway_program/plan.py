@@ -48,11 +48,30 @@ class Plan(NamedTuple):
     eval_split: Optional[str]
     eval_groups: Tuple[int, ...]
     augmentation: str = "none"
+    per_epoch: int = 0
+    """Steps of an epoch."""
+    eval_every: int = 0
+    """Steps from one evaluation to the next; 0: only after the last step."""
 
     @property
     def batches(self) -> int:
         evaluated = sum(-(-samples // self.batch_size) for samples in self.eval_groups)
         return self.steps + max(0, -(-(evaluated - self.rank) // self.world_size))
+
+    @property
+    def evaluated_before(self) -> range:
+        """Return the steps before which there is an evaluation, beside that after the last one."""
+        return range(self.eval_every, self.steps, self.eval_every) if self.eval_every else range(0)
+
+    def order(self) -> Sequence[int]:
+        """Return the numbers of the shares in the order in which this rank reads them: those to evaluate come again in each evaluation."""
+        if not self.evaluated_before:
+            return range(self.first, self.batches)
+        evaluated = range(self.steps, self.batches)
+        found = []  # type: List[int]
+        for number in range(self.first, self.steps):
+            found += (*evaluated, number) if number in self.evaluated_before else (number,)
+        return [*found, *evaluated]
 
     def share(self, number: int) -> Share:
         """Return this rank's share. The global batches of training are the same for every world size. Of the evaluated split, this rank
@@ -93,10 +112,13 @@ def make_plan(cell: Cell, dataset: Any, rank: int, world_size: int, first: int =
             f"the train split has {max(groups['train'])} samples{of_a_length}, fewer than the global batch of {cell['global_batch_size']}: "
             "choose a smaller batch or fewer processes"
         )
-    steps = count_steps(cell, sum(samples // cell["global_batch_size"] for samples in groups["train"])).resumed(first)
+    per_epoch = sum(samples // cell["global_batch_size"] for samples in groups["train"])
+    steps = count_steps(cell, per_epoch).resumed(first)
     evaluated = None
     if cell["mode"] == "train" or given_parameters() is not None:
         evaluated = next((name for name in EVAL_SPLITS if sum(groups.get(name, ()))), None)
+    if cell.get("evaluate_every") and evaluated is None:
+        raise ValueError("evaluate_every: the dataset has no split %s that could be evaluated" % " or ".join(EVAL_SPLITS))
     plan = Plan(
         seed=cell["seed"],
         first=first,
@@ -108,6 +130,8 @@ def make_plan(cell: Cell, dataset: Any, rank: int, world_size: int, first: int =
         eval_split=evaluated,
         eval_groups=groups[evaluated] if evaluated else (),
         augmentation=cell.get("augmentation", "none") if cell["mode"] == "train" else "none",
+        per_epoch=per_epoch,
+        eval_every=per_epoch * (cell.get("evaluate_every") or 0),
     )
     return steps, plan
 

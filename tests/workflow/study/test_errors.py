@@ -58,6 +58,14 @@ NATIVE = {"framework": "caffe", "reader": "native"}
             ({"base": {"bucket_cap_mb": 50, **keys}}, ["base.bucket_cap_mb", "found 50, which is only for framework pytorch that trains"])
             for keys in ({"mode": "infer"}, {"framework": "jax"}, {"strategy": "fsdp2"}, {"comm_hook": "powersgd"})
         ],
+        *[
+            ({"base": {"evaluate_every": 1, **keys}}, ["base.evaluate_every", words])
+            for keys, words in (
+                ({"mode": "infer"}, "found 1, which is only for mode train with reader slipway"),
+                ({"reader": "memory"}, "found 1, which is only for mode train with reader slipway"),
+                ({"framework": "caffe"}, "found 1, which is not for framework caffe: it evaluates at the end"),
+            )
+        ],
         ({"base": {"comm_hook": "noop"}, "baseline": {"nodes": 1}}, ["baseline", "no cell has {nodes: 1}"]),
         ({"base": {"comm_hook": "noop", "mode": "infer"}}, ["base.comm_hook", "found noop, and with mode infer there are no gradients"]),
         ({"base": {"device": "gpu"}}, ["base.device", "did you mean 'cuda'"]),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from base import chunks, humanize
 from cluster.schedulers.jobs import SUBMISSION
 from containers.spec import CHECKPOINT
-from workflow.run.record.events import RankEvents
+from workflow.run.record.events import MAX_KEPT, RankEvents
 from workflow.run.record.model import Checkpoint, File, Performance, RunRecord, Status, Training, WindowSeen
 from workflow.run.record.outcome import Ending
 from workflow.run.record.rate import thinned
@@ -229,19 +229,32 @@ def pushed_checkpoint(checkpoint: Checkpoint | None, files: Iterable[File]) -> C
     return checkpoint if there else None
 
 
-def join_training(now: Training | None, earlier: Training | None, step: int) -> Training | None:
-    """Add the losses before `step` of the attempt that this one resumed from."""
+def join_training(now: Training | None, earlier: Training | None, step: int, used_s: float = 0.0) -> Training | None:
+    """Add the losses before `step`, and the evaluations, of the attempt that this one resumed from. `used_s`: training of all earlier
+    ones."""
     if now is None or earlier is None:
         return now
     losses = (*(entry for entry in earlier.losses or () if entry[0] < step), *(now.losses or ()))
     begin = (*(entry for entry in earlier.first_losses or () if entry[0] < step), *(now.first_losses or ()))
+    own = [
+        replace(one, training_s=_sum(one.training_s, earlier.trained_s), wall_s=_sum(one.wall_s, used_s)) for one in now.evaluations or ()
+    ]
+    again = {(one.split, one.step) for one in own}
+    passed = [one for one in earlier.evaluations or () if one.step <= step and (one.split, one.step) not in again]
+    passed += own
     return replace(
         now,
+        evaluations=(*passed[: MAX_KEPT - 1], *passed[MAX_KEPT - 1 :][-1:]) or now.evaluations,
+        trained_s=_sum(now.trained_s, earlier.trained_s),
         first_loss=now.first_loss if earlier.first_loss is None else earlier.first_loss,
         first_losses=begin,
         final_loss=earlier.final_loss if now.final_loss is None else now.final_loss,
         losses=thinned(losses),
     )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
 
 
 # The step `login`: the time from the start of the command that was typed until its study is checked and planned.

@@ -35,6 +35,8 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
 MAX_KEPT: Final = 1000
 """The most events of every other kind; of `checkpoint` and `eval` the last ones count, and replace the last."""
+EVALUATION: Final = "eval"
+"""The phase in which a rank evaluates."""
 MAX_WARNING: Final = 500
 MAX_MESSAGE: Final = 2000
 MAX_WORD: Final = 100
@@ -163,6 +165,10 @@ class EvalEvent(NamedTuple):
     loss: Real = None
     accuracy: Annotated[float | None, _between(1)] = None
     samples: Count = None
+    step: Count = None
+    epoch: Annotated[float | None, _between(1e9)] = None
+    seconds: Seconds = None
+    monotonic_ns: Nanoseconds = None
 
 
 class CheckpointEvent(NamedTuple):
@@ -263,6 +269,14 @@ class Step(NamedTuple):
     """How many steps, of which it is the last, one line reported: their times are means. 0: it is another one of them."""
 
 
+class Pause(NamedTuple):
+    """The phase `eval` between the steps `step` - 1 and `step`, by the rank's monotonic clock."""
+
+    step: int
+    begin_ns: int
+    end_ns: int
+
+
 @dataclass
 class RankEvents:
     """All events of one rank. `steps` by step number, in their order; of a step that is reported again the first line counts."""
@@ -270,11 +284,13 @@ class RankEvents:
     start: RunStart | None = None
     steps: dict[int, Step] = field(default_factory=dict)
     evals: list[EvalEvent] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
     errors: list[ErrorEvent] = field(default_factory=list)
     checkpoints: list[CheckpointEvent] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     stop: RunStop | None = None
     phase: str | None = None
+    _evaluates_since: int | None = None
     most: int = MAX_STEPS
     """How many steps are kept: those that the cell asks for."""
     beyond: int = 0
@@ -316,7 +332,21 @@ class RankEvents:
             case WarningEvent() as warning if len(self.warnings) < MAX_KEPT:
                 self.warnings.append(warning.message)
             case PhaseEvent() as phase:
-                self.phase = phase.phase
+                self._enter(phase)
+
+    @property
+    def next_step(self) -> int:
+        """Return the step that follows the last one that was told."""
+        return next(reversed(self.steps), -1) + 1
+
+    def _enter(self, event: PhaseEvent) -> None:
+        self.phase, begin_ns = event.phase, self._evaluates_since
+        if event.phase == EVALUATION:
+            self._evaluates_since = event.monotonic_ns if begin_ns is None else begin_ns
+            return
+        self._evaluates_since = None
+        if begin_ns is not None and event.monotonic_ns is not None and event.monotonic_ns > begin_ns and len(self.pauses) < MAX_KEPT:
+            self.pauses.append(Pause(self.next_step, begin_ns, event.monotonic_ns))
 
     def _add_step(self, event: StepEvent) -> bool:
         """Keep the steps of an event. Of `steps` that end with it, each is as the event says, and only the last one has a loss."""

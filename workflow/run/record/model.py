@@ -387,6 +387,8 @@ class Performance(Part, frozen=True, kw_only=True):
     window_s: Annotated[Real | None, Column()] = None
     """s | wall time of the window, the longest of all ranks, each by its own clock; not shorter than a rank's steps together
     ([tables.md](tables.md#the-rate))"""
+    evaluation_s: Annotated[Real | None, Column("window_evaluation_s")] = None
+    """s | of evaluations between steps of the window, in none of these numbers, most of all ranks; null in records of earlier versions"""
     window_steps_ratio: Annotated[Real | None, Column()] = None
     """ratio | sum of a rank's steps / wall time of its window, both told in its `run_stop`; of the rank where that is furthest from 1"""
     samples_per_s: Annotated[Real | None, Column("told_samples_per_s")] = None
@@ -452,6 +454,28 @@ class Evaluation(Part, frozen=True, kw_only=True):
     samples: Annotated[Whole | None, Column("eval_samples")] = None
 
 
+class EvaluationAt(Part, frozen=True, kw_only=True):
+    """One evaluation of a run, between two steps or after the last one."""
+
+    split: Text | None = None
+    """text |"""
+    step: Whole
+    """number | steps that were done before"""
+    epoch: Real | None = None
+    """number or null | epochs that were done before, as the program tells them; samples: of the cell's global batch in these steps"""
+    samples_seen: Whole
+    loss: Signed | None = None
+    """as in `eval` |"""
+    accuracy: Share | None = None
+    seconds: Real | None = None
+    """s or null | of the evaluation, as rank 0 tells it"""
+    training_s: Real | None = None
+    """s or null | from the begin of the first step to the end of the last one before, without evaluations, by the clock of rank 0; after a
+    resume those of the earlier attempts too"""
+    wall_s: Real | None = None
+    """s or null | from the start of rank 0 to the end of the evaluation; after a resume also `steps_s.train` of the earlier attempts"""
+
+
 class Replicas(Part, frozen=True, kw_only=True):
     """The checksums of the parameters that the ranks ended with: the one that most ranks told (of a tie that of the lowest rank), how many
     told one, and the ranks that told another."""
@@ -475,6 +499,10 @@ class Training(Part, frozen=True, kw_only=True):
     eval: Evaluation | None = None
     """object or null | `split`, `loss`, `accuracy` (0 to 1), `samples`: over the whole split. Of token sequences loss and accuracy are
     means over tokens, and e to the power of the loss is the perplexity"""
+    evaluations: Annotated[Annotated[tuple[EvaluationAt, ...], Meta(max_length=1000)] | None, Column()] = None
+    """list or null | every evaluation, at most 1,000: below; null in records of earlier versions"""
+    trained_s: Real | None = None
+    """s or null | `training_s` of an evaluation at the end of this attempt, if there had been one"""
     parameters: Annotated[Whole | None, Column()] = None
     """number or null | trainable parameters, as rank 0 tells them. A rank that tells another count than the model has makes the run an
     `error`; one that tells none leaves a warning"""
@@ -574,8 +602,8 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """object | the cell, under the [study file's](study-file.md) names: `cell_id`, `framework`, `mode`, `model`, `dataset`,
     `dataset_spec`, `batch_size`, `global_batch_size`, `nodes`, `gpus_per_node`, `precision`, `layout`, `comm_hook`, `strategy`,
     `backend`, `augmentation`, `dropout`, `reader`, `device`, `threads`, `seed`, `optimizer`, `steps`, `epochs`, `parameters`,
-    `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file; `bucket_cap_mb`, `conv_algorithm` and
-    `input_gradient` where they have not their default; `profile` {of, logged} of a
+    `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file; `bucket_cap_mb`, `conv_algorithm`,
+    `evaluate_every` and `input_gradient` where they have not their default; `profile` {of, logged} of a
     [profile run](where-the-time-goes.md#profile-runs) alone: the measured cell, and in how many steps of the warm-up the exchange was
     logged"""
     repeat: Annotated[FromOne, Column()]

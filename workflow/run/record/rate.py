@@ -15,11 +15,12 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Final, Literal
 
-from workflow.run.record.events import RankEvents, RunStop, Step
-from workflow.run.record.model import Drift, Evaluation, Performance, Replicas, RunRecord, StepSeconds, Training, UnevenCause
+from workflow.run.record.events import EvalEvent, RankEvents, RunStop, Step
+from workflow.run.record.model import Drift, Evaluation, EvaluationAt, Performance, Replicas, RunRecord, StepSeconds, Training, UnevenCause
 from workflow.run.record.step_parts import parts_of, without_exchange
 from workflow.run.record.what_if import what_if
 from workflow.run.record.window_seen import ReportedWindow
@@ -136,6 +137,8 @@ class Window:
     ranks: Sequence[RankEvents]
     measured: Sequence[int]
     own: Sequence[Sequence[int]]
+    evaluated: frozenset[int] = frozenset()
+    """The steps before which rank 0 told of an evaluation."""
 
     def samples(self, asked: int) -> list[float]:
         """Return the samples that each rank reports; where a step does not, its share of `asked`, those of a step of all ranks."""
@@ -149,7 +152,31 @@ class Window:
 
     def walls_s(self) -> list[float]:
         """Return the seconds of each rank's own window."""
-        return [own_window(rank, own) for rank, own in zip(self.ranks, self.own, strict=True)]
+        spans = zip(self.ranks, self.own, self.evaluations_s, strict=True)
+        return [own_window(rank, own, evaluation_s) for rank, own, evaluation_s in spans]
+
+    @cached_property
+    def evaluations_s(self) -> list[float]:
+        """Return the seconds that each rank evaluated between steps of its window."""
+        return [
+            math.fsum(lasted for step, lasted in evaluated_s(rank, self.evaluated).items() if own and own[0] < step <= own[-1])
+            for rank, own in zip(self.ranks, self.own, strict=True)
+        ]
+
+
+def evaluated_s(rank: RankEvents, evaluated: Collection[int]) -> dict[int, float]:
+    """Return by step the seconds between it and the step before in which a rank was in its phase `eval`; only where a result was told.
+
+    What a rank calls an evaluation is never longer than what its steps, with the seconds that it tells of them, leave between them.
+    """
+    found: dict[int, float] = {}
+    for number, begin_ns, end_ns in rank.pauses:
+        before, after = rank.steps.get(number - 1), rank.steps.get(number)
+        if number not in evaluated or before is None or after is None or before.end_ns is None or after.end_ns is None:
+            continue
+        between_s = (after.end_ns - before.end_ns) / 1e9 - after.seconds
+        found[number] = max(0.0, min(found.get(number, 0.0) + (end_ns - begin_ns) / 1e9, between_s))
+    return found
 
 
 def window_of(events: Mapping[int, RankEvents], num_ranks: int, mode: str) -> Window | None:
@@ -159,7 +186,17 @@ def window_of(events: Mapping[int, RankEvents], num_ranks: int, mode: str) -> Wi
     measured = sorted(step for step in common if all(rank.steps[step].measured for rank in ranks))
     if not measured:
         return None
-    return Window(ranks=ranks, measured=measured, own=[own_steps(rank.steps) if mode == "infer" else measured for rank in ranks])
+    return Window(
+        ranks=ranks,
+        measured=measured,
+        own=[own_steps(rank.steps) if mode == "infer" else measured for rank in ranks],
+        evaluated=evaluated_steps(ranks[0]),
+    )
+
+
+def evaluated_steps(rank: RankEvents) -> frozenset[int]:
+    """Return the steps before which a rank told the result of an evaluation."""
+    return frozenset(event.step for event in rank.evals if event.step is not None)
 
 
 def _tokens(window: Window, walls_s: Sequence[float], mode: str) -> tuple[int | None, float | None]:
@@ -189,15 +226,16 @@ def own_steps(steps: Mapping[int, Step]) -> list[int]:
     return sorted(number for number, step in steps.items() if step.measured)
 
 
-def own_window(rank: RankEvents, window: Sequence[int]) -> float:
+def own_window(rank: RankEvents, window: Sequence[int], evaluation_s: float = 0.0) -> float:
     """Return the seconds from the begin of a rank's first step of `window` to the end of its last one, by its own clock.
 
     A program reports them in run_stop, which counts if all steps that it calls measured are in `window`, or by the times of its lines. The
     longer one is taken, since beside a GPU a line may come some steps late. Where it is shorter than the sum of these steps, or not known,
     that sum is taken. For steps that were read from output only the times of the lines count, which are Slipway's: what a line says of
-    seconds may be the latency of steps that overlap.
+    seconds may be the latency of steps that overlap. `evaluation_s`: of evaluations between these steps, which is taken out of the time by
+    the lines; a program leaves it out of what it tells.
     """
-    longest, sum_s = _wall(rank, window), _sum_s(rank.steps, window)
+    longest, sum_s = _wall(rank, window, evaluation_s), _sum_s(rank.steps, window)
     return longest if longest >= sum_s * (1 - CLOCK_RATIO) or (longest and _is_log(rank)) else sum_s
 
 
@@ -206,11 +244,11 @@ def reports_wall_time(rank: RankEvents, window: Sequence[int]) -> bool:
     return _wall(rank, window) > 0
 
 
-def _wall(rank: RankEvents, window: Sequence[int]) -> float:
+def _wall(rank: RankEvents, window: Sequence[int], evaluation_s: float = 0.0) -> float:
     """Return seconds, 0 where the wall time is not known."""
     whole = not rank.beyond and len(window) == sum(step.measured for step in rank.steps.values())
     told = (rank.stop.window_wall_s or 0.0) if whole and rank.stop is not None else 0.0
-    return max(told, _by_lines(rank, window))
+    return max(told, _by_lines(rank, window) - evaluation_s)
 
 
 def _is_log(rank: RankEvents) -> bool:
@@ -517,6 +555,7 @@ def performance(
         input_wait_s_mean=math.fsum(inputs) / (len(ranks) * len(measured)) if inputs else None,
         first_step_s=max(steps[0].seconds for steps in ranks) if all(0 in steps for steps in ranks) else None,
         window_s=max(walls_s),
+        evaluation_s=max(window.evaluations_s),
         window_steps_ratio=_possible(_window_steps([rank.stop for rank in window.ranks])),
         samples_per_s=rate,
         samples_per_s_per_gpu=None if rate is None else rate / (processes or world_size),
@@ -548,9 +587,8 @@ def _assumed(window: Window) -> tuple[Literal["samples", "steps"], ...]:
 
 def reported_windows(window: Window) -> list[ReportedWindow]:
     """Return the measured window of each rank."""
-    return [
-        ReportedWindow(rank, own[0], own[-1], wall_s) for rank, (own, wall_s) in enumerate(zip(window.own, window.walls_s(), strict=True))
-    ]
+    found = enumerate(zip(window.own, window.walls_s(), window.evaluations_s, strict=True))
+    return [ReportedWindow(rank, own[0], own[-1], wall_s, evaluation_s) for rank, (own, wall_s, evaluation_s) in found]
 
 
 def _possible(value: float | None) -> float | None:
@@ -577,12 +615,16 @@ def _halves(seconds: Sequence[float]) -> float | None:
 
 
 def training(
-    events: Mapping[int, RankEvents], world_size: int, telling: Mapping[int, RankEvents] | None = None, late: Collection[int] = ()
+    events: Mapping[int, RankEvents],
+    world_size: int,
+    telling: Mapping[int, RankEvents] | None = None,
+    late: Collection[int] = (),
+    global_batch: int = 0,
 ) -> Training | None:
     """Compute the `training` of a record, or None if rank 0 has not started.
 
     Losses are means over the ranks that wrote the step. `telling`: the ranks that are expected to report steps, where these are not
-    all; `late`: the result of `late_ranks`.
+    all; `late`: the result of `late_ranks`; `global_batch`: samples of a step.
     """
     head = events.get(0)
     if head is None or head.start is None:
@@ -595,7 +637,9 @@ def training(
         first_loss=losses[0][1] if losses else None,
         first_losses=tuple(entry for entry in losses if entry[0] < FIRST_STEPS),
         losses=thinned(losses),
-        eval=Evaluation(**head.evals[-1]._asdict()) if head.evals else None,
+        eval=_last_evaluation(head.evals),
+        evaluations=evaluations_of(head, global_batch),
+        trained_s=_trained_s(head, head.next_step, evaluated_s(head, evaluated_steps(head))),
         parameters=head.start.parameters,
         parameter_norm=stop.norm,
         replicas=replicas_of(events),
@@ -606,6 +650,47 @@ def training(
         eval_s=stop.eval_s,
         peak_memory_bytes=max((peak for stop in stops if (peak := stop.max_memory_allocated_bytes)), default=None),
     )
+
+
+def _last_evaluation(evals: Sequence[EvalEvent]) -> Evaluation | None:
+    if not evals:
+        return None
+    last = evals[-1]
+    return Evaluation(split=last.split, loss=last.loss, accuracy=last.accuracy, samples=last.samples)
+
+
+def evaluations_of(head: RankEvents, global_batch: int) -> tuple[EvaluationAt, ...]:
+    """Return the evaluations of which rank 0 told the step, in their order; of one that was told again the last."""
+    between_s, started_ns = evaluated_s(head, evaluated_steps(head)), head.head.monotonic_ns
+    found = {}
+    for event in head.evals:
+        step, ended_ns = event.step, event.monotonic_ns
+        if step is None:
+            continue
+        found[event.split, step] = EvaluationAt(
+            split=event.split,
+            step=step,
+            epoch=event.epoch,
+            samples_seen=step * global_batch,
+            loss=event.loss,
+            accuracy=event.accuracy,
+            seconds=event.seconds,
+            training_s=_trained_s(head, step, between_s),
+            wall_s=None if started_ns is None or ended_ns is None else max(0.0, (ended_ns - started_ns) / 1e9),
+        )
+    return tuple(found.values())
+
+
+def _trained_s(rank: RankEvents, end: int, between_s: Mapping[int, float]) -> float | None:
+    """Return the seconds from the begin of a rank's first step to the end of the one before `end`, without the evaluations `between_s`."""
+    begin = next(iter(rank.steps), end)
+    if begin >= end:
+        return 0.0
+    first, last = rank.steps[begin], rank.steps.get(end - 1)
+    if last is None or first.end_ns is None or last.end_ns is None:
+        return None
+    whole_s = (last.end_ns - first.end_ns) / 1e9 + first.seconds
+    return max(0.0, whole_s - math.fsum(lasted for step, lasted in between_s.items() if step < end))
 
 
 def mean_losses(events: Mapping[int, RankEvents], world_size: int) -> list[tuple[int, float]]:

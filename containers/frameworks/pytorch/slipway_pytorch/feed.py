@@ -51,16 +51,17 @@ class _Reading(Dataset[Any]):
         self._processes = processes
         self._ahead = ADVISED_AHEAD * processes
         advise = dataset.manifest["bytes"] >= ADVISED_BYTES * dataset.manifest["samples"]
-        self._advised = 0 if advise else plan.batches
+        self.order = plan.order()
+        self._advised = 0 if advise else len(self.order)
 
-    def __getitem__(self, number: int) -> tuple[int, int, int]:
-        end = min(number + self._ahead + 1, self._plan.batches)
-        for coming in range(max(number, self._advised), end, self._processes):  # a process meets every `processes`-th batch again
-            split, indices = self._plan.share(coming)
+    def __getitem__(self, place: int) -> tuple[int, int, int]:
+        end = min(place + self._ahead + 1, len(self.order))
+        for coming in range(max(place, self._advised), end, self._processes):  # a process meets every `processes`-th batch again
+            split, indices = self._plan.share(self.order[coming])
             self._splits[split].prefetch(indices)
             self._advised = coming + self._processes
-        slot = number % self._ring.slots
-        found = self._plan.read(self._splits, number, out=self._ring.images[slot])
+        slot = place % self._ring.slots
+        found = self._plan.read(self._splits, self.order[place], out=self._ring.images[slot])
         if not isinstance(found, tuple):
             return slot, len(found), found.shape[1]
         self._ring.labels[slot, : len(found[1])] = found[1]
@@ -91,9 +92,10 @@ def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
     of_tokens = isinstance(dataset, slipway_reader.Sequences)
     sample, dtype = ((dataset.length + 1,), np.int32) if of_tokens else ((*dataset.size, dataset.channels), np.uint8)
     ring = _Ring(BATCHES_AHEAD * processes + 1, (plan.batch_size, *sample), dtype)
+    reading = _Reading(dataset, plan, ring, processes)
     loader = DataLoader(
-        _Reading(dataset, plan, ring, processes),
-        sampler=range(plan.first, plan.batches),
+        reading,
+        sampler=range(len(reading.order)),
         batch_size=None,
         num_workers=processes,
         collate_fn=_as_it_is,

@@ -60,4 +60,5 @@ def as_many_for_all(batches: Batches, plan: Plan, dataset: Any) -> Iterator[tupl
         blank = inputs_and_targets(torch.full((1, dataset.length + 1), slipway_reader.PAD, dtype=torch.int32))
     else:
         blank = torch.zeros((1, *dataset.size, dataset.channels), dtype=torch.uint8), torch.tensor([NOT_COUNTED])
-    return islice(chain(batches, repeat(blank)), plan._replace(rank=0).batches - plan.steps)
+    own = islice(batches, plan.batches - plan.steps)
+    return islice(chain(own, repeat(blank)), plan._replace(rank=0).batches - plan.steps)

@@ -12,10 +12,11 @@ import slipway_parts
 import slipway_reader
 import torch
 import torch.distributed as dist
+from slipway_program.evaluation import tell
 from slipway_program.events import Events
 from slipway_program.loop import Moments
 from slipway_program.parameters import Cell, Layer, given_parameters, read_parameters
-from slipway_program.plan import check_fits
+from slipway_program.plan import Plan, check_fits
 from slipway_program.trainer import dropout_seed
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -112,14 +113,15 @@ def _of_tokens(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=NO_TARGET, reduction="none").view_as(labels)
 
 
-def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, split: str, device: torch.device, events: Events) -> float:
+def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, plan: Plan, step: int, events: Events) -> float:
     """Compute mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event.
     Returns seconds.
     """
     events.phase("eval")
-    start = time.perf_counter()
+    start, device = time.perf_counter(), next(net.parameters()).device
     for buffer in net.buffers():  # running statistics differ between ranks; what is saved are those of rank 0
         dist.broadcast(buffer, 0)
+    trained = net.training
     net.eval()
     sums = torch.zeros(4, dtype=torch.float64, device=device)
     with torch.no_grad():
@@ -127,10 +129,12 @@ def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, split: st
             sums += totals(forward(to_device(images, device)), to_device(labels_read, device).long())
             events.phase("eval")  # a sign of life
     dist.all_reduce(sums)
-    loss, correct, count, samples = sums.tolist()
-    if dist.get_rank() == 0:
-        events.emit("eval", split=split, loss=loss / count, accuracy=correct / count, samples=int(samples))
-    return time.perf_counter() - start
+    found = sums.tolist()
+    net.train(trained)
+    seconds = time.perf_counter() - start
+    if plan.rank == 0:
+        tell(events, plan, step, found, seconds)
+    return seconds
 
 
 POWERSGD_FIRST_STEP = 2  # the earliest that keeps its error feedback; the steps before it exchange whole gradients

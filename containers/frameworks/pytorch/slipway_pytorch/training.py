@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from slipway_program import checkpoint
 from slipway_program.checkpoint import CheckpointRequested, Request, Resumed, find_checkpoint
 from slipway_program.events import Events, common_provenance
-from slipway_program.loop import Around, run_steps
+from slipway_program.loop import Around, Between, run_steps
 from slipway_program.parameters import FILE_NAME, Cell, checksum_of, write_parameters
 from slipway_program.plan import Steps, make_plan
 from slipway_program.torch_group import join_group, leave_group, provenance_of
@@ -63,15 +64,19 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
         from .sharding import SharedRequest, as_many_for_all
 
         request = SharedRequest(rank, device)
-    eval_s = None
+    eval_s: list[float] = []
+
+    def evaluate_at(number: int) -> None:
+        rest = as_many_for_all(batches, plan, dataset) if sharded else islice(batches, plan.batches - plan.steps)
+        eval_s.append(evaluate(net, make_forward(cell, dataset, net, device), request.watch(rest, number), plan, number, events))
+
     try:
         clock = make_clock(device, steps.total)
         follow_profile(cell, net, steps, clock, out)
         around = Around(clock=clock, barrier=dist.barrier, events=events, request=request)
-        times = run_steps(steps, step, batches, around)
+        times = run_steps(steps, step, batches, around, Between(plan.evaluated_before, evaluate_at))
         if plan.eval_split is not None:
-            rest = request.watch(as_many_for_all(batches, plan, dataset) if sharded else batches, steps.total)
-            eval_s = evaluate(net, make_forward(cell, dataset, net, device), rest, plan.eval_split, device, events)
+            evaluate_at(steps.total)
     except CheckpointRequested as wanted:
         events.phase("checkpoint")
         if rank > 0:
@@ -87,7 +92,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
         num_bytes = write_parameters(out / FILE_NAME, arrays, cell)
         events.emit("checkpoint", file=FILE_NAME, bytes=num_bytes)
     events.phase("checksum")
-    events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **summary(net, device))
+    events.emit("run_stop", steps=steps.total, **times, eval_s=sum(eval_s) or None, **summary(net, device))
     if training and cell["strategy"] == "horovod":
         from .horovod_exchange import leave
 

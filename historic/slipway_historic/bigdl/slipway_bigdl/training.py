@@ -162,7 +162,7 @@ def run(cell: Mapping[str, Any], data: Path, out: Path, events: Events) -> int:
     eval_s = None
     if plan.eval_split is not None:
         left = start_reading(dataset, plan._replace(first=plan.steps), threads=1)
-        eval_s = evaluate(Trained(net.graph, mean, scale), left, plan.eval_split, 0, plan.batch_size, events)
+        eval_s = evaluate(Trained(net.graph, mean, scale), left, plan, steps.total, events)
     if cell["save_parameters"]:
         events.phase("checkpoint")
         events.emit("checkpoint", file=FILE_NAME, bytes=write_parameters(out / FILE_NAME, state, cell))

@@ -55,6 +55,41 @@ def test_a_step_that_stalls_counts_with_all_its_time() -> None:
     assert (found.rate_to_median_ratio, found.uneven_cause) == (pytest.approx(0.5), "stalls")
 
 
+def stepping(number: int, end_s: float, seconds: float) -> dict[str, Any]:
+    return {"event": "step", "step": number, "seconds": seconds, "measured": True, "samples": 2, "monotonic_ns": int(end_s * 1e9)}
+
+
+def phase(name: str, at_s: float) -> dict[str, Any]:
+    return {"event": "phase", "phase": name, "monotonic_ns": int(at_s * 1e9)}
+
+
+RESULT = {"event": "eval", "split": "test", "step": 2, "loss": 1.0, "accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("between", "third_s", "window_s", "evaluation_s"),
+    [
+        ([phase("eval", 2), phase("eval", 4), RESULT, phase("train", 6)], 1.0, 4.0, 4.0),
+        ([phase("eval", 2), phase("train", 6)], 1.0, 8.0, 0.0),
+        ([phase("eval", 2), {**RESULT, "step": 3}, phase("train", 6)], 1.0, 8.0, 0.0),
+        ([phase("eval", 0), RESULT, phase("train", 60)], 1.0, 4.0, 4.0),
+        ([phase("eval", 2), RESULT, phase("train", 6)], 4.0, 7.0, 1.0),
+        ([phase("eval", 2), RESULT, phase("train", 6)], 5.0, 8.0, 0.0),
+        ([phase("eval", 6), RESULT, phase("train", 2)], 1.0, 8.0, 0.0),
+        ([phase("eval", 2), RESULT], 1.0, 8.0, 0.0),
+    ],
+    ids=["said", "no result", "of another step", "longer than the gap", "part of it in the step", "in the step", "backward", "no end"],
+)
+def test_an_evaluation_takes_no_more_out_of_the_window_than_lies_between_steps(
+    between: list[dict[str, Any]], third_s: float, window_s: float, evaluation_s: float
+) -> None:
+    """Four steps that end 1, 2, 7 and 8 s after the begin."""
+    lines = [stepping(0, 1, 1.0), stepping(1, 2, 1.0), *between, stepping(2, 7, third_s), stepping(3, 8, 1.0)]
+    found = rate({0: parse_events([json.dumps(line).encode() + b"\n" for line in lines])})
+    assert (found.window_s, found.evaluation_s) == pytest.approx((window_s, evaluation_s))
+    assert found.samples_per_s == pytest.approx(8 / window_s)
+
+
 def test_input_in_bunches_is_the_cause_that_is_named() -> None:
     bunched = {number: rank([0.4, 0.1, 0.1, 0.1] * 25) for number in range(2)}
     for events in bunched.values():
