@@ -15,9 +15,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
-from base.errors import Cancelled, StorageError
-from base.process import die_with_parent, prepare_prctl
-from base.system import machine_text
+from base import errors, process, system
 from cluster.limits import SAME_INTERRUPT_S, STORAGE_LOOK_S, STORAGE_WAIT_S, STORAGE_WAIT_SHOWN_S
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -40,7 +38,7 @@ class StorageWait:
         with suppress(OSError):
             threads = os.listdir(self._threads)
         for thread in threads:
-            status = machine_text(f"{self._threads}/{thread}/status")
+            status = system.machine_text(f"{self._threads}/{thread}/status")
             if "\nState:\tD" in status:
                 sleep = (thread, status.partition("\nvoluntary_ctxt_switches:")[2])
                 since[sleep] = self._since.get(sleep, now)
@@ -58,7 +56,7 @@ def guarded(command: Callable[[], int], say_s: float = STORAGE_WAIT_SHOWN_S, giv
     parent, heard = os.getpid(), [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*heard, signal.SIGCHLD})
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started us may ignore it, and then the child's exit code is lost
-    prepare_prctl()
+    process.prepare_prctl()
     reader, writer = os.pipe()
     early = signal.sigpending() & {*heard}  # of those that a terminal sends now, the child is not told
     pid = os.fork()
@@ -68,7 +66,7 @@ def guarded(command: Callable[[], int], say_s: float = STORAGE_WAIT_SHOWN_S, giv
             os.kill(pid, number)
         return _Guard(pid, reader, heard, say_s, give_up_s).exit_code()
     os.close(reader)
-    die_with_parent(parent)
+    process.die_with_parent(parent)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -118,7 +116,7 @@ class _Guard:
             if (problem := self._given_up(self._wait.seconds())) is not None:
                 os.kill(self._pid, signal.SIGKILL)
                 self._print(f"{problem}; process {self._pid} is killed, and ends when storage answers")
-                return Cancelled.exit_code if self._told else StorageError.exit_code
+                return errors.Cancelled.exit_code if self._told else errors.StorageError.exit_code
 
     def _pass_on(self, heard: signal.struct_siginfo | None) -> None:
         if heard is not None and heard.si_signo != signal.SIGCHLD:
@@ -130,7 +128,7 @@ class _Guard:
         if seconds < min(self._say_s, self._give_up_s):
             return None
         problem = f"storage has not answered for {seconds:.0f} s"
-        begun = machine_text(f"/proc/{self._pid}/task/{self._pid}/children")
+        begun = system.machine_text(f"/proc/{self._pid}/task/{self._pid}/children")
         if self._told or (seconds >= self._give_up_s and not begun):
             return problem
         if not self._said:

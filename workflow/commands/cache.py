@@ -22,7 +22,6 @@ from containers.engines import in_container
 from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap
 from containers.reaping import remove as remove_container
 from data_prep.cache import entries
-from data_prep.cache.entries import Row
 from workflow.commands.options import JsonOption, SiteOption
 from workflow.commands.watching import output
 from workflow.run.node.caches import cache_here, cache_words, caches_here, nothing_words
@@ -71,7 +70,7 @@ def rm(
             output.line(f"{cache}: {name} removed, {format_size(entries.rm(cache, name, force, group=group))} freed")
 
 
-def _is_of(row: Row, name: str) -> bool:
+def _is_of(row: entries.Row, name: str) -> bool:
     return row.kind != "result" and (row.name == name or row.name.startswith(f".{name}."))
 
 
@@ -79,7 +78,7 @@ def _paths_text(caches: Sequence[Path]) -> str:
     return ", ".join(map(str, caches)) or "there is none"
 
 
-def _cells(row: Row, storage: Path) -> Sequence[object]:
+def _cells(row: entries.Row, storage: Path) -> Sequence[object]:
     used = datetime.fromtimestamp(row.last_used).astimezone().isoformat(" ", "minutes")[:16]
     words = [f"in use by {lease}" for lease in row.leases]
     words += [f"DAMAGED: {row.damaged}"] if row.damaged else []
@@ -87,7 +86,7 @@ def _cells(row: Row, storage: Path) -> Sequence[object]:
     return row.name, row.kind, format_size(row.bytes), used, "; ".join(words) or None
 
 
-def _json(row: Row) -> dict[str, object]:
+def _json(row: entries.Row) -> dict[str, object]:
     return {
         **{field.name: getattr(row, field.name) for field in dataclasses.fields(row)},
         "leases": [dict(lease.holder) for lease in row.leases],

@@ -17,12 +17,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from base import jsonfile, publish
 from base.errors import ConfigError, RecordError
 from base.humanize import and_more, counted
-from base.jsonfile import canonical_json, read_content
-from base.publish import publish
-from workflow.commands import run
-from workflow.commands.chosen_study import load_chosen_study
+from workflow.commands import chosen_study, run
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument, snakemake_config
 from workflow.commands.watching import output
 from workflow.report.same_network import (
@@ -66,7 +64,7 @@ def first_runs(study: Study, cell_ids: Sequence[str]) -> dict[str, FirstRun]:
 def _first_run(path: Path) -> FirstRun | None:
     """Return the first losses of a run, or None where it did not end well, or told no losses."""
     try:
-        record = read_record(read_content(path, RecordError, MAX_BYTES))
+        record = read_record(jsonfile.read_content(path, RecordError, MAX_BYTES))
         losses = first_losses(record) if record.status == "ok" else {}
         return FirstRun(losses=losses, replicas=None if record.training is None else record.training.replicas) if losses else None
     except NotBelieved as error:
@@ -114,7 +112,7 @@ def plan_short_runs(study: Study, cells: Sequence[Cell]) -> ShortRuns:
         row = {key: value for key, value in cell.to_json().items() if key in CellKeys.model_fields and value is not None}
         row |= {"steps": {"warmup": 0, "measured": FIRST_STEPS}, "save_parameters": False, "dropout": False}
         row = {key: value for key, value in row.items() if key not in ONE_OF_TWO}
-        rows.setdefault(canonical_json(row), (row, []))[1].append(cell.cell_id)
+        rows.setdefault(jsonfile.canonical_json(row), (row, []))[1].append(cell.cell_id)
     names = sorted({cell.dataset for cell in cells})
     content = {
         "datasets": {name: study.datasets[name].to_json() for name in names},
@@ -126,7 +124,7 @@ def plan_short_runs(study: Study, cells: Sequence[Cell]) -> ShortRuns:
             "gpu_hours": study.limits.gpu_hours,
         },
     }
-    digest = hashlib.sha256(canonical_json([str(study.path.absolute()), content])).hexdigest()[:12]
+    digest = hashlib.sha256(jsonfile.canonical_json([str(study.path.absolute()), content])).hexdigest()[:12]
     named = {"study": NAME.format(digest=digest), **content}
     return ShortRuns(study=named, cells=tuple(tuple(ids) for _, ids in rows.values()))
 
@@ -138,7 +136,7 @@ def make_short_runs(study: Study, cells: Sequence[Cell]) -> ShortResults:
     directory = paths.results_dir(study.site.storage, plan.study["study"])
     path = directory / FILE
     directory.mkdir(parents=True, exist_ok=True)
-    publish(path, json.dumps(plan.study, indent=1).encode())
+    publish.publish(path, json.dumps(plan.study, indent=1).encode())
     with contextlib.redirect_stdout(sys.stderr):  # standard output may be a document
         output.line(
             f"{study.name}: {counted(len(plan.cells), 'short run')} of {FIRST_STEPS} steps in {directory}; they are no results of the "
@@ -171,7 +169,7 @@ def main(
     as_json: JsonOption = False,
 ) -> None:
     """Compare the losses of the first five steps of cells that differ only in their framework; exit 19 unless all are equal to 1e-5."""
-    _compare(load_chosen_study(study, site), as_json, runs=runs)
+    _compare(chosen_study.load_chosen_study(study, site), as_json, runs=runs)
 
 
 def _compare(study: Study, as_json: bool, *, runs: bool) -> None:

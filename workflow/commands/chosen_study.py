@@ -12,15 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from base.errors import ConfigError, RecordError
-from base.jsonfile import canonical_json, read_json
-from base.logs import printable, private_umask
+from base import errors, jsonfile, logs
 from workflow.commands.watching.watch import run_states
 from workflow.dag.refusals import refuse_missing_report, refuse_unreadable_storage
-from workflow.study.next_command import command, completed
-from workflow.study.paths import STUDY_FILE
-from workflow.study.publishing import origin_of, publish_resolved, refuse_results_of_others, resolved_study
-from workflow.study.site_file import chosen_site, load_site, site_beside
+from workflow.study import next_command, paths, publishing, site_file
 from workflow.study.study import Study, load_study
 
 
@@ -38,20 +33,20 @@ def whole_commands(message: str, options: Mapping[str, Any], environ: Mapping[st
     study = Path(typed[0]) if typed else options.get("study")
     try:
         study = study if study is not None and study.is_file() else None  # a file that is not there is no part of an answer
-        beside = None if study is None else site_beside(study, options.get("site"), environ)
-    except (OSError, ConfigError):  # it is what the message is about
+        beside = None if study is None else site_file.site_beside(study, options.get("site"), environ)
+    except (OSError, errors.ConfigError):  # it is what the message is about
         return message
     try:
-        site = chosen_site(options.get("site"), environ) if beside is None else str(beside.absolute())
+        site = site_file.chosen_site(options.get("site"), environ) if beside is None else str(beside.absolute())
     except ValueError:  # what was typed is not a path
         return message
-    return completed(message, site, study)
+    return next_command.completed(message, site, study)
 
 
 def print_site(study: Study) -> None:
     """Name the site on standard error, since standard output may be a document."""
     if study.site_beside is not None:
-        sys.stderr.write(f"site: {printable(str(study.site_beside))}, beside the study\n")
+        sys.stderr.write(f"site: {logs.printable(str(study.site_beside))}, beside the study\n")
 
 
 # Find the results directories that a command works on, and check what must be there before tables are made.
@@ -70,7 +65,7 @@ def _study_or_directories(study: Path, places: Sequence[Path]) -> tuple[Path, li
     if not files:
         return study, list(places)
     if len(places) > 1:
-        raise ConfigError(f"one study file, or results directories; found {' '.join(map(str, places))}")
+        raise errors.ConfigError(f"one study file, or results directories; found {' '.join(map(str, places))}")
     return files[0], []
 
 
@@ -91,10 +86,10 @@ def results_dirs(study_path: Path, site: str | None, places: Sequence[Path], out
     """
     study_path, directories = _study_or_directories(study_path, places)
     if directories:
-        private_umask(group=load_site(site).shared == "group")
+        logs.private_umask(group=site_file.load_site(site).shared == "group")
         return list(directories)
     study = _with_results(load_chosen_study(study_path, site))
-    private_umask(group=study.site.shared == "group")
+    logs.private_umask(group=study.site.shared == "group")
     try:
         if not refresh(study):
             _warn_of_edits(study)
@@ -118,8 +113,8 @@ def _with_results(study: Study) -> Study:
     """
     refuse_unreadable_storage(study)
     if not study.results_dir.exists():
-        raise RecordError(f"{no_results(study)}; `{command(study)}` runs it; another site: --site NAME_OR_PATH")
-    refuse_results_of_others(study)
+        raise errors.RecordError(f"{no_results(study)}; `{next_command.command(study)}` runs it; another site: --site NAME_OR_PATH")
+    publishing.refuse_results_of_others(study)
     return study
 
 
@@ -129,18 +124,18 @@ def _warn_of_edits(study: Study) -> None:
     It is not on standard output, which may be for a program.
     """
     try:
-        last = read_json(study.results_dir / STUDY_FILE)["history"][-1]
+        last = jsonfile.read_json(study.results_dir / paths.STUDY_FILE)["history"][-1]
         digest, when = str(last["sha256"]), str(last["time"])
-        mine = origin_of(study, adopt=False, runs=False)
+        mine = publishing.origin_of(study, adopt=False, runs=False)
         if all(last.get(key) == mine[key] for key in ("file_sha256", "cells_sha256")):
             return  # the same file elsewhere, as in a project that was moved or copied: paths of its site differ
-    except (RecordError, LookupError, TypeError, AttributeError):
+    except (errors.RecordError, LookupError, TypeError, AttributeError):
         return  # there is none, or one that says so itself
-    if hashlib.sha256(canonical_json(resolved_study(study))).hexdigest() != digest:
+    if hashlib.sha256(jsonfile.canonical_json(publishing.resolved_study(study))).hexdigest() != digest:
         sys.stderr.write(
-            printable(
+            logs.printable(
                 f"slipway: {study.path} was edited: what is shown are the cells and the baseline as of {when}; "
-                f"`{command(study)}` runs what is new in it"
+                f"`{next_command.command(study)}` runs what is new in it"
             )
             + "\n"
         )
@@ -149,10 +144,10 @@ def _warn_of_edits(study: Study) -> None:
 def refresh(study: Study) -> bool:
     """Publish study.json as the study file is now; whether it changed. While a run goes on, supervisors read the one that is there.
     Its owner stays, since nothing runs."""
-    there = (study.results_dir / STUDY_FILE).exists()
+    there = (study.results_dir / paths.STUDY_FILE).exists()
     if there and any(state.state == "running" for state in run_states(study)):
         return False
-    return publish_resolved(study, runs=False)
+    return publishing.publish_resolved(study, runs=False)
 
 
 def report_outputs() -> ModuleType:

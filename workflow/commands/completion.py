@@ -16,8 +16,7 @@ import typer
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from base.humanize import absolute_path, expanded
-from base.untrusted import open_plain
+from base import humanize, untrusted
 from cluster.installation import default_storage, site_files
 from workflow.commands.options import PassingCommand
 from workflow.study.paths import results_dir
@@ -78,7 +77,7 @@ def _storage(site: str | None) -> Path | None:
     file = files.get(site or "default", Path(site or ""))
     storage = _keys(file).get("storage")
     try:
-        return absolute_path(expanded(storage, os.environ), file.parent) if isinstance(storage, str) else None
+        return humanize.absolute_path(humanize.expanded(storage, os.environ), file.parent) if isinstance(storage, str) else None
     except ValueError:
         return None
 
@@ -87,7 +86,7 @@ def _keys(file: Path) -> dict[str, object]:
     import yaml  # main.py imports this module for its help too
 
     try:
-        with os.fdopen(open_plain(file), "rb") as content:
+        with os.fdopen(untrusted.open_plain(file), "rb") as content:
             value = yaml.load(content.read(MAX_BYTES), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, yaml.YAMLError, RecursionError, ValueError, RuntimeError):
         return {}

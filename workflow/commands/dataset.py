@@ -9,12 +9,10 @@ from typing import Annotated, Final
 
 import typer
 
-from base.errors import ConfigError, DatasetError
+from base import errors, logs
 from base.humanize import and_more, choices, counted, format_duration, format_size
-from base.logs import printable, private_umask
 from cluster.schedulers import local
-from data_prep.build.dataset import build_dataset
-from data_prep.build.steps import DATASET_FILE
+from data_prep.build import dataset, steps
 from data_prep.cache.layout import DATASET
 from data_prep.limits import RECHECK_S
 from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, read_manifest, verify_dataset
@@ -27,7 +25,6 @@ from data_prep.tree.plan import read_left_out, verify_tree
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
-from workflow.commands.watching.output import progress
 from workflow.dag.requirements import requirements_of
 from workflow.run.node.caches import cache_here
 from workflow.study.cell import NO_DATASET, datasets_of
@@ -53,7 +50,7 @@ def sequences_info(root: Path, as_json: bool) -> None:
         f"{format_size(manifest.bytes)}, digest {digest[:12]}"
     )
     output.line(f"  in          {root}")
-    words = "" if manifest.words is None else f": {', '.join(map(printable, manifest.words[:MOST_WORDS]))}, ..."
+    words = "" if manifest.words is None else f": {', '.join(map(logs.printable, manifest.words[:MOST_WORDS]))}, ..."
     output.line(f"  vocabulary  {manifest.vocabulary}{words}")
     output.line("  source")
     output.mapping(manifest.source, "    ")
@@ -101,7 +98,7 @@ def tree_info(root: Path, as_json: bool) -> None:
     output.line(f"  in      {place}")
     output.line(f"  listed  {root}")
     output.line()
-    output.table(("file", "bytes"), [(printable(file.name), format_size(file.bytes)) for file in manifest.files[:MOST_FILES]])
+    output.table(("file", "bytes"), [(logs.printable(file.name), format_size(file.bytes)) for file in manifest.files[:MOST_FILES]])
     if more := and_more(len(manifest.files), MOST_FILES, "files"):
         output.line(f"... {more}; --json lists all")
 
@@ -119,12 +116,12 @@ def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Pat
     directory = Path(name)
     if "/" in name or (DATASET.fullmatch(name) and (directory / FILE_NAME).is_file()):
         if not (directory / FILE_NAME).is_file():
-            raise DatasetError(f"{directory} is not a built dataset: it has no {FILE_NAME}")
+            raise errors.DatasetError(f"{directory} is not a built dataset: it has no {FILE_NAME}")
         return directory.absolute(), load_site(site)
     study = load_chosen_study(study_path, site)
     needs = requirements_of(study, check_name(study, name))
     if needs.root is None:
-        raise DatasetError(
+        raise errors.DatasetError(
             f"dataset {name!r} of study {study.name!r} is not built, or its receipt in {study.build_dir(name)} cannot be read; "
             f"`{study.command('dataset', 'build', name, '--study', str(study.path))}` builds it"
         )
@@ -135,7 +132,7 @@ def check_name(study: Study, name: str) -> str:
     """Return `name`, if it is a dataset of the study. Raises ConfigError."""
     known = [known for known, spec in study.datasets.items() if spec.source != NO_DATASET]
     if name not in known:
-        raise ConfigError(f"study {study.name!r} has no dataset {name!r}; {choices(name, known) if known else 'it needs none'}")
+        raise errors.ConfigError(f"study {study.name!r} has no dataset {name!r}; {choices(name, known) if known else 'it needs none'}")
     return name
 
 
@@ -171,12 +168,12 @@ def verify(
     """Hash every chunk of a dataset and compare it with the manifest."""
     root = dataset_root(study, site, name)
     if is_tree(root):
-        with progress(f"verify {root.name}") as callback:
+        with output.progress(f"verify {root.name}") as callback:
             tree, place = verify_tree(root, callback)
         files = counted(len(tree.files), "file")
         output.line(f"{place}: {files}, {format_size(tree.bytes)}, every chunk is what the manifest in {root} promises")
         return
-    with progress(f"verify {root.name}") as callback:
+    with output.progress(f"verify {root.name}") as callback:
         manifest = verify_sequences(root, callback) if is_sequences(root) else verify_dataset(root, callback)
     output.line(f"{root}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, every chunk is what the manifest promises")
 
@@ -190,14 +187,14 @@ def stage_here(
     """Bring a built dataset into this node's cache, checked, before a run needs it."""
     root, here = dataset_and_site(study, site, name)
     if node and here.scheduler != "local":
-        raise ConfigError(
+        raise errors.ConfigError(
             f"--node {node}: site {here.name!r} has scheduler {here.scheduler}, and its nodes are machines: run this on the node"
         )
-    private_umask(group=here.shared == "group")
+    logs.private_umask(group=here.shared == "group")
     cache = cache_here(here) / f"{local.NAME}-{node}" if here.scheduler == "local" else cache_here(here)
     check_s = RECHECK_S if here.cache.check_s is None else here.cache.check_s
     copy = CopyOptions(bytes_per_s=storage_limit(here).bytes_per_s)
-    with progress(f"stage {root.name}") as callback:
+    with output.progress(f"stage {root.name}") as callback:
         options = StageOptions(copy=copy, check_s=check_s, group=here.shared == "group")
         staged = stage(root, cache, max_bytes=here.cache.max_bytes, progress=callback, options=options)
     anew = f"was there already, {format_size(staged.checked_bytes)} of it hashed anew"
@@ -256,7 +253,7 @@ def build(  # noqa: PLR0913 - its options
     """Build datasets on network storage; what is built already is left alone, what was interrupted is resumed."""
     limit_own_memory()
     loaded = load_chosen_study(study, site)
-    private_umask(group=loaded.site.shared == "group")
+    logs.private_umask(group=loaded.site.shared == "group")
     chosen = [check_name(loaded, name) for name in names or ()] or datasets_of(loaded.cells)
     if not chosen:
         output.line(f"no cell of {loaded.name} has a dataset: there is nothing to build")
@@ -266,14 +263,14 @@ def build(  # noqa: PLR0913 - its options
 
 def _build(study: Study, name: str, jobs: int, *, strict: bool, fresh: bool) -> None:
     spec = study.datasets[name]
-    is_built = not fresh and not spec.is_tree and (study.build_dir(name) / DATASET_FILE).exists()
+    is_built = not fresh and not spec.is_tree and (study.build_dir(name) / steps.DATASET_FILE).exists()
     if strict and not spec.is_tree and not spec.strict:
         # `strict` is part of the specification, and so of the name under which runs look for the dataset: first see that it is refused
         # or not, then build what the study asks for, which has the same content
-        with progress(f"dataset {name}, strictly", "samples") as callback:
-            build_dataset(spec.model_copy(update={"strict": True}), name, study.datasets_dir, jobs, callback, fresh=fresh)
-    with progress(f"dataset {name}", "bytes" if spec.is_tree else "samples") as callback:
-        built = build_dataset(spec, name, study.datasets_dir, jobs, callback, fresh=fresh)
+        with output.progress(f"dataset {name}, strictly", "samples") as callback:
+            dataset.build_dataset(spec.model_copy(update={"strict": True}), name, study.datasets_dir, jobs, callback, fresh=fresh)
+    with output.progress(f"dataset {name}", "bytes" if spec.is_tree else "samples") as callback:
+        built = dataset.build_dataset(spec, name, study.datasets_dir, jobs, callback, fresh=fresh)
     samples = "" if built.samples is None else f"{built.samples} samples, "
     output.line(f"{name}: {samples}{format_size(built.bytes)} in {study.datasets_dir / built.path}{BUILT * is_built}")
     if spec.is_tree:

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from base.errors import SlipwayError
-from base.humanize import counted
+from base import errors, humanize
 from cluster.detection import off_node, scheduler_of
 from cluster.gpus.decision import Decision, decide, or_raise
 from cluster.gpus.listing import App, Gpu, query_apps, query_gpus, read_place, short_bus
@@ -39,7 +38,7 @@ def _apps() -> tuple[tuple[App, ...], str | None]:
     """Return the processes on the GPUs, or why they are not known."""
     try:
         return query_apps(), None
-    except (SlipwayError, ValueError) as error:
+    except (errors.SlipwayError, ValueError) as error:
         return (), str(error)
 
 
@@ -70,8 +69,8 @@ def _count(gpus: Sequence[Gpu]) -> str:
     if not gpus:
         return "no GPUs show here: nvidia-smi is not on PATH, or it lists none"
     instances = sum(1 for gpu in gpus if gpu.is_instance)
-    said = [counted(len(gpus) - instances, "GPU")] if instances < len(gpus) else []
-    return " and ".join(said + ([counted(instances, "MIG instance")] if instances else []))
+    said = [humanize.counted(len(gpus) - instances, "GPU")] if instances < len(gpus) else []
+    return " and ".join(said + ([humanize.counted(instances, "MIG instance")] if instances else []))
 
 
 def _granted(gpu: Gpu, decision: Decision) -> str:

@@ -10,9 +10,8 @@ from typing import Annotated, Final
 
 import typer
 
+from base import humanize, publish
 from base.errors import ConfigError
-from base.humanize import slug
-from base.publish import publish
 from cluster.installation import SCHEMAS, TEMPLATES
 from workflow.commands.watching import output
 from workflow.study.site_file import site_beside
@@ -35,7 +34,7 @@ def main(name: Annotated[str, typer.Argument(metavar="DIR", help="Where they go;
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for target in targets:
-            publish(target, text_of(target.name, slug(directory.absolute().name) or NAME).encode())
+            publish.publish(target, text_of(target.name, humanize.slug(directory.absolute().name) or NAME).encode())
             output.line(f"written: {target}")
     except (FileExistsError, NotADirectoryError) as error:
         raise ConfigError(f"{directory} can be no directory: {error.filename} is a file; choose another DIR") from error

@@ -15,16 +15,12 @@ from typing import Annotated, BinaryIO, Final
 
 import typer
 
-from base.errors import ConfigError, RecordError
-from base.jsonfile import read_content
+from base import errors, jsonfile, untrusted
 from base.logs import printable
-from base.untrusted import open_file
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
-from workflow.commands.watching import output
-from workflow.commands.watching.watch import run_states
-from workflow.run.node.caches import caches_here
-from workflow.run.node.workdir import of_run
+from workflow.commands.watching import output, watch
+from workflow.run.node import caches, workdir
 from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, attempt_directories, read_record
@@ -101,7 +97,7 @@ def _follow(
 
 def _opened(path: Path) -> BinaryIO | None:
     try:
-        return os.fdopen(open_file(path), "rb")
+        return os.fdopen(untrusted.open_file(path), "rb")
     except OSError:
         return None
 
@@ -123,7 +119,7 @@ def main(  # noqa: PLR0913 - its options
     run_id = loaded.run(run).run_id
     found = log_files(loaded, run_id, attempt, rank)
     if not found:
-        raise ConfigError(_nothing(loaded, run_id, attempt, rank))
+        raise errors.ConfigError(_nothing(loaded, run_id, attempt, rank))
     facts = _facts(loaded, run_id, attempt)
     if as_json:
         logs = [{"file": str(file), "lines": [printable(text) for text in _last(_lines(file), lines)]} for file in found]
@@ -153,7 +149,7 @@ def _print_logs(files: Sequence[Path], most: int | None) -> None:
 
 
 def _runs_now(study: Study, run_id: str) -> bool:
-    return any(state.run.run_id == run_id and state.state == "running" for state in run_states(study))
+    return any(state.run.run_id == run_id and state.state == "running" for state in watch.run_states(study))
 
 
 def log_files(study: Study, run_id: str, attempt: int | None = None, rank: int | None = None) -> list[Path]:
@@ -177,8 +173,8 @@ def _facts(study: Study, run_id: str, attempt: int | None) -> list[str]:
     attempts = paths.attempts_dir(study.results_dir, run_id)
     number = attempt or max(attempt_directories(attempts), default=None)
     try:
-        record = read_record(read_content(attempts / str(number) / "record.json", max_bytes=MAX_BYTES))
-    except (RecordError, NotBelieved):
+        record = read_record(jsonfile.read_content(attempts / str(number) / "record.json", max_bytes=MAX_BYTES))
+    except (errors.RecordError, NotBelieved):
         return []
     earlier = record.resumed_from
     went_on = [] if earlier is None else [f"attempt {number} went on from attempt {earlier.attempt} at step {earlier.step} (see --attempt)"]
@@ -188,7 +184,7 @@ def _facts(study: Study, run_id: str, attempt: int | None) -> list[str]:
 def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Path]:
     """Return the directories of logs of an attempt whose work directory is on this machine: it runs, or its result waits here."""
     run_dir = paths.run_dir(study.results_dir, run_id)
-    return [work / "own" / "logs" for cache in caches_here(study.site) for work in of_run(cache, run_dir, attempt)]
+    return [work / "own" / "logs" for cache in caches.caches_here(study.site) for work in workdir.of_run(cache, run_dir, attempt)]
 
 
 def _nothing(study: Study, run_id: str, attempt: int | None, rank: int | None) -> str:
@@ -202,7 +198,7 @@ def _nothing(study: Study, run_id: str, attempt: int | None, rank: int | None) -
 
 def _lines(file: Path) -> Iterator[str]:
     try:
-        descriptor = open_file(file)
+        descriptor = untrusted.open_file(file)
     except OSError as error:
         yield f"[not shown: {error.strerror}]"
         return

@@ -15,13 +15,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from base import VERSION
-from base.errors import SlipwayError, StorageError
-from base.logs import configure, masked, printable, private_umask
-from base.system import account_environ, inaccessible_parent
+from base import VERSION, errors, logs, system
 from cluster.guard import guarded
-from workflow.commands import completion
-from workflow.commands.options import CLOSED_PIPE, Command
+from workflow.commands import completion, options
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 
@@ -35,7 +31,7 @@ class DeferredCommand(TyperCommand):
 
     def load(self) -> Any:
         module = importlib.import_module(self.module)
-        found = CommandInfo(name=self.name, callback=getattr(module, self.function), cls=getattr(module, "COMMAND_CLASS", Command))
+        found = CommandInfo(name=self.name, callback=getattr(module, self.function), cls=getattr(module, "COMMAND_CLASS", options.Command))
         return get_command_from_info(found, pretty_exceptions_short=False, rich_markup_mode=None)
 
 
@@ -152,30 +148,30 @@ def _flushed(code: int) -> int:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
-            code = code or CLOSED_PIPE
+            code = code or options.CLOSED_PIPE
     return code
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code. Our own errors become a message on standard error, never a traceback."""
-    private_umask()
-    configure("slipway")
+    logs.private_umask()
+    logs.configure("slipway")
     try:
-        os.environ.update(account_environ(os.environ))
+        os.environ.update(system.account_environ(os.environ))
         parser()(args=list(arguments), prog_name="slipway")
     except SystemExit as ended:  # typer's way to return: 0, 2 after it has said what is wrong with the usage, 130 after Ctrl-C
         return ended.code if isinstance(ended.code, int) else 1
-    except SlipwayError as error:
+    except errors.SlipwayError as error:
         return _fail(str(error), error.exit_code)
     except OSError as error:
-        return _fail(_os_error_text(error), StorageError.exit_code)
+        return _fail(_os_error_text(error), errors.StorageError.exit_code)
     return 0
 
 
 def _os_error_text(error: OSError) -> str:
     if not error.filename:
         return str(error)
-    above = inaccessible_parent(os.fsdecode(error.filename)) if isinstance(error, PermissionError) else None
+    above = system.inaccessible_parent(os.fsdecode(error.filename)) if isinstance(error, PermissionError) else None
     return f"{error.filename}: {error.strerror}{f': {above}' if above else ''}"
 
 
@@ -183,7 +179,7 @@ def _fail(message: str, code: int) -> int:
     with suppress(OSError):  # the terminal may have gone, and the code is known all the same
         sys.stdout.flush()  # in a pipe or a file that takes both, what was printed before stands before its error
     with suppress(OSError):
-        sys.stderr.write(f"slipway: {printable(masked(message))}\n")
+        sys.stderr.write(f"slipway: {logs.printable(logs.masked(message))}\n")
     return code
 
 

@@ -24,33 +24,20 @@ from cluster.detection import of_a_job
 from cluster.machine import memory_bytes, usable_cores
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize, Work, mark_of
 from cluster.types import Allocation
-from containers.engines import get_engine, in_container
-from containers.models import MODELS
-from containers.program_folder import look_at
+from containers import engines, models, program_folder
 from containers.spec import EnginePlan, Owner
-from workflow.commands.chosen_study import load_chosen_study, results_as_they_are
-from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
-from workflow.commands.tables import SamplesOption, analysis_of, output_table, refuse_samples
+from workflow.commands import chosen_study, options, tables
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
-from workflow.dag import requirements
-from workflow.dag.execution import jobs_at
-from workflow.dag.job_size import run_size
-from workflow.dag.refusals import refuse_runs, refuse_site
-from workflow.dag.requirements import DatasetRequirements
-from workflow.dag.submission import Width, plan_submission
-from workflow.dag.watched_jobs import run_job
+from workflow.dag import execution, job_size, refusals, requirements, submission, watched_jobs
 from workflow.run import plan as run_plan
 from workflow.run.node.preparation import for_this_node
 from workflow.run.node.stagers import PeerGroup, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.storage.results import attempt_numbers, nodes_to_avoid
-from workflow.study import paths
+from workflow.study import cell_maker, paths, publishing
 from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
-from workflow.study.cell_maker import without_sum
 from workflow.study.next_command import command
-from workflow.study.paths import run_dir
-from workflow.study.publishing import refuse_results_of_others
 from workflow.study.series import NOT_SERIES, Series, flat, keys_not_in_ids, redundant_keys, series_of
 from workflow.study.site import Site, device_of, refuse_other_scheduler, storage_limit
 from workflow.study.study import Study
@@ -67,9 +54,10 @@ def job_of_run(study: Study, cell: Cell, run_id: str) -> BatchJob:
     work = Work(mark=mark_of(study.name, results), rule=RUN, wildcards=run_id)
     command = shlex.join(run_plan.supervisor_argv(sys.executable, results, run_id, images=requirements.images_file(study)))
     size = replace(
-        run_size(cell, study.site, study.limits.walltime_s), exclude=nodes_to_avoid(run_dir(study.results_dir, run_id), time.time())
+        job_size.run_size(cell, study.site, study.limits.walltime_s),
+        exclude=nodes_to_avoid(paths.run_dir(study.results_dir, run_id), time.time()),
     )
-    return run_job(work, size, f"exec {command}", results, JOB_TOKEN)
+    return watched_jobs.run_job(work, size, f"exec {command}", results, JOB_TOKEN)
 
 
 def run_words(jobs: schedulers.Jobs, job: BatchJob) -> str:
@@ -79,7 +67,7 @@ def run_words(jobs: schedulers.Jobs, job: BatchJob) -> str:
 
 def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, object]]:
     """Count each kind of job that `slipway run` submits, and add the command of the first."""
-    jobs = jobs_at(study.site)
+    jobs = execution.jobs_at(study.site)
     kinds: dict[JobSize, list[BatchJob]] = defaultdict(list)
     for run in runs:
         job = job_of_run(study, run.cell, run.run_id)
@@ -89,8 +77,8 @@ def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, object]]:
 
 def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, object]:
     """Return what `slipway submit` would request and execute now."""
-    jobs = jobs_at(study.site)
-    job = plan_submission(study, runs, Width(), JOB_TOKEN, built=requirements.is_prepared(study, runs))
+    jobs = execution.jobs_at(study.site)
+    job = submission.plan_submission(study, runs, submission.Width(), JOB_TOKEN, built=requirements.is_prepared(study, runs))
     return {jobs.SERVER.submit[0]: [option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}
 
 
@@ -144,7 +132,7 @@ class StudyPlan:
     study: Study
     states: tuple[RunState, ...]
     cells: tuple[CellPlan, ...]
-    datasets: tuple[DatasetRequirements, ...]
+    datasets: tuple[requirements.DatasetRequirements, ...]
     series: tuple[Series, ...]
     notes: tuple[str, ...]
     staged_per_s: float | None
@@ -220,7 +208,7 @@ def nodes_of(plan: StudyPlan, dataset: str) -> int:
     return max(cell.cell.nodes for cell in plan.cells if cell.cell.dataset == dataset)
 
 
-def nodes_staged(plan: StudyPlan, needs: DatasetRequirements) -> int | None:
+def nodes_staged(plan: StudyPlan, needs: requirements.DatasetRequirements) -> int | None:
     """Count the nodes of a run on that dataset whose caches hold it already; None where the nodes are other machines."""
     if plan.study.site.scheduler != schedulers.local.NAME or needs.root is None:
         return None
@@ -250,12 +238,12 @@ def _engine_notes(states: Sequence[RunState], site: Site) -> Iterator[str]:
 
 def _owner_notes(study: Study) -> list[str]:
     try:
-        return refuse_results_of_others(study)
+        return publishing.refuse_results_of_others(study)
     except ConfigError:  # the command raises it when the plan is printed
         return []
 
 
-def _content_notes(states: Sequence[RunState], datasets: Mapping[str, DatasetRequirements]) -> Iterator[str]:
+def _content_notes(states: Sequence[RunState], datasets: Mapping[str, requirements.DatasetRequirements]) -> Iterator[str]:
     """Yield notes on finished runs whose dataset had another content than now."""
     for name, needs in datasets.items():
         digest = None if needs.root is None else needs.root.name.rsplit("-", 1)[1]
@@ -325,7 +313,7 @@ def _core_notes(study: Study) -> Iterator[str]:
         )
 
 
-def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequirements]) -> list[str]:
+def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, requirements.DatasetRequirements]) -> list[str]:
     """Return notes on batches that may be too large for the training split.
 
     The build of the dataset decides; what is certain is refused.
@@ -369,33 +357,33 @@ LEAST_SHOWN_S: Final = 1.0  # reading from storage that takes less is not worth 
 
 
 def main(
-    study: StudyArgument = DEFAULT_STUDY,
+    study: options.StudyArgument = options.DEFAULT_STUDY,
     cell: Annotated[str | None, typer.Option("--cell", help="Show one cell in full: argv, containers, cell.json, copy list.")] = None,
     predict: Annotated[
         str | None, typer.Option("--predict", metavar="N[,N...]", help="From its results: what so many GPUs (processes) would bring.")
     ] = None,
-    samples: SamplesOption = 1e6,
-    site: SiteOption = None,
-    as_json: JsonOption = False,
+    samples: tables.SamplesOption = 1e6,
+    site: options.SiteOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Show what a study will run, need and cost, or with --predict what more nodes would bring. Nothing is written."""
     if predict is not None:
         _print_prediction(study, site, sizes_of(predict), samples, as_json)
         return
-    loaded = load_chosen_study(study, site)
+    loaded = chosen_study.load_chosen_study(study, site)
     if cell is not None:
         refuse_other_scheduler(loaded.site, os.environ)
         print_cell_plan(loaded, loaded.cell(cell), as_json)
-        refuse_results_of_others(loaded)
+        publishing.refuse_results_of_others(loaded)
         return
     plan = plan_study(loaded)
     if as_json:
         output.json_value(to_json(plan))
     else:
         _print(plan)
-    refuse_site(loaded, os.environ)
-    refuse_results_of_others(loaded)
-    refuse_runs(loaded, plan.to_run, os.environ, ask_scheduler=True)
+    refusals.refuse_site(loaded, os.environ)
+    publishing.refuse_results_of_others(loaded)
+    refusals.refuse_runs(loaded, plan.to_run, os.environ, ask_scheduler=True)
 
 
 def sizes_of(text: str) -> tuple[int, ...]:
@@ -409,11 +397,11 @@ def sizes_of(text: str) -> tuple[int, ...]:
 
 def _print_prediction(path: Path, site: str | None, sizes: Sequence[int], samples: float, as_json: bool) -> None:
     """Print table `prediction` for these numbers of processes, of the results that are there."""
-    refuse_samples(samples)
-    analysis = analysis_of(results_as_they_are(path, site, []))
+    tables.refuse_samples(samples)
+    analysis = tables.analysis_of(chosen_study.results_as_they_are(path, site, []))
     from workflow.report.prediction_table import prediction
 
-    output_table(prediction(analysis, sizes, samples), None, as_json)
+    tables.output_table(prediction(analysis, sizes, samples), None, as_json)
 
 
 def to_json(plan: StudyPlan) -> dict[str, Any]:
@@ -462,7 +450,7 @@ def _requests(plan: StudyPlan) -> dict[str, Any]:
     return {"jobs": jobs_of_study(plan.study, plan.to_run), "submit": submission_of(plan.study, plan.to_run)}
 
 
-def _dataset_json(plan: StudyPlan, needs: DatasetRequirements) -> dict[str, object]:
+def _dataset_json(plan: StudyPlan, needs: requirements.DatasetRequirements) -> dict[str, object]:
     return {
         "name": needs.name,
         "root": str(needs.root) if needs.root else None,
@@ -475,7 +463,7 @@ def _dataset_json(plan: StudyPlan, needs: DatasetRequirements) -> dict[str, obje
     }
 
 
-def _seconds_to_read(plan: StudyPlan, needs: DatasetRequirements) -> float | None:
+def _seconds_to_read(plan: StudyPlan, needs: requirements.DatasetRequirements) -> float | None:
     """Estimate the seconds of staging, by the site's limit of storage or by the speed of earlier runs."""
     limit = plan.study.site.storage_limit
     rates = [rate for rate in (limit.bytes_per_s if limit else None, plan.staged_per_s) if rate is not None]
@@ -519,7 +507,7 @@ def _print(plan: StudyPlan) -> None:
 
 
 def _print_requests(plan: StudyPlan) -> None:
-    requests, command = _requests(plan), jobs_at(plan.study.site).SERVER.submit[0]
+    requests, command = _requests(plan), execution.jobs_at(plan.study.site).SERVER.submit[0]
     path = str(plan.study.path)
     output.line(f"\n{plan.study.command('run', path)} submits")
     for kind in requests["jobs"][:MAX_ROWS]:
@@ -561,7 +549,7 @@ def _hours(gpu: float, process: float) -> str:
     return " and ".join(parts)
 
 
-def _dataset_row(plan: StudyPlan, needs: DatasetRequirements) -> Sequence[object]:
+def _dataset_row(plan: StudyPlan, needs: requirements.DatasetRequirements) -> Sequence[object]:
     nodes = nodes_of(plan, needs.name)
     seconds = _seconds_to_read(plan, needs)
     staged = None if needs.bytes is None else f"{format_size(needs.bytes)} to {f'each of {nodes} nodes' if nodes > 1 else 'one node'}"
@@ -596,7 +584,7 @@ def _labels(series: Sequence[Series]) -> list[str]:
 
 def _flat(keys: dict[str, Any]) -> dict[str, Any]:
     """Return flat keys, as `optimizer.momentum`, without a total of steps that only adds up the others."""
-    return flat({**keys, "steps": without_sum(keys["steps"] or {})})
+    return flat({**keys, "steps": cell_maker.without_sum(keys["steps"] or {})})
 
 
 def _cell_row(plan: CellPlan, differences: Mapping[str, str]) -> Sequence[object]:
@@ -678,17 +666,17 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
 def _program(framework: run_plan.Framework) -> dict[str, object] | None:
     if not framework.own:
         return None
-    taken = look_at(Path(framework.folder))._asdict() if framework.folder else {}
+    taken = program_folder.look_at(Path(framework.folder))._asdict() if framework.folder else {}
     return {"name": framework.name, "folder": framework.folder or None, **taken}
 
 
 def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
-    jobs = jobs_at(study.site)
+    jobs = execution.jobs_at(study.site)
     return {jobs.SERVER.submit[0]: run_words(jobs, job_of_run(study, cell, run_id))}
 
 
 def _node(
-    study: Study, allocation: Allocation, index: int, workload: run_plan.Workload, needs: DatasetRequirements | None
+    study: Study, allocation: Allocation, index: int, workload: run_plan.Workload, needs: requirements.DatasetRequirements | None
 ) -> dict[str, object]:
     """Return what the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]
@@ -711,7 +699,7 @@ def _node(
     directory = WorkDirectory(cache, workload.owner.tag)
     framework = workload.framework
     ports = [[UNKNOWN_PORT for _ in run_plan.port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]
-    folder = str(directory.program) if in_container(site.engine) or framework.own else framework.folder
+    folder = str(directory.program) if engines.in_container(site.engine) or framework.own else framework.folder
     spec = run_plan.container_spec(
         workload, allocation, index, directory.paths(name and str(cache / "datasets" / name / workload.cell.data_folder), folder), ports
     )
@@ -723,7 +711,7 @@ def _node(
         "work_directory": str(directory.path),
         "stage": list(stage),
         "container": _container(
-            get_engine(site.engine).plan(for_this_node(site.engine, spec, allocation.memory_per_node_bytes), os.environ)
+            engines.get_engine(site.engine).plan(for_this_node(site.engine, spec, allocation.memory_per_node_bytes), os.environ)
         ),
     }
 
@@ -758,7 +746,7 @@ def _print_cell(plan: Mapping[str, Any]) -> None:
             output.line(f"container {container['name']} (limits, user and devices as on this machine; {container['talks_to']}):")
             output.line(f"  {shlex.join(container['run'])}")
         for process in container["processes"]:
-            image = "" if not in_container(container["engine"]) else f", image {container['image']}"
+            image = "" if not engines.in_container(container["engine"]) else f", image {container['image']}"
             output.line(f"{process['name']} ({container['engine']}{image}, in {process['cwd']}):")
             for name, value in sorted(process["env"].items()):
                 output.line(f"  {name}={shlex.quote(value)} \\")
@@ -797,6 +785,6 @@ def _print_copies(plan: Mapping[str, Any]) -> None:
 def _print_document(document: Mapping[str, Any]) -> None:
     output.line("\ncell.json:")
     layers = document["model_layers"]
-    unknown = "known when the dataset is built" if document["model"] in MODELS else "known to the program alone"
+    unknown = "known when the dataset is built" if document["model"] in models.MODELS else "known to the program alone"
     said = f"{len(layers)} layers (--json lists them)" if layers else unknown
     output.mapping({**document, "model_layers": said})

@@ -20,19 +20,11 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from base.calls import call_apart, call_limited
+from base import calls, logs, process, system
 from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
 from base.humanize import closest, counted
-from base.logs import private_umask
-from base.process import dies_with_us, packages_environ
-from base.system import refuse_without_home
-from cluster import processes
-from cluster.detection import scheduler_of
-from cluster.guard import PASSED_ON, StorageWait
-from cluster.installation import FILES, PROFILES
+from cluster import detection, guard, installation, machine, processes
 from cluster.limits import SAME_INTERRUPT_S, STORAGE_WAIT_SHOWN_S
-from cluster.machine import usable_cores
-from cluster.processes import age_s
 from cluster.schedulers import Jobs, jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
@@ -43,14 +35,9 @@ from workflow.commands.snakemake_hooks import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.watch import Watch
-from workflow.dag.closing import after_failure, describe_held, held_by_others
-from workflow.dag.execution import NODES, Way, refuse_wrong_way, snakemake_argv
+from workflow.dag import closing, execution, queue_view, refusals, requirements
 from workflow.dag.graph import Graph
-from workflow.dag.queue_view import QUEUE_S, describe_cancelled, poll_queue
-from workflow.dag.refusals import LOOK_S, load_graph, refuse_unreachable
-from workflow.dag.requirements import images_file
-from workflow.run.record.continuation import with_login
-from workflow.run.record.events import last_error
+from workflow.run.record import continuation, events
 from workflow.study.cell import datasets_of
 from workflow.study.model import CellKeys
 from workflow.study.next_command import command, completed
@@ -90,9 +77,9 @@ class Child:
         self.storage_wait_s = 0.0
         self._abandoned = False
         self._early: list[int] = []
-        heard = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
+        heard = [number for number in guard.PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
         self._handlers = {number: signal.signal(number, lambda number, _: self._early.append(number)) for number in heard}
-        dies = dies_with_us()
+        dies = process.dies_with_us()
         self._process = subprocess.Popen(
             [*TO_LOG, str(log), *argv],
             stdin=subprocess.DEVNULL,
@@ -101,7 +88,7 @@ class Child:
             preexec_fn=lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), dies()),
         )
         self._descriptor = os.pidfd_open(self._process.pid)
-        self._storage_waits: dict[int, StorageWait] = {}
+        self._storage_waits: dict[int, guard.StorageWait] = {}
         self._looked = 0.0
 
     def __enter__(self) -> Child:
@@ -125,7 +112,7 @@ class Child:
         if code is None and time.monotonic() - self._looked >= JOBS_LOOK_S:
             self._looked = time.monotonic()
             pids = (self._process.pid, *processes.descendants(self._process.pid))
-            self._storage_waits = {pid: self._storage_waits.get(pid) or StorageWait(pid) for pid in pids}
+            self._storage_waits = {pid: self._storage_waits.get(pid) or guard.StorageWait(pid) for pid in pids}
             self.storage_wait_s = max(wait.seconds() for wait in self._storage_waits.values())
         return code
 
@@ -186,14 +173,14 @@ def blockers(study: Study) -> tuple[Blocker, ...]:
     """
     found: dict[tuple[str, str], Blocker] = {}
     for what, log in _missing_inputs(study):
-        if reason := last_error(log):
+        if reason := events.last_error(log):
             found.setdefault((what, reason), Blocker(what=what, reason=reason, log=str(log)))
     return tuple(found.values())
 
 
 def _missing_inputs(study: Study) -> Iterator[tuple[str, Path]]:
     """Yield what is not there, with each log that may give the reason."""
-    images = images_file(study)
+    images = requirements.images_file(study)
     if images is not None and not Path(images).exists():
         yield "the images", study.results_dir / "logs" / Path(images).with_suffix(".log").name
     for name in datasets_of(run.cell for run in study.runs):
@@ -297,28 +284,28 @@ A_JOB_FAILED: Final = "At least one job did not complete successfully."
 
 def profile_name(site: Site, environ: Mapping[str, str]) -> str:
     """Return the name of the profile that fits the site and the environment."""
-    is_shared = site.scheduler in with_jobs() and scheduler_of(environ) == site.scheduler
+    is_shared = site.scheduler in with_jobs() and detection.scheduler_of(environ) == site.scheduler
     return shared_profile(site.scheduler) if is_shared else site.scheduler
 
 
 def profile_path(name: str) -> str:
     """Return the profile that Snakemake is given: one of ours by its name, or the user's own as it is. Raises ConfigError."""
-    own = PROFILES / name
+    own = installation.PROFILES / name
     if "/" not in name and own.is_dir():
         return str(own)
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path.absolute())
-    known = ", ".join(sorted(entry.name for entry in PROFILES.iterdir() if entry.is_dir()))
+    known = ", ".join(sorted(entry.name for entry in installation.PROFILES.iterdir() if entry.is_dir()))
     raise ConfigError(
         f"--profile {name}: no profile of that name, and no directory; valid: {known}, or the path of a directory of your own"
     )
 
 
-def profile_way(path: str) -> Way | None:
+def profile_way(path: str) -> execution.Way | None:
     """Return how one of our profiles makes runs, or None for the user's own."""
     name = Path(path).name
-    if Path(path).parent != PROFILES:
+    if Path(path).parent != installation.PROFILES:
         return None
     return "jobs" if name in with_jobs() else "allocation" if name in map(shared_profile, with_jobs()) else "local"
 
@@ -330,11 +317,11 @@ def child_argv(profile: str, study: Path, directory: Path, words: CommandLine, e
     jobs = None if words.has("--resources", "--res") else jobs_of(shared)
     count = None if jobs is None else jobs.num_nodes_of_job(environ)
     if count is not None:
-        many += ["--resources", f"{NODES}={count}"]
+        many += ["--resources", f"{execution.NODES}={count}"]
     rest = _files_of_the_user(words.rest, directory)
     if words.config:
         rest += ["--config", *(f"{key}={value}" for key, value in words.config.items())]
-    return snakemake_argv(profile, study, many, rest)
+    return execution.snakemake_argv(profile, study, many, rest)
 
 
 def _files_of_the_user(rest: Sequence[str], directory: Path) -> list[str]:
@@ -410,7 +397,7 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
         refuse(text, code, message, f"; snakemake's log: {log}")
     unmet = graph.unmet(requested) if code and not signals else []
     others_made_it = code > 0 and not signals and not unmet and failed == [RUN]
-    problem = after_failure(graph) if others_made_it else ""
+    problem = closing.after_failure(graph) if others_made_it else ""
     if table:
         with suppress(OSError) if signals else nullcontext():  # after SIGHUP nobody may be there to read it
             print_ending(graph)
@@ -430,10 +417,10 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
 def _raise_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
     """Raise LeaseError where others have all of these runs, else RecordError."""
     study = graph.study
-    held = held_by_others(graph, unmet)
+    held = closing.held_by_others(graph, unmet)
     if len(held) == len(unmet):
         raise LeaseError(
-            f"{describe_held(held)}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}"
+            f"{closing.describe_held(held)}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}"
         )
     for one in blockers(study):
         output.prose(f"waits for {one.what}: {completed(one.reason, study.chosen_site, study.path)}", "    ")
@@ -483,7 +470,7 @@ def usage_words(message: str, where: str) -> str:
 
 def log_text(log: Path) -> str:
     """Read the end of Snakemake's log. Raises StorageError."""
-    text: str = call_apart(f"snakemake's log {log}", end_of, str(log), timeout_s=LOOK_S)
+    text: str = calls.call_apart(f"snakemake's log {log}", end_of, str(log), timeout_s=refusals.LOOK_S)
     return text
 
 
@@ -523,16 +510,16 @@ def run_study(words: Sequence[str], ours: Mapping[str, str], profile: str | None
 
     `ours`: our options by the keys of --config that they mean; `table`: whether it ends with the speed-up table.
     """
-    refuse_without_home(os.environ)
+    system.refuse_without_home(os.environ)
     sorted_words = parse_words(words, ours)
     study = Path(sorted_words.study) if sorted_words.study is not None else DEFAULT_STUDY
     starts = not (sorted_words.dry or sorted_words.looks or profile)
-    graph = load_graph(sorted_words.config, [study], FILES, os.environ, tell=print_site, ask_scheduler=starts)
+    graph = refusals.load_graph(sorted_words.config, [study], installation.FILES, os.environ, tell=print_site, ask_scheduler=starts)
     site = graph.study.site
-    private_umask(group=graph.shared_by_group)
+    logs.private_umask(group=graph.shared_by_group)
     path = profile_path(profile or profile_name(site, os.environ))
     if (way := profile_way(path)) is not None:
-        refuse_wrong_way(site, way, os.environ)
+        execution.refuse_wrong_way(site, way, os.environ)
     if graph.study.chosen_site is not None:
         sorted_words = CommandLine(study=None, config={**sorted_words.config, "site": graph.study.chosen_site}, rest=sorted_words.rest)
     if sorted_words.dry and not sorted_words.looks:
@@ -541,9 +528,9 @@ def run_study(words: Sequence[str], ours: Mapping[str, str], profile: str | None
         return
     argv = child_argv(path, study, graph.study.results_dir, sorted_words, os.environ)
     if sorted_words.looks:
-        os.execve(argv[0], argv, {**os.environ, **packages_environ(os.environ)})
+        os.execve(argv[0], argv, {**os.environ, **process.packages_environ(os.environ)})
     if profile is not None:  # only now is it known to fit the site
-        refuse_unreachable(site, os.environ)
+        refusals.refuse_unreachable(site, os.environ)
     other_jobs = profile is not None or any(word.partition("=")[0] in CHANGE_JOBS for word in sorted_words.rest)
     _run(graph, argv, other_jobs, table=table)
 
@@ -555,27 +542,27 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     """
     study = graph.study
     name = study.site.scheduler
-    own_jobs = jobs_of(name) if scheduler_of(os.environ) != name else None
+    own_jobs = jobs_of(name) if detection.scheduler_of(os.environ) != name else None
     if own_jobs is not None and not other_jobs:
         refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-    call_limited(f"the results of {study.name}", _make_log, log, study, timeout_s=LOOK_S)
-    queue = None if own_jobs is None else poll_queue(name, own_jobs)
+    calls.call_limited(f"the results of {study.name}", _make_log, log, study, timeout_s=refusals.LOOK_S)
+    queue = None if own_jobs is None else queue_view.poll_queue(name, own_jobs)
     watch = Watch(study=study, requested=graph.requested, queue=queue)
     sys.stdout.flush()
     with open_view() as view:
         view.print(f"{study.name}: {counted(len(watch.requested), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
-        if nodes := local_nodes(study, len(usable_cores())):
+        if nodes := local_nodes(study, len(machine.usable_cores())):
             view.print(nodes)
-        login = with_login(os.environ, age_s(os.getpid()))
-        with Child(argv, log, {**os.environ, **packages_environ(os.environ), **login, SHOWN: "1"}) as child:
+        login = continuation.with_login(os.environ, processes.age_s(os.getpid()))
+        with Child(argv, log, {**os.environ, **process.packages_environ(os.environ), **login, SHOWN: "1"}) as child:
             code, jobs = _follow(child, Refresher(watch.look), view, watch)
             signals = list(child.signals)
         view.clear()
         if queue is not None:
             queue.stop()
         if own_jobs is not None and jobs and (set(signals) != {signal.SIGTERM} or len(signals) > 1):
-            view.print(describe_cancelled(own_jobs, jobs, _queue_now(own_jobs)))
+            view.print(queue_view.describe_cancelled(own_jobs, jobs, _queue_now(own_jobs)))
         if table and not is_usage(log_text(log)):
             view.print("snakemake has ended; the table is made from the records")
     end(graph, watch.requested, code, signals, log, table=table)
@@ -606,7 +593,7 @@ def local_nodes(study: Study, cores: int) -> str:
 
 def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
     try:
-        return offered.our_jobs(0.0, QUEUE_S)
+        return offered.our_jobs(0.0, queue_view.QUEUE_S)
     except SchedulerOutputError:
         return None
 
@@ -643,7 +630,7 @@ def _signal_text(number: int, *, again: bool) -> str:
 
 def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
     chosen = log.with_name("would-run")
-    with Child(argv, log, {**os.environ, **packages_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
+    with Child(argv, log, {**os.environ, **process.packages_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
         code = child.wait(DRY_S)
     if code and child.signals:
         raise Cancelled(f"ended by {signal.Signals(child.signals[0]).name}")

@@ -16,18 +16,13 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from base.errors import SlipwayError
-from base.logs import private_umask
-from base.process import packages_environ, wait_or_end
-from base.sanitize import printable
-from base.system import account_environ
+from base import errors, logs, process, sanitize, system
 from cluster.processes import age_s
 from workflow.commands.chosen_study import print_site
 from workflow.commands.watching import output
+from workflow.dag import execution, refusals
 from workflow.dag.closing import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
-from workflow.dag.execution import mode_of
 from workflow.dag.graph import Graph
-from workflow.dag.refusals import load_graph
 from workflow.run.record.continuation import planned
 from workflow.run.storage.results import parse_requested
 from workflow.study.next_command import command
@@ -60,9 +55,9 @@ class SnakemakeHooks:
         # `snakemake -n` of 10,000 runs (benchmarks/dry_run.py). The collector is back before the first job starts.
         gc.disable()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see workflow.commands.run.Child
-        os.environ.update(account_environ(os.environ))
+        os.environ.update(system.account_environ(os.environ))
         graph = _load(workflow)
-        private_umask(group=graph.shared_by_group)
+        logs.private_umask(group=graph.shared_by_group)
         with contextlib.suppress(OSError):
             # Snakemake's directory in /tmp, in which it puts nothing where storage is shared: a job that is killed would leave it.
             workflow.snakemake_tmp_dir.rmdir()
@@ -126,10 +121,10 @@ def _load(workflow: Any) -> Graph:
     """Read the study. An error ends the process here: Snakemake would exit with 1 and name a line of its rules, and this is the same
     sentence and exit code as that of `slipway plan`."""
     limits = workflow.resource_settings
-    mode = mode_of(limits.overwrite_resource_scopes, workflow.global_resources, os.environ)
+    mode = execution.mode_of(limits.overwrite_resource_scopes, workflow.global_resources, os.environ)
     try:
-        return load_graph(workflow.config_settings.config, workflow.configfiles, workflow.basedir, os.environ, mode, print_site)
-    except SlipwayError as error:
+        return refusals.load_graph(workflow.config_settings.config, workflow.configfiles, workflow.basedir, os.environ, mode, print_site)
+    except errors.SlipwayError as error:
         sys.stderr.write(f"snakemake: {error}\n")
         sys.exit(error.exit_code)
 
@@ -142,7 +137,7 @@ def notify_of(graph: Graph) -> None:
 
         first, *rest = closing_lines(graph)
         for problem in send_all(notify, Notification(subject=first, lines=tuple(rest)), os.environ):
-            sys.stderr.write(f"slipway: {printable(problem)}\n")
+            sys.stderr.write(f"slipway: {sanitize.printable(problem)}\n")
 
 
 def print_ending(graph: Graph) -> None:
@@ -151,8 +146,8 @@ def print_ending(graph: Graph) -> None:
     site = [] if study.chosen_site is None else ["--site", study.chosen_site]
     argv = [sys.executable, "-P", "-m", "workflow.commands.main", "tables", "--study", str(study.path.absolute()), *site, "--show"]
     sys.stdout.flush()
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **packages_environ(os.environ)})
-    code = wait_or_end(child, REPORT_TIMEOUT_S)
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **process.packages_environ(os.environ)})
+    code = process.wait_or_end(child, REPORT_TIMEOUT_S)
     for line in advice_lines(graph) if code == 0 else closing_lines(graph):
         output.line(line)
     sys.stdout.flush()

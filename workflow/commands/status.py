@@ -8,13 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from base.calls import call_limited
-from base.humanize import counted
+from base import calls, humanize
 from workflow.commands.chosen_study import load_chosen_study, no_results
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
 from workflow.commands.run import blockers
-from workflow.commands.watching import output
-from workflow.commands.watching.watch import STATES, RunState, counts, study_states
+from workflow.commands.watching import output, watch
 from workflow.dag.refusals import refuse_unreadable_storage
 from workflow.study.next_command import completed
 from workflow.study.publishing import STORAGE_S
@@ -31,15 +29,15 @@ def main(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json:
 def print_status(study: Study, as_json: bool, storage_s: float = STORAGE_S) -> None:
     """Print the states. Raises StorageError where there can be none, or storage hangs: nothing comes within `storage_s`."""
     refuse_unreadable_storage(study)
-    there, found = call_limited(f"where the runs of {study.name} stand", _look, study, timeout_s=storage_s)
+    there, found = calls.call_limited(f"where the runs of {study.name} stand", _look, study, timeout_s=storage_s)
     if as_json:
         output.json_value(found)
         return
     output.prose(f"{study.name} on site {study.site_words}", INDENT)
     output.line(f"results: {study.results_dir}\n" if there else f"{no_results(study)}\n")
     _print(found["runs"], study)
-    total = ", ".join(f"{found[state]} {state}" for state in STATES if found[state])
-    output.prose(f"\n{study.name}: {counted(len(found['runs']), 'run')}: {total}", INDENT)
+    total = ", ".join(f"{found[state]} {state}" for state in watch.STATES if found[state])
+    output.prose(f"\n{study.name}: {humanize.counted(len(found['runs']), 'run')}: {total}", INDENT)
     if any(run["log"] is not None for run in found["runs"]):
         output.line(f"logs: {study.command('logs', 'RUN', '--study', str(study.path))}")
     for one in found["hindrances"]:
@@ -51,7 +49,7 @@ def print_status(study: Study, as_json: bool, storage_s: float = STORAGE_S) -> N
 
 def _look(study: Study) -> tuple[bool, dict[str, object]]:
     """Return whether there are results, and what --json prints. It is called in a child with a time limit."""
-    found = study_states(study)
+    found = watch.study_states(study)
     waiting = blockers(study) if any(state.state in ("missing", "queued") for state in found.states) else ()
     return study.results_dir.exists(), {
         "study": study.name,
@@ -60,7 +58,7 @@ def _look(study: Study) -> tuple[bool, dict[str, object]]:
         "runs": [_json(state) for state in found.states],
         "hindrances": [asdict(one) for one in waiting],
         "scheduler": found.silence or None,
-        **counts(found.states),
+        **watch.counts(found.states),
     }
 
 
@@ -78,7 +76,7 @@ def _below(text: str, results: Path) -> str:
     return text.replace(f"{results}/", "")
 
 
-def _json(state: RunState) -> dict[str, object]:
+def _json(state: watch.RunState) -> dict[str, object]:
     return {
         "run_id": state.run.run_id,
         **{name: getattr(state, name) for name in ("state", "status", "reason", "attempt", "checkpoint_step", "log")},

@@ -14,20 +14,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from base.errors import (
-    Cancelled,
-    Preempted,
-    RecordError,
-    SchedulerOutputError,
-    SchedulerSilent,
-    SubmitError,
-    SubmitUnsure,
-    UnsupportedRequest,
-)
+from base import errors, jsonfile, logs, publish
 from base.humanize import counted, format_duration
-from base.jsonfile import json_line, publish_json, read_json
-from base.logs import private_umask
-from base.publish import publish_new
 from cluster.holder import holder_of
 from cluster.installation import FILES
 from cluster.processes import age_s
@@ -36,25 +24,15 @@ from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, QueuedJob, job
 from cluster.schedulers.local import NAME as LOCAL
 from cluster.types import Holder
 from containers.images.commands import why_silent
-from workflow.commands.chosen_study import print_site
+from workflow.commands import chosen_study, snakemake_hooks
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, RetryOption, SiteOption, StudyArgument, snakemake_config
-from workflow.commands.snakemake_hooks import print_ending
-from workflow.commands.watching import output
-from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
-from workflow.commands.watching.output import waiting
+from workflow.commands.watching import live_table, output
 from workflow.commands.watching.watch import Watch
-from workflow.dag.closing import closing_lines, describe_held, held_by_others
-from workflow.dag.execution import Mode
+from workflow.dag import closing, execution, queue_view, refusals, requirements, submission, watched_jobs
 from workflow.dag.graph import Graph
-from workflow.dag.queue_view import PolledQueue, poll_queue
-from workflow.dag.refusals import load_graph
-from workflow.dag.requirements import is_prepared
-from workflow.dag.submission import Width, plan_submission
-from workflow.dag.watched_jobs import LostJobs
 from workflow.run.record.continuation import with_login
+from workflow.study import paths, publishing
 from workflow.study.next_command import command
-from workflow.study.paths import record_path
-from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study
 
 # The images, pinned on the login node before the job is submitted.
@@ -73,9 +51,9 @@ def pin_here(graph: Graph) -> bool:
         return False
     from workflow.run.images import pin_study
 
-    publish_resolved(graph.study, adopt=graph.adopt)
+    publishing.publish_resolved(graph.study, adopt=graph.adopt)
     output.line("pinning the study's images, once; a new one is archived on storage, which takes a while")
-    with waiting("images: pinning and archiving"):
+    with output.waiting("images: pinning and archiving"):
         pin_study(Path(graph.results_dir), Path(file))
     return True
 
@@ -114,7 +92,7 @@ def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
     who ask at once, on two login nodes, do not both submit.
     """
     number, noted_wait = 1, False
-    while not publish_new(_claim(study, token, number), json_line(holder_of(os.getpid(), LOCAL, "submit", 0).to_json())):
+    while not publish.publish_new(_claim(study, token, number), jsonfile.json_line(holder_of(os.getpid(), LOCAL, "submit", 0).to_json())):
         if not noted_wait:
             output.notice("the same submission is at work in another process; it is waited for")
             noted_wait = True
@@ -128,9 +106,9 @@ def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
             return _note(study, token, found[-1].job_id)
     try:
         return _note(study, token, jobs.submit(job, LOOK_S))
-    except SubmitUnsure:  # it may be in the queue: who asks again looks there first
+    except errors.SubmitUnsure:  # it may be in the queue: who asks again looks there first
         raise
-    except SubmitError:
+    except errors.SubmitError:
         _claim(study, token, number).unlink(missing_ok=True)  # refused: the next try is a new one
         raise
 
@@ -148,8 +126,8 @@ def _await_end(study: Study, token: str, number: int) -> str | None:
 
 def _alive(claim: Path) -> bool | None:
     try:
-        holder = Holder(**read_json(claim))
-    except (RecordError, TypeError):
+        holder = Holder(**jsonfile.read_json(claim))
+    except (errors.RecordError, TypeError):
         return None  # not whole yet
     return holder_alive(holder)
 
@@ -159,15 +137,15 @@ def _noted_job(study: Study, token: str) -> str | None:
     path = _file(study, token)
     if not path.exists():
         return None
-    found: Any = read_json(path)
+    found: Any = jsonfile.read_json(path)
     if not isinstance(found, dict) or not isinstance(found.get("job_id"), str):
-        raise RecordError(f"{path}: found {found!r}, and no job_id")
+        raise errors.RecordError(f"{path}: found {found!r}, and no job_id")
     job_id: str = found["job_id"]
     return job_id
 
 
 def _note(study: Study, token: str, job_id: str) -> str:
-    publish_json(_file(study, token), {"job_id": job_id})
+    jsonfile.publish_json(_file(study, token), {"job_id": job_id})
     return job_id
 
 
@@ -207,23 +185,23 @@ def main(  # noqa: PLR0913 - its options
 ) -> None:
     """Submit one job for the whole study: its runs go side by side on the job's nodes."""
     config = snakemake_config(site, retry, adopt)
-    graph = load_graph(config, [study], FILES, os.environ, tell=print_site, ask_scheduler=not only_print)
-    _submit(graph, config, Width(nodes=nodes, spread=spread), token, only_print=only_print, wait=wait)
+    graph = refusals.load_graph(config, [study], FILES, os.environ, tell=chosen_study.print_site, ask_scheduler=not only_print)
+    _submit(graph, config, submission.Width(nodes=nodes, spread=spread), token, only_print=only_print, wait=wait)
 
 
-def _submit(graph: Graph, config: Mapping[str, str], width: Width, token: str | None, *, only_print: bool, wait: bool) -> None:
+def _submit(graph: Graph, config: Mapping[str, str], width: submission.Width, token: str | None, *, only_print: bool, wait: bool) -> None:
     """Submit what is left to do, or say that nothing is. `token`: the submission is done once, however often it is asked for."""
-    graph.mode = Mode(way="allocation")  # `slipway submit` continues what is left
+    graph.mode = execution.Mode(way="allocation")  # `slipway submit` continues what is left
     config = config if graph.study.chosen_site is None else {**config, "site": graph.study.chosen_site}
     options = ["--config", *(f"{key}={word}" for key, word in config.items())] if config else []
     jobs = _jobs_of(graph.study)
-    plan = partial(plan_submission, graph.study, graph.runs_to_make, width, token or secrets.token_hex(4), options)
+    plan = partial(submission.plan_submission, graph.study, graph.runs_to_make, width, token or secrets.token_hex(4), options)
     earlier = submitted_as(graph.study, jobs, token) if token is not None and not only_print else None
     if earlier is not None:
         output.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")
         job: QueuedJob | None = earlier
     elif graph.runs_to_make and only_print:
-        script = plan(built=is_prepared(graph.study, graph.runs_to_make))
+        script = plan(built=requirements.is_prepared(graph.study, graph.runs_to_make))
         for text in jobs.script(replace(script, export=jobs.inherited(os.environ))).splitlines():
             output.line(text)
         return
@@ -232,16 +210,16 @@ def _submit(graph: Graph, config: Mapping[str, str], width: Width, token: str | 
     if wait and job is not None:
         follow(graph, jobs, job)
     elif job is None and wait:
-        print_ending(graph)
+        snakemake_hooks.print_ending(graph)
     elif job is None:
-        output.line("nothing is left to do: " + "\n".join(closing_lines(graph)))
+        output.line("nothing is left to do: " + "\n".join(closing.closing_lines(graph)))
 
 
 def _jobs_of(study: Study) -> Jobs:
     """Return the jobs of the site's scheduler. Raises UnsupportedRequest for a site without one."""
     jobs = jobs_of(study.site.scheduler)
     if jobs is None:
-        raise UnsupportedRequest(
+        raise errors.UnsupportedRequest(
             f"slipway submit writes a job for a scheduler, and the site {study.site.name!r} says scheduler: "
             f"{study.site.scheduler}; "
             f"there, `{command(study)}` runs the study, or choose another site with --site"
@@ -251,13 +229,13 @@ def _jobs_of(study: Study) -> Jobs:
 
 def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: str | None) -> QueuedJob:
     """Submit the job, after all checks. Raises ConfigError, SubmitError."""
-    job = plan(built=is_prepared(graph.study, graph.runs_to_make))
+    job = plan(built=requirements.is_prepared(graph.study, graph.runs_to_make))
     _refuse_second(jobs, graph, job.name)
     refuse_what_never_starts(graph.study.site.scheduler, job.size)
-    private_umask(group=graph.shared_by_group)
+    logs.private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(jobs, graph, job.name)
-        job = plan(built=is_prepared(graph.study, graph.runs_to_make))
+        job = plan(built=requirements.is_prepared(graph.study, graph.runs_to_make))
     job = replace(job, environ=(*job.environ, *with_login(os.environ, age_s(os.getpid())).items()))
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
     job_id = jobs.submit(job, PATIENCE_S) if token is None else submit_once(graph.study, jobs, job, token)
@@ -272,30 +250,30 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
     for first in jobs_of_submissions(queue, study):
         if first.name == own:
             continue
-        raise SubmitError(
+        raise errors.SubmitError(
             f"the study {study!r} is submitted already: job {first.job_id} ({first.name}) is {first.state}; "
             f"`{jobs.SERVER.show} {first.job_id}` shows it, `{jobs.SERVER.cancel} {first.job_id}` ends it, "
             f"and `slipway submit --wait` waits for one it submits"
         )
     mark = mark_of(study, graph.results_dir)
     if of_runs := [job.job_id for job in queue if job.mark == mark]:
-        raise SubmitError(
+        raise errors.SubmitError(
             f"a start of slipway run makes the runs of the study {study!r} already: {counted(len(of_runs), 'job')} of it "
             f"{'is' if len(of_runs) == 1 else 'are'} in the queue, which `{command(graph.study, 'status')}` shows; wait until that has "
             f"ended, or end it (Ctrl-C there, or `{jobs.SERVER.cancel} {' '.join(of_runs)}` where that start is gone)"
         )
-    held = held_by_others(graph, [run.run_id for run in graph.runs_to_make])
+    held = closing.held_by_others(graph, [run.run_id for run in graph.runs_to_make])
     if held and len(held) == len(graph.runs_to_make):
-        raise SubmitError(f"{describe_held(held)}; no other run is left to do, so nothing is submitted")
+        raise errors.SubmitError(f"{closing.describe_held(held)}; no other run is left to do, so nothing is submitted")
     if held:
-        output.notice(f"{describe_held(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
+        output.notice(f"{closing.describe_held(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
 
 
 def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
     """Return our jobs in the queue, with a note where a silent scheduler is asked again. Raises SchedulerSilent in the end."""
     try:
         return jobs.our_jobs(NOTICE_AFTER_S, ANSWER_S)
-    except SchedulerSilent:
+    except errors.SchedulerSilent:
         output.notice(f"{jobs.SERVER.name} does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
         return jobs.our_jobs(PATIENCE_S, ANSWER_S)
 
@@ -321,10 +299,10 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
     """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that."""
     sys.stdout.flush()
     study = graph.study
-    queue = poll_queue(study.site.scheduler, jobs)
+    queue = queue_view.poll_queue(study.site.scheduler, jobs)
     watch = Watch(study=study, requested=graph.requested, queue=queue, submission=job.name)
     try:
-        with open_view() as view:
+        with live_table.open_view() as view:
             last = _watch(watch, jobs, job, queue, view)
     except KeyboardInterrupt:
         output.line(f"job {job.job_id} goes on; `{jobs.SERVER.cancel} {job.job_id}` ends it")
@@ -335,17 +313,17 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
     output.line(
         f"job {job.job_id} has ended ({_state(last)}); {num_results(study)} of {runs} {'has' if len(study.runs) == 1 else 'have'} a result"
     )
-    print_ending(graph)
+    snakemake_hooks.print_ending(graph)
     _raise_end(study, job, last)
 
 
-def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: PolledQueue, view: View) -> QueuedJob | None:
+def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: queue_view.PolledQueue, view: live_table.View) -> QueuedJob | None:
     """Return what the scheduler said of the job last, when it is over; None if it has forgotten it."""
-    refresher, lost = Refresher(watch.look), LostJobs(jobs, output.line)
+    refresher, lost = live_table.Refresher(watch.look), watched_jobs.LostJobs(jobs, output.line)
     seen: float | None = None
     info: QueuedJob | None = None
     while True:
-        time.sleep(DRAW_S)
+        time.sleep(live_table.DRAW_S)
         refresher.draw(view)
         answer = queue.view()
         if lost.take_out(answer, {job.job_id}):
@@ -364,7 +342,7 @@ def _job_out_of_queue(jobs: Jobs, job: QueuedJob) -> tuple[bool, QueuedJob | Non
     """Return whether the scheduler answers, and what it knows of a job that is not in the queue any more."""
     try:
         found = jobs.jobs_named(job.name, FOLLOW_PATIENCE_S)
-    except SchedulerOutputError:
+    except errors.SchedulerOutputError:
         return False, None
     return True, (found[-1] if found else None)
 
@@ -376,10 +354,10 @@ def _raise_end(study: Study, job: QueuedJob, last: QueuedJob | None) -> None:
     words = f"{counted(left, 'run has', 'runs have')} no result; `{command(study, 'submit')}` continues with them"
     ended_by = None if last is None else last.ended_by
     if ended_by == "cancelled":
-        raise Cancelled(f"job {job.job_id} was cancelled: {words}")
+        raise errors.Cancelled(f"job {job.job_id} was cancelled: {words}")
     if ended_by is not None:
-        raise Preempted(f"job {job.job_id} ended with {_state(last)}: {words}")
-    raise RecordError(f"job {job.job_id} ended: {words}; `{command(study, 'status')}` says why")
+        raise errors.Preempted(f"job {job.job_id} ended with {_state(last)}: {words}")
+    raise errors.RecordError(f"job {job.job_id} ended: {words}; `{command(study, 'status')}` says why")
 
 
 def _state(last: QueuedJob | None) -> str:
@@ -390,4 +368,4 @@ def num_results(study: Study) -> int:
     """Count the runs that have a record. Storage alone is read."""
     runs: Path = study.results_dir / "runs"
     there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
-    return sum(run.run_id in there and record_path(study.results_dir, run.run_id).exists() for run in study.runs)
+    return sum(run.run_id in there and paths.record_path(study.results_dir, run.run_id).exists() for run in study.runs)

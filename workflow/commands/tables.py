@@ -13,7 +13,6 @@ from base.humanize import choices
 from workflow.commands.chosen_study import report_outputs, results_as_they_are, results_dirs
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.watching import output
-from workflow.commands.watching.output import waiting
 from workflow.report.files import EVIDENCE, PAGE_FILE, TABLE_NAMES, without_garbage_collection
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ def _write(study: Path, site: str | None, places: Sequence[Path], out: Path | No
     results = results_dirs(study, site, places, out)
     out = out or results[0]
     outputs = report_outputs()
-    with waiting("tables") as now:
+    with output.waiting("tables") as now:
         now("reading the records")
         analysis: Analysis = outputs.write_collected(results, out)
         now("writing")
@@ -193,7 +192,7 @@ def analysis_of(results: Sequence[Path]) -> Analysis:
     from workflow.report.analysis import analyse
     from workflow.report.collect import collect
 
-    with waiting("tables: reading the records"):
+    with output.waiting("tables: reading the records"):
         return analyse(collect(results))
 
 
@@ -234,7 +233,7 @@ def report(
     results = results_dirs(study, site, places or [], out)
     target = out or results[0]
     outputs = report_outputs()
-    with waiting("report: tables, plots and page"):
+    with output.waiting("report: tables, plots and page"):
         analysis = outputs.write_all(results, target)
     output.line(f"{analysis.study}: {analysis.summary.closing_line()}")
     output.line(f"report: {target / outputs.PAGE_FILE}")

@@ -12,11 +12,9 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
-from base.humanize import slug
-from base.jsonfile import MAX_INTEGER, canonical_json
+from base import humanize, jsonfile
 from base.typed import Check, Count, Digest, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
-from containers.renderings import Launcher, Rendering, SidecarEnds
-from containers.step_lines import LogEvents
+from containers import renderings, step_lines
 
 ID_HASH_LENGTH: Final = 10
 SEED: Final = "seed"
@@ -50,7 +48,7 @@ class SidecarWords(TypedDict):
     where: Literal["head", "each"]
     command: Annotated[tuple[str, ...], Check("a command of one word or more", bool)]
     env: dict[str, str]
-    ends: SidecarEnds
+    ends: renderings.SidecarEnds
 
 
 class ParametersFile(TypedDict):
@@ -75,18 +73,18 @@ class ProgramWords(TypedDict):
 
     name: Name
     command: Annotated[tuple[str, ...], Check("a command of one word or more", bool)]
-    launcher: Launcher
+    launcher: renderings.Launcher
     python: str
     env: dict[str, str]
     mounts: tuple[MountWords, ...]
     version: FromOne
     checkpoint: bool
-    events: NotRequired[Literal["none"] | Annotated[dict[str, Any], Like(LogEvents)]]
+    events: NotRequired[Literal["none"] | Annotated[dict[str, Any], Like(step_lines.LogEvents)]]
     folder: NotRequired[PathText]
     image: NotRequired[str]
     unit: NotRequired[Literal["samples", "tokens"]]
     packages: NotRequired[tuple[str, ...]]
-    env_from: NotRequired[tuple[Rendering, ...]]
+    env_from: NotRequired[tuple[renderings.Rendering, ...]]
     sidecars: NotRequired[tuple[SidecarWords, ...]]
     network: NotRequired[Literal["host", "none"]]
 
@@ -114,7 +112,7 @@ class Cell:
     comm_hook: Word
     device: Device
     threads: PerNode | Literal["auto"]
-    seed: Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+    seed: Annotated[int, Meta(ge=0, le=jsonfile.MAX_INTEGER)]
     optimizer: Mapping[str, Any]
     steps: Mapping[str, Count] | None
     epochs: FromOne | None
@@ -276,7 +274,7 @@ def cell_id(keys: Mapping[str, object], dataset: Mapping[str, object]) -> str:
     `keys`: the cell's keys that differ from the study schema's defaults, batch as `batch_size` per process, dataset left out; `dataset`:
     the keys of its specification that differ from theirs. Neither the study's name nor its name of the dataset is in it.
     """
-    digest = hashlib.sha256(canonical_json({**keys, "dataset": dataset})).hexdigest()[:ID_HASH_LENGTH]
+    digest = hashlib.sha256(jsonfile.canonical_json({**keys, "dataset": dataset})).hexdigest()[:ID_HASH_LENGTH]
     place = str(dataset.get("path") or dataset["source"])
     words = [
         keys["model"],
@@ -286,7 +284,7 @@ def cell_id(keys: Mapping[str, object], dataset: Mapping[str, object]) -> str:
         f"g{keys.get('gpus_per_node', 1)}",
         *(keys[key] for key in _IN_ID if key in keys),
     ]
-    return f"{slug(*words)}-{digest}"
+    return f"{humanize.slug(*words)}-{digest}"
 
 
 def datasets_of(cells: Iterable[Cell]) -> list[str]:

@@ -11,12 +11,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from base.calls import call_apart
+from base import calls, humanize, jsonfile, sanitize, untrusted
 from base.errors import ConfigError, SlipwayError
-from base.humanize import absolute_path, choices
-from base.jsonfile import read_json
-from base.sanitize import quoted, whole
-from base.untrusted import open_plain
 from containers.engines import in_container
 from containers.frameworks import SUPPORTED, check_strategy, check_supports, check_words, load_framework
 from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size
@@ -46,7 +42,7 @@ def identities(datasets: Mapping[str, DatasetSpec], results_dir: Path, folder: P
     found = {name: spec.as_written() for name, spec in datasets.items()}
     relative = [name for name, spec in found.items() if spec != spec.resolved(folder)]
     if relative:
-        values, folders = call_apart(f"study.json of {results_dir.name}", known_datasets, str(results_dir), timeout_s=STORAGE_S)
+        values, folders = calls.call_apart(f"study.json of {results_dir.name}", known_datasets, str(results_dir), timeout_s=STORAGE_S)
         known = [spec for value in values if (spec := _spec_of(value)) is not None]
         for name in relative:
             absolute = [found[name].resolved(Path(place)) for place in (*folders, folder)]
@@ -196,7 +192,7 @@ def _check_program(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     if program and keys["epochs"] is not None:
         return "epochs", "found epochs, and how many steps are an epoch is up to the program; valid: steps"
     if keys["program"] is None and keys["model"] not in MODELS:
-        return "model", f"found {keys['model']!r}, which is not a model; {choices(keys['model'], MODELS)}"
+        return "model", f"found {keys['model']!r}, which is not a model; {humanize.choices(keys['model'], MODELS)}"
     return None
 
 
@@ -422,14 +418,14 @@ def find_parameters(text: str, folder: Path, storage: Path, study: str) -> Param
     `folder`, or a run, as RUN of `study` or STUDY/RUN. Raises ConfigError where there is none, StorageError where storage is silent."""
     if text.endswith(Path(PARAMETERS).suffix):
         try:
-            found: ParametersFile = call_apart(text, _described, str(absolute_path(text, folder)), timeout_s=HASH_S)
+            found: ParametersFile = calls.call_apart(text, _described, str(humanize.absolute_path(text, folder)), timeout_s=HASH_S)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         return found
     other, _, run = text.rpartition("/")
     if not run or "/" in other or {other, run} & {".", ".."}:
         raise ConfigError(f"found {text!r}; valid: seed, a file that ends with .safetensors, or a run, as RUN or STUDY/RUN")
-    of_run: ParametersFile = call_apart(text, _of_run, str(results_dir(storage, other or study)), run, text, timeout_s=HASH_S)
+    of_run: ParametersFile = calls.call_apart(text, _of_run, str(results_dir(storage, other or study)), run, text, timeout_s=HASH_S)
     return of_run
 
 
@@ -440,11 +436,11 @@ def _of_run(results: str, run: str, text: str) -> ParametersFile:
             f"found {text!r}, and {record} is not there: a run that others start from must have its result before they are planned; "
             "of a file only .safetensors is read, as safetensors.torch.save_file writes it"
         )
-    found: Any = read_json(record, ConfigError)
+    found: Any = jsonfile.read_json(record, ConfigError)
     value = found.get("attempt") if isinstance(found, dict) else None
-    attempt = whole(value, 1)
+    attempt = sanitize.whole(value, 1)
     if attempt is None:
-        raise ConfigError(f"found {run!r}, and {record}: attempt: found {quoted(value)}; expected a whole number from 1")
+        raise ConfigError(f"found {run!r}, and {record}: attempt: found {sanitize.quoted(value)}; expected a whole number from 1")
     path = attempts_dir(Path(results), run) / str(attempt) / PARAMETERS
     if not path.is_file():
         raise ConfigError(f"found {run!r}, which has no {path}: it has not trained well, or with save_parameters: false")
@@ -455,7 +451,7 @@ def _described(path: str) -> ParametersFile:
     from data_prep.hashing import hash_open
 
     try:
-        with open(open_plain(Path(path)), "rb", buffering=0) as file:
+        with open(untrusted.open_plain(Path(path)), "rb", buffering=0) as file:
             found = hash_open(file)
     except OSError as error:
         raise ConfigError(f"found {path}, which cannot be read: {error.strerror}") from error

@@ -15,10 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from base import humanize
-from base.errors import ConfigError
-from base.humanize import absolute_path, and_more, choices
-from base.logs import printable
+from base import errors, humanize, logs
 from workflow.study.loader import Document, Place, dotted, kind_of
 
 MAX_SHOWN: Final = 20
@@ -32,16 +29,16 @@ class Fault:
     message: str
 
 
-def fault_error(document: Document, faults: Sequence[Fault]) -> ConfigError:
+def fault_error(document: Document, faults: Sequence[Fault]) -> errors.ConfigError:
     """Make one error of all `faults`, a line each, in the order of the file."""
     lines = {f"{document.where(fault.place)}: {_label(fault.place)}{fault.message}": fault for fault in faults}
     ordered = sorted(lines, key=lambda line: _line_number(document, lines[line].place))
     if len(ordered) > MAX_SHOWN:
-        ordered[MAX_SHOWN:] = [f"{document.path}: {and_more(len(ordered), MAX_SHOWN, 'errors')}"]
-    return ConfigError("\n".join(printable(line) for line in ordered))
+        ordered[MAX_SHOWN:] = [f"{document.path}: {humanize.and_more(len(ordered), MAX_SHOWN, 'errors')}"]
+    return errors.ConfigError("\n".join(logs.printable(line) for line in ordered))
 
 
-def validation_error(document: Document, error: ValidationError, model: type[BaseModel], hints: Mapping[str, str]) -> ConfigError:
+def validation_error(document: Document, error: ValidationError, model: type[BaseModel], hints: Mapping[str, str]) -> errors.ConfigError:
     """Explain an error of validating the document as `model`.
 
     `hints`: words about keys that stand in the wrong place or in the wrong file.
@@ -102,7 +99,7 @@ def _message(details: ErrorDetails, found: Any, place: Place, model: type[BaseMo
         return details["msg"].removeprefix("Value error, ")
     if kind == "literal_error":
         valid = re.findall(r"'([^']*)'", str(context.get("expected", "")))
-        return f"found {kind_of(found)}; {choices(str(found), valid)}"
+        return f"found {kind_of(found)}; {humanize.choices(str(found), valid)}"
     return f"found {kind_of(found)}; valid: {_valid(kind, context, found)}"
 
 
@@ -110,7 +107,7 @@ def _program_folder(document: Document, place: Place) -> Path | None:
     """Return the folder of the program whose command is at `place`, or None if the file names none that can be a path."""
     folder = document.value["programs"][str(place[1])].get("folder")
     try:
-        return absolute_path(folder, Path(os.path.abspath(document.path)).parent) if isinstance(folder, str) and folder else None
+        return humanize.absolute_path(folder, Path(os.path.abspath(document.path)).parent) if isinstance(folder, str) and folder else None
     except ValueError:
         return None
 
@@ -153,7 +150,7 @@ def _unknown_key(place: Place, model: type[BaseModel], hints: Mapping[str, str])
     if inner and outer in known:
         mapping = f"{{{inner}: ...}}"
         return f"unknown key; write {outer}: {f'[{mapping}, {mapping}]' if place[0] == 'axes' else mapping}"
-    return f"unknown key; {choices(key, known)}"
+    return f"unknown key; {humanize.choices(key, known)}"
 
 
 def _known_keys(place: Place, model: type[BaseModel]) -> list[str]:

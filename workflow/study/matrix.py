@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from base.errors import ConfigError, SlipwayError
 from base.humanize import choices
-from containers.frameworks import load_framework
-from containers.models import MODELS
+from containers import frameworks, models
 from workflow.study.cell import ARGS, NO_DATASET, plain_text
 from workflow.study.explain import Fault
 from workflow.study.loader import Place
@@ -151,8 +150,8 @@ def layer_faults(layers: Layers, datasets: Mapping[str, Any], programs: Mapping[
         faults.append(Fault(place=("datasets", NO_DATASET), message=found))
     for place, key, value in _values(layers):
         message = _word_fault(key, value, datasets, programs) if key != "steps" else _steps_fault(value)
-        if key == "model" and not has_programs and value not in MODELS:
-            message = f"found {value!r}, which is not a model; {choices(value, MODELS)}"
+        if key == "model" and not has_programs and value not in models.MODELS:
+            message = f"found {value!r}, which is not a model; {choices(value, models.MODELS)}"
         if message:
             faults.append(Fault(place=place, message=message))
     if not faults and layers.num_cells > MAX_CELLS:
@@ -183,7 +182,7 @@ def _word_fault(key: str, value: Any, datasets: Mapping[str, object], programs: 
         )
     if key == "framework":
         try:
-            load_framework(value)
+            frameworks.load_framework(value)
         except SlipwayError as error:
             return str(error)
     return None

@@ -19,24 +19,8 @@ from pydantic_core import PydanticCustomError
 
 from base.errors import ConfigError, SlipwayError
 from base.humanize import absolute_path, choices, some
-from containers.frameworks import NAMES
+from containers import frameworks, program_folder, renderings
 from containers.frameworks.spec import Augmentation, Backend, CommHook, ConvAlgorithm, Layout, Mode, Precision, Reader, Strategy
-from containers.program_folder import check
-from containers.renderings import (
-    CELL_PLACES,
-    FOR_SIDECARS,
-    MPI_SIDECARS,
-    NETWORK_PLACES,
-    PLACES,
-    PORT,
-    STEPS_PLACE,
-    VARIABLES,
-    Launcher,
-    Rendering,
-    SidecarEnds,
-    names_in,
-    wrong_ports_in,
-)
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, reports
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault, fault_error
@@ -149,7 +133,7 @@ class Sidecar(Part):
     where: Literal["head", "each"] = Field(description="one on the head node, or one on each node")
     command: Several[Word] = Field(description="word by word, with the placeholders of the program's")
     env: dict[Variable, VariableText] = Field(default={}, description="environment variables beside the program's")
-    ends: SidecarEnds = Field(
+    ends: renderings.SidecarEnds = Field(
         default="stopped", description="stopped: when the ranks have ended, we end it; with-ranks: it ends by itself, with 0, when they do"
     )
 
@@ -202,7 +186,7 @@ class Program(Part):
     command: Several[Word] = Field(
         description="one process, word by word; {python}, {folder}, {data}, {out}, {args.NAME} and keys such as {batch_size} are filled in"
     )
-    launcher: Launcher = Field(
+    launcher: renderings.Launcher = Field(
         default="torchrun", description="one torchrun per node; one process per GPU with RANK and the like; one process in all; one mpirun"
     )
     image: TextLine = Field(default=ABSENT, description="container image, where the site's engine is none of bare")
@@ -214,7 +198,7 @@ class Program(Part):
         default="samples", description="what the rate of its runs counts; tokens are told by the program"
     )
     env: dict[Variable, VariableText] = Field(default={}, description="environment variables of its processes")
-    env_from: tuple[Rendering, ...] = Field(
+    env_from: tuple[renderings.Rendering, ...] = Field(
         default=(), description="the allocation in the words of a framework, as variables of each rank; launchers ranks and single"
     )
     sidecars: tuple[Sidecar, ...] = Field(default=(), description="processes around the ranks, started before them")
@@ -275,7 +259,7 @@ def program_faults(
             ("sidecars", number, "command"): sidecar.command for number, sidecar in enumerate(program.sidecars)
         }
         commands = {("command",): program.command, **of_sidecars}
-        if name in NAMES:
+        if name in frameworks.NAMES:
             yield Fault(place=place, message=f"found {name!r}, which is a framework of Slipway's; valid: another name")
         if program.folder is None and any("{folder}" in word for command in commands.values() for word in command):
             yield Fault(place=(*place, "command"), message="found {folder}, and the program has no folder; valid: folder: PATH beside it")
@@ -304,14 +288,14 @@ def _sidecar_faults(place: Place, program: Program) -> Iterator[Fault]:
         if sidecar.name in [before.name for before in program.sidecars[:number]]:
             found = f"found {sidecar.name!r} a second time"
             yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: each name once")
-        if program.launcher == "mpirun" and sidecar.name in MPI_SIDECARS:
+        if program.launcher == "mpirun" and sidecar.name in renderings.MPI_SIDECARS:
             found = f"found {sidecar.name!r}, which the launcher mpirun has for one of its own"
             yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: another name")
 
 
 def _sidecar_env_faults(place: Place, program: Program, sidecar: Sidecar) -> Iterator[Fault]:
     for rendering in program.env_from:
-        for variable in sorted(FOR_SIDECARS.get(rendering, frozenset()) & sidecar.env.keys()):
+        for variable in sorted(renderings.FOR_SIDECARS.get(rendering, frozenset()) & sidecar.env.keys()):
             message = f"found it here, and env_from: [{rendering}] sets it for sidecars too; valid: one of the two"
             yield Fault(place=(*place, variable), message=message)
 
@@ -321,7 +305,7 @@ def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:
         found = f"found {', '.join(program.env_from)} with launcher {program.launcher}, which sets the variables of its ranks itself"
         yield Fault(place=place, message=f"{found}; valid: launcher: ranks, or single")
     for name in program.env_from:
-        for variable in sorted(VARIABLES[name] & program.env.keys()):
+        for variable in sorted(renderings.VARIABLES[name] & program.env.keys()):
             yield Fault(place=place, message=f"found {name}, which sets {variable}, and env sets it too; valid: one of the two")
 
 
@@ -337,15 +321,21 @@ def _events_faults(place: Place, program: Program) -> Iterator[Fault]:
 
 
 def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | None, is_bare: bool) -> Iterator[Fault]:
-    for found in wrong_ports_in(word):
+    for found in renderings.wrong_ports_in(word):
         message = f"found {found}, which is no name of a port; valid: lower-case letters, digits and '_', such as {{port.server}}"
         yield Fault(place=place, message=message)
-    for found in names_in(word):
+    for found in renderings.names_in(word):
         if is_bare and found == "data":
             message = "found {data}, and cells of this program have no dataset; valid: dataset: NAME for them, or no {data}"
             yield Fault(place=place, message=message)
-        known = (*PLACES, *NETWORK_PLACES, *CELL_PLACES, STEPS_PLACE, *(f"args.{name}" for name in sorted(arguments or ())))
-        if found.startswith(PORT) or (found.startswith("args.") and arguments is None):
+        known = (
+            *renderings.PLACES,
+            *renderings.NETWORK_PLACES,
+            *renderings.CELL_PLACES,
+            renderings.STEPS_PLACE,
+            *(f"args.{name}" for name in sorted(arguments or ())),
+        )
+        if found.startswith(renderings.PORT) or (found.startswith("args.") and arguments is None):
             continue
         if found not in known:
             name = found.removeprefix("args.")
@@ -376,7 +366,7 @@ def _file_faults(place: Place, command: Sequence[str], folder: Path | None) -> I
     script = _script_of(command)
     for number, word in enumerate(command):
         inside = word.removeprefix("{folder}/")
-        if names_in(inside) or inside.startswith(("/", "~")):
+        if renderings.names_in(inside) or inside.startswith(("/", "~")):
             continue
         is_there = folder is not None and os.path.exists(folder / inside)  # noqa: PTH110 - a word may be too long for a name
         if word != inside and folder is not None and not is_there:
@@ -410,7 +400,7 @@ def _folder_fault(text: str, folder: Path) -> str | None:
     if not path.is_dir():
         return f"which is no directory ({path})" if path.exists() else f"which is not there ({path})"
     try:
-        check(path)
+        program_folder.check(path)
     except SlipwayError as error:
         return f"which cannot be taken along: {error}"
     return None
@@ -503,11 +493,11 @@ def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str
     given: dict[str, set[str]] = {}
     for name, names in arguments:
         given.setdefault(name, set()).update(names)
-    read = {found for name in given for command in _commands(programs[name]) for word in command for found in names_in(word)}
+    read = {found for name in given for command in _commands(programs[name]) for word in command for found in renderings.names_in(word)}
     notes = []
     for name in sorted(given):
         program = programs[name]
-        used = {found for command in _commands(program) for word in command for found in names_in(word)}
+        used = {found for command in _commands(program) for word in command for found in renderings.names_in(word)}
         lines = program.events.log.step if isinstance(program.events, LogEvents) and program.unit == "samples" else None
         if lines is not None and not reports(lines, "samples") and not used & BATCH:
             notes.append(

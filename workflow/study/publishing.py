@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
 
-from base.calls import call_apart
+from base import calls, publish
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_content, read_json
-from base.publish import publish
 from base.sanitize import text
 from base.typed import FromOne, Like, Name, read_as
 from workflow.study.cell import Cell, Run, RunLimits, datasets_of
@@ -173,7 +172,7 @@ def refuse_results_of_others(study: Study) -> list[str]:
     """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs. Return the
     notes of refuse_unless_owner()."""
     mine = origin_of(study, adopt=False)
-    notes = call_apart(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), mine, timeout_s=STORAGE_S)
+    notes = calls.call_apart(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), mine, timeout_s=STORAGE_S)
     return [f"{note}: `{study.command('dataset', 'build', '--study', str(study.path))}`" for note in notes]
 
 
@@ -334,7 +333,7 @@ def publish_content(
         _publish_source(directory / STUDY_SOURCE, typed.encode())
     if changed:
         time_text = (now or datetime.now(UTC)).isoformat(timespec="seconds")
-        publish(path, text_of({**content, "history": [*history, {**version, "time": time_text}]}))
+        publish.publish(path, text_of({**content, "history": [*history, {**version, "time": time_text}]}))
     return changed
 
 
@@ -344,4 +343,4 @@ def _publish_source(target: Path, content: bytes) -> None:
     except RecordError:
         unchanged = False  # it is missing, longer, or no file
     if not unchanged:
-        publish(target, content)
+        publish.publish(target, content)

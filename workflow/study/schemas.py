@@ -16,13 +16,12 @@ from pydantic import BaseModel
 
 from base.publish import publish
 from cluster.installation import SCHEMAS
-from containers.frameworks import NAMES
-from containers.models import MODELS
+from containers import frameworks, models
 from workflow.study.model import StudyFile
 from workflow.study.site_file import SiteFile
 
 FILES: Final[dict[str, type[BaseModel]]] = {"study.schema.json": StudyFile, "site.schema.json": SiteFile}
-WORDS: Final = {"model": sorted(MODELS), "framework": sorted(NAMES)}
+WORDS: Final = {"model": sorted(models.MODELS), "framework": sorted(frameworks.NAMES)}
 
 
 def schema_text(model: type[BaseModel]) -> str:

@@ -12,8 +12,7 @@ import msgspec
 
 from base.errors import ConfigError
 from base.typed import Check, Count, Seconds, SomeSeconds, read_as
-from cluster.detection import SIGNS, scheduler_of
-from cluster.installation import default_cache, default_storage
+from cluster import detection, installation
 
 # Define whom `notify` of a site or study file tells that a study has ended, or that a run of it has failed.
 #
@@ -131,10 +130,10 @@ def local_site(has_gpu: bool) -> Site:
 
     Raises ConfigError.
     """
-    storage = default_storage()
+    storage = installation.default_storage()
     if braces := why_no_storage(storage):
         raise ConfigError(f"the storage of the site 'local': {braces}")
-    return Site(name="local", storage=storage, cache=Cache(path=default_cache()), device="cuda" if has_gpu else "cpu")
+    return Site(name="local", storage=storage, cache=Cache(path=installation.default_cache()), device="cuda" if has_gpu else "cpu")
 
 
 def why_no_storage(path: Path) -> str:
@@ -156,9 +155,9 @@ def device_of(device: str, site: Site) -> str:
 
 def refuse_other_scheduler(site: Site, environ: Mapping[str, str]) -> None:
     """Raise ConfigError when the job we are in was started by another scheduler than the site's, `local` included."""
-    found = scheduler_of(environ)
+    found = detection.scheduler_of(environ)
     if found is not None and found != site.scheduler:
-        variables = ", ".join(f"{name}={environ[name]}" for name in SIGNS[found].variables)
+        variables = ", ".join(f"{name}={environ[name]}" for name in detection.SIGNS[found].variables)
         raise ConfigError(
             f"the site {site.name!r} says scheduler: {site.scheduler}, but this process runs inside an allocation of {found} "
             f"({variables}); "

@@ -23,8 +23,7 @@ from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder
 from workflow.commands.watching.live_table import Active, Ended, StudyState
-from workflow.dag.queue_view import PolledQueue, QueueView
-from workflow.dag.requirements import images_file
+from workflow.dag import queue_view, requirements
 from workflow.run.record.continuation import PUSH, seconds_left, waiting_reason
 from workflow.run.record.continuation import STATUS as WAITING
 from workflow.run.record.events import SHORT_BYTES, messages
@@ -33,11 +32,9 @@ from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.record.reading import Found, find_record, record_of
 from workflow.run.storage.results import parse_requested
-from workflow.study import paths
+from workflow.study import next_command, paths, series
 from workflow.study.cell import Run, datasets_of
-from workflow.study.next_command import completed
 from workflow.study.paths import REFUSED as BESIDE
-from workflow.study.series import words_of
 from workflow.study.study import Study
 
 # The state of each run, by the files on storage.
@@ -226,7 +223,7 @@ class Watch:
     study: Study
     requested: Sequence[str]
     clock: Callable[[], float] = time.monotonic
-    queue: PolledQueue | None = None
+    queue: queue_view.PolledQueue | None = None
     submission: str | None = None
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _notices: list[str] = field(default_factory=list)
@@ -238,10 +235,10 @@ class Watch:
         runs = {run.run_id: run for run in self.study.runs}
         self._runs: dict[str, Run] = {f"{name}.log": runs[parse_requested(name)[0]] for name in self.requested}
         self._beside = {f"{name}{BESIDE}" for name in self.requested}
-        self._words = words_of(self.study.cells, self.study.site, self.study.repeats)
+        self._words = series.words_of(self.study.cells, self.study.site, self.study.repeats)
         self._at_start = dict(self._logs())
         self._alive = holder_alive if self.queue is None else self.queue.alive
-        self._view = QueueView()
+        self._view = queue_view.QueueView()
         offered = jobs_of(self.study.site.scheduler)
         self._server = "" if offered is None else offered.SERVER.name
         self._jobs: Mapping[str, QueuedJob] = {}
@@ -367,7 +364,7 @@ class Watch:
         return None
 
     def _whole(self, reason: str | None) -> str | None:
-        return None if reason is None else completed(reason, self.study.chosen_site, self.study.path)
+        return None if reason is None else next_command.completed(reason, self.study.chosen_site, self.study.path)
 
     def _has_no_job(self, name: str, changed: float) -> bool:
         """Return True if the run has no job since its log grew last.
@@ -407,7 +404,7 @@ class Watch:
     def _preparing(self) -> Iterator[str]:
         """Yield what runs wait for that is not there yet, and how far it is."""
         open_runs = [run for name, run in self._runs.items() if (seen := self._seen.get(name)) is None or seen.ended is None]
-        images = images_file(self.study) if open_runs else None
+        images = requirements.images_file(self.study) if open_runs else None
         if images is not None and not Path(images).exists():
             logged = messages(self.study.results_dir / "logs" / Path(images).with_suffix(".log").name, SHORT_BYTES)
             yield f"images: {logged[-1][1] if logged else 'wait to be pinned'}"
