@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Final
 
 from base.errors import SlipwayError
 from base.humanize import counted, format_size
-from base.process import last_lines, run
+from base.sanitize import ascii_int
 from base.system import machine_number, machine_text
 from cluster.addresses import ipv4_addresses, source_address
+from cluster.gpus.listing import query_fields
 from cluster.limits import GPU_USE_S
 from extras.doctor.types import Context, Finding, Level
 
@@ -161,42 +163,27 @@ def judge_interfaces(interfaces: Sequence[Interface], chosen: str | None, toward
             yield Finding("network", "note", text, advice)
 
 
-# GPUs as nvidia-smi shows them: how many, which driver, MIG, persistence, who else uses them.
+# GPUs as nvidia-smi shows them: how many, which driver, MIG, who else uses them.
 
 
-QUERY: Final = (
-    "nvidia-smi",
-    "--query-gpu=name,driver_version,mig.mode.current,persistence_mode,memory.used",
-    "--format=csv,noheader,nounits",
-)
+FIELDS: Final = {"uuid": "uuid", "model": "name", "driver": "driver_version", "mig": "mig.mode.current", "used": "memory.used"}
+"""What is asked of each GPU, with the driver's names."""
 MUCH_MIB: Final = 600
 """What a driver and a display may hold; more is somebody's program."""
 
 
-def parse_gpus(text: str) -> list[list[str]]:
-    """Parse one line per GPU: name, driver, MIG mode, persistence mode, MiB used."""
-    return [words for words in ([word.strip() for word in line.split(",")] for line in text.splitlines()) if len(words) == 5]
-
-
 def check_gpus(context: Context) -> Iterator[Finding]:
     """Check the GPUs that nvidia-smi shows."""
-    level: Level = "error" if context.runs_here and context.site.device == "cuda" else "warning"
-    gpus: list[list[str]] = []
-    if shutil.which(QUERY[0]) is not None:
-        try:
-            result = run(QUERY, timeout_s=GPU_USE_S)
-        except SlipwayError as error:
-            yield Finding("gpus", level, str(error), "a GPU or its driver hangs: another node; dmesg, Xid")
-            return
-        if result.returncode:
-            text = f"nvidia-smi ends with {result.returncode}: {last_lines(result.stdout + result.stderr, 1)}"
-            yield Finding("gpus", level, text, "the driver is not loaded, or does not fit")
-            return
-        gpus = parse_gpus(result.stdout)
+    try:
+        gpus = query_fields(dict(FIELDS), GPU_USE_S) if shutil.which("nvidia-smi") is not None else []
+    except SlipwayError as error:
+        level: Level = "error" if context.runs_here and context.site.device == "cuda" else "warning"
+        yield Finding("gpus", level, str(error), "a GPU or its driver hangs, or the driver is not loaded: another node; dmesg, Xid")
+        return
     yield from judge_gpus(gpus, context.site.device, context.site.gpus_per_node, context.runs_here)
 
 
-def judge_gpus(gpus: Sequence[Sequence[str]], device: str, gpus_per_node: int | None, runs_here: bool) -> Iterator[Finding]:
+def judge_gpus(gpus: Sequence[Mapping[str, str]], device: str, gpus_per_node: int | None, runs_here: bool) -> Iterator[Finding]:
     """Compare GPUs with the site file. `runs_here`: this machine is one on which runs are started."""
     if not gpus:
         if not runs_here:
@@ -207,19 +194,18 @@ def judge_gpus(gpus: Sequence[Sequence[str]], device: str, gpus_per_node: int | 
             text = f"no GPU shows here, and the site file says device: cuda{f', gpus_per_node: {gpus_per_node}' if gpus_per_node else ''}"
             yield Finding("gpus", "error", text, "ask for GPUs in this allocation (--gres=gpu:N), or device: cpu in the site file")
         return
-    models = {gpu[0]: sum(1 for other in gpus if other[0] == gpu[0]) for gpu in gpus}
-    said = ", ".join(f"{count} x {name}" for name, count in models.items())
-    yield Finding("gpus", "ok", f"{said}; driver {', '.join(dict.fromkeys(gpu[1] for gpu in gpus))}")
+    said = ", ".join(f"{count} x {name}" for name, count in Counter(gpu.get("model", "?") for gpu in gpus).items())
+    yield Finding("gpus", "ok", f"{said}; driver {', '.join(dict.fromkeys(gpu.get('driver', '?') for gpu in gpus))}")
     if runs_here and device == "cuda" and gpus_per_node is not None and len(gpus) < gpus_per_node:
         text = f"{counted(len(gpus), 'GPU')} here, the site file says gpus_per_node: {gpus_per_node}"
         yield Finding("gpus", "note", text, "inside a job only the granted ones show; otherwise correct the site file")
     if device == "cpu":
         yield Finding("gpus", "note", "the site file says device: cpu: the GPUs are not used", "device: cuda in the site file")
-    if any(gpu[2] == "Enabled" for gpu in gpus):
+    if any(gpu.get("mig") == "Enabled" for gpu in gpus):
         text = "MIG is on: a GPU here is a slice of one; speeds of slices do not compare with whole GPUs"
         advice = "another queue or constraint, or MIG off; instances are granted by UUID only: `slipway gpus --explain`"
         yield Finding("gpus", "warning", text, advice)
-    busy = sum(1 for gpu in gpus if gpu[4].isdigit() and int(gpu[4]) > MUCH_MIB)
+    busy = sum(1 for gpu in gpus if (ascii_int(gpu.get("used", "")) or 0) > MUCH_MIB)
     if busy and runs_here:
         text = f"{busy} of {counted(len(gpus), 'GPU')} hold memory of another program now"
         yield Finding("gpus", "warning", text, "`nvidia-smi` shows whose; foreign_gpu: refuse in the site file keeps off such GPUs")

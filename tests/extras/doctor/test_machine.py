@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from extras.doctor import machine
 from extras.doctor.machine import Interface
-from extras.doctor.types import worst
+from extras.doctor.types import Context, worst
+from workflow.study.site import local_site
 
 PLENTY = {"files": (65536, 65536), "memlock": (None, None), "processes": (None, None)}
 
@@ -76,10 +78,7 @@ def test_the_interfaces_of_a_machine(tmp_path: Path) -> None:
     assert all(one.address for one in machine.read_interfaces())
 
 
-SMI = """\
-NVIDIA A100-SXM4-80GB, 550.54.15, Disabled, Enabled, 4
-NVIDIA A100-SXM4-80GB, 550.54.15, {mig}, {persistence}, {used}
-"""
+GPU = {"model": "NVIDIA A100-SXM4-80GB", "driver": "550.54.15", "mig": "Disabled", "used": "4"}
 
 
 @pytest.mark.parametrize(
@@ -93,8 +92,7 @@ NVIDIA A100-SXM4-80GB, 550.54.15, {mig}, {persistence}, {used}
     ],
 )
 def test_gpus(values: dict[str, str], device: str, level: str, words: str) -> None:
-    text = SMI.format(**({"mig": "Disabled", "persistence": "Enabled", "used": "4"} | values))
-    findings = list(machine.judge_gpus(machine.parse_gpus(text), device, 2, True))
+    findings = list(machine.judge_gpus([GPU, GPU | values], device, 2, True))
     assert worst(findings) == level
     assert any(words in finding.text for finding in findings), findings
 
@@ -103,7 +101,13 @@ def test_no_gpus() -> None:
     assert worst(machine.judge_gpus((), "cuda", 8, runs_here=False)) == "ok"
     assert worst(machine.judge_gpus((), "cpu", 8, runs_here=True)) == "ok"
     assert worst(machine.judge_gpus((), "cuda", 8, runs_here=True)) == "error"
-    assert (
-        worst(machine.judge_gpus(machine.parse_gpus(SMI.format(mig="Disabled", persistence="Enabled", used="4")), "cuda", 8, True))
-        == "note"
-    )
+    assert worst(machine.judge_gpus([GPU, GPU], "cuda", 8, True)) == "note"
+
+
+@pytest.mark.processes
+def test_gpus_are_asked_for_by_the_names_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU-1, NVIDIA A100, 550.1, Enabled, 700'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    context = Context(site=local_site(has_gpu=True), place="alone", hostname="n1", scheduler="local")
+    assert [finding.level for finding in machine.check_gpus(context)] == ["ok", "warning", "warning"]
