@@ -39,6 +39,7 @@ from extras.session.plan import session_cell, site_of, sockets
 from extras.session.request import IMAGES, PUSHED, STOP, TOKEN, Kind, SessionRequest, State, read_request, write_state
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
+from workflow.run.link.protocol import CANCELLED_PUSH_S
 from workflow.run.plan import allocation_request
 from workflow.run.record.continuation import waiting_words
 from workflow.run.record.outcome import Ending
@@ -46,8 +47,9 @@ from workflow.run.record.step_clock import Clock
 from workflow.run.storage import description
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor import time_limits
+from workflow.run.supervisor.finish import Retries, has_answered, push_error, try_once
 from workflow.run.supervisor.job import Job, NodeLocks
-from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.time_limits import RunEnded, RunScope, TimeLimit, supervising
 
@@ -69,8 +71,6 @@ STATE_S: Final = 20.0
 """The time for storage to take the state."""
 WARN_S: Final = (900.0, 300.0, 60.0)
 """The times before its end at which the users of a session are warned."""
-PUSH_AGAIN_S: Final = 10.0
-"""The pause between tries to push, and the time for the last one where the job's time is over."""
 NOTICE: Final = "notice"
 """The file in the directory of the sockets with a line for all users at the session's terminals."""
 HELD: Final = ".lock"
@@ -385,42 +385,34 @@ class Session:
     def _push(self, attempt: RunningAttempt) -> tuple[str | None, str | None]:
         """Return the target of the push and the reason of a failure; tries go on until the job's time is over."""
         attempt.nodes.ask(commands.Collect(), reports.Collected, time_limits.RELEASE_S)
-        end = max(attempt.limit.deadline, time.monotonic() + PUSH_AGAIN_S)
-        while True:
-            problem = self._push_once(attempt, max(PUSH_AGAIN_S, end - time.monotonic()))
-            if not isinstance(problem, Exception):
-                return problem, None
-            if time.monotonic() + PUSH_AGAIN_S > end or self._scope.cancels:
-                names = waiting_words([node.node.name for node in attempt.nodes.present()])
-                return None, f"what was written could not be pushed: {'; '.join(str(problem).splitlines())}; {names}"
-            logger.warning("push: %s; tried again in %.0f s", problem, PUSH_AGAIN_S)
-            self._scope.loop.until(lambda: False, PUSH_AGAIN_S)
+        is_late = bool(self._scope.cancels) or attempt.limit.deadline < time.monotonic()
+        again = Retries(self._scope, time.monotonic() + CANCELLED_PUSH_S if is_late else attempt.limit.deadline)
+        pushed: list[str] = []
+        try:
+            again.repeat("push", lambda left_s: pushed.append(self._push_once(attempt.nodes, again, left_s)))
+        except SlipwayError as error:
+            names = waiting_words([node.node.name for node in attempt.nodes.present()])
+            return None, f"what was written could not be pushed: {'; '.join(str(error).splitlines())}; {names}"
+        return pushed[0], None
+
+    def _push_once(self, nodes: Nodes, again: Retries, left_s: float) -> str:
+        part = str(again.call("push", make_part, self._directory, left_s=left_s))
+        try:
+            nodes.forget(reports.Pushed, reports.Failed)
+            nodes.send_all(commands.Push(part=part, limit_s=left_s))
+            again.wait(lambda: all(has_answered(node) for node in nodes.present()), left_s)
+            failed = next((push_error(node) for node in nodes.present() if not node.has_reported(reports.Pushed)), None)
+            if failed is not None:
+                raise failed
+            return str(again.call("push", finish_push, part, self._directory, left_s=left_s))
+        except SlipwayError:
+            try_once(self._scope.loop, "removal of what was half pushed", remove_tree, Path(part))
+            raise
 
     def _pending(self, problem: str, node: NodeHandle) -> commands.Pending:
         """Describe the files that a node keeps, for `slipway reap --push`."""
         name = PUSHED if node.index == 0 else f"{PUSHED}.node-{node.index}"
         return commands.Pending(target=str(Path(self._directory, name)), reason=problem, record=None, ended=None)
-
-    def _push_once(self, attempt: RunningAttempt, limit_s: float) -> str | SlipwayError:
-        loop, nodes, part = self._scope.loop, attempt.nodes, None
-        try:
-            part = str(Call(loop, "push", make_part, self._directory, timeout_s=time_limits.STORAGE_CALL_S).wait())
-            nodes.forget(reports.Pushed, reports.Failed)
-            nodes.send_all(commands.Push(part=part, limit_s=limit_s))
-            loop.until(lambda: all(_answered(node) for node in nodes.present()), limit_s)
-            failed = [message.message for node in nodes.present() if (message := node.last(reports.Failed)) is not None]
-            if failed or not all(node.has_reported(reports.Pushed) for node in nodes.present()):
-                raise PushError(failed[0] if failed else "a node did not answer in time")
-            return str(Call(loop, "push", finish_push, part, self._directory, timeout_s=time_limits.STORAGE_CALL_S).wait())
-        except SlipwayError as error:
-            if part is not None:
-                with contextlib.suppress(SlipwayError):  # storage that takes nothing may not let go of it either
-                    Call(loop, "push", remove_tree, Path(part), timeout_s=time_limits.STORAGE_CALL_S).wait()
-            return error
-
-
-def _answered(node: NodeHandle) -> bool:
-    return node.lost or node.has_reported(reports.Pushed, reports.Failed)
 
 
 def describe_ending(ending: Ending) -> tuple[str, int]:

@@ -98,7 +98,7 @@ def give_up(loop: Loop, ending: Ending, attempt: running_attempt.RunningAttempt 
     if attempt is not None:
         attempt.nodes.end(time_limits.NODES_LEAVE_S)
     if run is not None:
-        _try(loop, "release of the run", attempts.give_up, run)
+        try_once(loop, "release of the run", attempts.give_up, run)
     return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
 
 
@@ -107,7 +107,8 @@ def finish(attempt: running_attempt.RunningAttempt, work: description.Work, endi
     return _Finish(attempt, work, ending).main()
 
 
-def _try(loop: Loop, what: str, function: Any, *arguments: Any) -> None:
+def try_once(loop: Loop, what: str, function: Any, *arguments: Any) -> None:
+    """Call `function` in a child for a short time; a failure is only logged."""
     try:
         Call(loop, what, function, *arguments, timeout_s=time_limits.STORAGE_CLEAN_UP_S).wait()
     except SlipwayError as error:
@@ -219,7 +220,7 @@ class _Finish:
         missing = [node for node in self.nodes.present() if node.index not in self.files]
         for node in missing:
             self.nodes.send(node, commands.Push(part=self.part_directory, limit_s=left_s))
-        again.wait(lambda: all(_answered(node) for node in missing), left_s + 5)
+        again.wait(lambda: all(has_answered(node) for node in missing), left_s + 5)
         problems = []
         for node in missing:
             pushed = node.last(reports.Pushed)
@@ -229,7 +230,7 @@ class _Finish:
                 self._begin_again()
                 raise PushError(f"{node.node.name} was lost while it pushed")
             else:
-                problems.append(_push_error(node))
+                problems.append(push_error(node))
         if problems:
             raise problems[0]
         arguments = (self.part_directory, self.run.cell, _parameters(self.work), self.attempt.requested_steps(self.work))
@@ -250,7 +251,7 @@ class _Finish:
     def _begin_again(self) -> None:
         """Push into a new directory: half of a lost node's files are in the old one."""
         assert self.part_directory is not None
-        _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
+        try_once(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
         self.part_directory, self.files = None, {}
 
     def _publication(self) -> tuple[Any, ...]:
@@ -278,7 +279,7 @@ class _Finish:
         )
         logger.error("%s", reason)
         if self.part_directory is not None:
-            _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
+            try_once(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
         self.clock.enter("release")
         self.nodes.ask(commands.Release(), reports.Released, time_limits.RELEASE_S)
         if isinstance(error, Defect):
@@ -322,12 +323,14 @@ def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
     return [node.node.name for node in nodes if (answer := node.last(reports.Stopped)) is None or not answer.clean]
 
 
-def _answered(node: NodeHandle) -> bool:
+def has_answered(node: NodeHandle) -> bool:
+    """Return True if a node that was told to push has done so, has failed, or is lost."""
     failed = node.last(reports.Failed)
     return node.lost or node.has_reported(reports.Pushed) or (failed is not None and failed.during == "push")
 
 
-def _push_error(node: NodeHandle) -> SlipwayError:
+def push_error(node: NodeHandle) -> SlipwayError:
+    """Return why a node has not pushed."""
     failed = node.last(reports.Failed)
     if failed is None:
         return PushError(f"{node.node.name} did not end its push in time")
