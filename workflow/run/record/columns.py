@@ -199,6 +199,8 @@ def _stored(attributes: tuple[str, ...], path: str, kind: Any) -> Stored:
     inner = model.plain(kind)
     if get_origin(inner) is tuple:
         entry = model.plain(get_args(inner)[0])
+        if entry is model.EvaluationAt:
+            return Stored(attributes, path, pl.List(pl.Float64()), _curve)
         if get_origin(entry) is tuple:
             return Stored(attributes, path, pl.List(pl.Float64()), _flat)
         return Stored(attributes, path, pl.List(_TYPES.get(entry, pl.String())))
@@ -210,6 +212,16 @@ def _stored(attributes: tuple[str, ...], path: str, kind: Any) -> Stored:
 def _flat(pairs: tuple[tuple[float, float], ...]) -> list[float]:
     """Return one number after the other, since a column of parquet is one list."""
     return [number for pair in pairs for number in pair]
+
+
+CURVE: Final = ("step", "epoch", "accuracy", "training_s")
+"""The numbers of each evaluation in the column of evaluations."""
+
+
+def _curve(evaluations: tuple[model.EvaluationAt, ...]) -> list[float | None]:
+    """Return the numbers of CURVE, one after the other, of the evaluations on the split that was evaluated most often."""
+    splits = Counter(one.split for one in evaluations)
+    return [getattr(one, name) for one in evaluations if one.split == max(splits, key=splits.__getitem__) for name in CURVE]
 
 
 def _text(value: str | float) -> str:
