@@ -117,7 +117,7 @@ class ExchangeLog:
 
     def __init__(self, torch: Any, ddp: Any, cuda: bool) -> None:
         self.torch, self.ddp, self.cuda = torch, ddp, cuda
-        self.steps = []  # type: List[Tuple[Any, Any, Any, Any, Any]]
+        self.steps = []  # type: List[Dict[str, Any]]
         self.told = {}  # type: Dict[int, Dict[str, Any]]
         self.moments = {}  # type: Dict[str, Any]
         ddp._set_ddp_runtime_logging_sample_rate(1)
@@ -151,8 +151,7 @@ class ExchangeLog:
         """Begin a step, which ends the one before."""
         now = self.now()
         if len(self.moments) == 4:
-            moments = [self.moments[name] for name in ("begin", "forward", "optimizer", "updated")]
-            self.steps.append((moments[0], moments[1], moments[2], moments[3], now))
+            self.steps.append(dict(self.moments, end=now))
         self.moments = {"begin": now}
 
     def end(self) -> List[Dict[str, float]]:
@@ -163,17 +162,16 @@ class ExchangeLog:
             self.torch.cuda.synchronize()
         return [self.parts(self.steps[number], told) for number, told in sorted(self.told.items())]
 
-    def parts(self, step: Tuple[Any, Any, Any, Any, Any], told: Dict[str, Any]) -> Dict[str, float]:
-        begin, forward, optimizer, updated, end = step
+    def parts(self, step: Dict[str, Any], told: Dict[str, Any]) -> Dict[str, float]:
         comm, overlap = (told.get(name, 0) / 1e9 for name in ("backward_comm_time", "backward_compute_comm_overlap_time"))
         found = {
-            "step_s": self.between(begin, end),
-            "before_s": self.between(begin, forward),
+            "step_s": self.between(step["begin"], step["end"]),
+            "before_s": self.between(step["begin"], step["forward"]),
             "forward_s": told.get("forward_compute_time", 0) / 1e9,
             "backward_s": told.get("backward_compute_time", 0) / 1e9,
             "exchange_s": comm,
             "overlap_s": min(overlap, comm),
-            "optimizer_s": self.between(optimizer, updated),
+            "optimizer_s": self.between(step["optimizer"], step["updated"]),
         }
         return dict(found, own_exposed_s=found["exchange_s"] - found["overlap_s"])
 

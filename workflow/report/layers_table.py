@@ -57,17 +57,17 @@ class Row(Struct, frozen=True, kw_only=True):
 
 def profiles(analysis: Analysis) -> Iterator[tuple[CellResult, Use | None, Profile | str]]:
     """Yield each cell that has a profile run with a record, its network where that is known, and its profile or why it has none."""
-    uses = networks(analysis)
-    for source in analysis.sources:
-        own = {cell.cell_id: cell for cell in analysis.cells if cell.source == source.label}
-        for cell, found in profiles_in(source.place, [one.cell for one in own.values()]):
-            use = uses.get((source.label, cell.cell_id))
-            known = None if use is None or use.as_published else use
-            if isinstance(found, str):
-                yield own[cell.cell_id], known, found
-            else:
-                profile = found.profile if known is None else with_implementations(found.profile, found.onednn, known)
-                yield own[cell.cell_id], known, profile
+    cells = {(cell.source, cell.cell_id): cell for cell in analysis.cells}
+    of_sources = [(one, [cell.cell for cell in analysis.cells if cell.source == one.label]) for one in analysis.sources]
+    told = [((source.label, cell.cell_id), found) for source, own in of_sources for cell, found in profiles_in(source.place, own)]
+    uses = networks(analysis) if told else {}
+    for key, found in told:
+        use = uses.get(key)
+        known = None if use is None or use.as_published else use
+        if isinstance(found, str):
+            yield cells[key], known, found
+        else:
+            yield cells[key], known, with_implementations(found.profile, found.onednn, known) if known else found.profile
 
 
 def step_of(cell: CellResult, profile: Profile) -> float:

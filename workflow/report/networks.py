@@ -61,22 +61,17 @@ def networks(analysis: Analysis) -> dict[tuple[str, str], Use]:
         analysis.frame.filter(pl.col("model_macs").is_not_null() & ~pl.col("own_program")).select("cell_id", "model_macs").iter_rows()
     )
     found: dict[tuple[str, str], Use] = {}
-    models: dict[tuple[str, str, int | None], Model | None] = {}
+    models: dict[tuple[str, str, int | None], tuple[Model, bool]] = {}
     for one in analysis.cells:
         cell = one.cell
         if cell.program is None and cell.model in MODELS:
             trained_on = cell.model, repr(cell.dataset_spec), macs.get(one.cell_id)
             if trained_on not in models:
-                models[trained_on] = _model(cell, trained_on[-1])
-            model = models[trained_on]
-            found[one.source, one.cell_id] = Use(
-                model=model or usual(cell.model),
-                batch_size=cell.batch_size,
-                mode=cell.mode,
-                precision=cell.precision,
-                input_gradient=cell.input_gradient,
-                as_published=model is None,
-            )
+                known = _model(cell, trained_on[-1])
+                models[trained_on] = known or usual(cell.model), known is None
+            model, as_published = models[trained_on]
+            keys = {name: getattr(cell, name) for name in ("batch_size", "mode", "precision", "input_gradient")}
+            found[one.source, one.cell_id] = Use(model=model, as_published=as_published, **keys)
     return found
 
 

@@ -13,11 +13,12 @@ import pytest
 from blake3 import blake3
 
 from containers.models import build
+from containers.models.facts import layer_costs
 from tests.checkout import ROOT
 from tests.extras.profile.traces import Events
 from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
 from workflow.report.formats import to_csv, to_values
-from workflow.report.layers_table import STACKED, layer_groups, profiles, stacked, step_of
+from workflow.report.layers_table import STACKED, layer_groups, layers_of_trace, profiles, stacked, step_of
 from workflow.report.outputs import write_collected
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
@@ -133,6 +134,26 @@ def test_a_picture_has_so_many_parts_of_a_network_as_can_be_told_apart(layers: l
     found = layer_groups([network(*layers), network(("conv0", 3))] if layers and layers[0][0] == "conv0" else [network(*layers)])
     assert list(dict.fromkeys(found.values())) == groups
     assert len(found) == len(layers)
+
+
+def test_flop_per_s_of_both_gradients_where_kernels_tell_them() -> None:
+    events = Events()
+    events.range("step:0", 0, 100)
+    events.range("layer:conv2", 10, 10)
+    events.forward("aten::convolution", 11, 8, 1)
+    events.kernel(12, 20, 4, "implicit_gemm")
+    events.backward("ConvolutionBackward0", 40, 20, 1, thread=2)
+    events.kernel(42, 50, 20, "x_dgrad_y", thread=2)
+    events.kernel(44, 70, 10, "wgrad_kernel", thread=2)
+    costs = layer_costs(build("lenet", 1, (28, 28), 10).layers, 1)
+    row = to_values(layers_of_trace(events.profile(), 0.1, costs))["rows"][0]
+    flop = 2 * 64 * 50 * 500
+    assert row["forward_flop_per_s"] == pytest.approx(flop / 4e-6)
+    assert row["backward_flop_per_s"] == pytest.approx(2 * flop / 30e-6)
+    assert (row["backward_data_flop_per_s"], row["backward_weights_flop_per_s"]) == (
+        pytest.approx(flop / 20e-6),
+        pytest.approx(flop / 10e-6),
+    )
 
 
 def test_of_layers_with_other_names_nothing_is_counted(tmp_path: Path) -> None:

@@ -143,9 +143,7 @@ def _streams(
         StreamIdle(
             device=device,
             stream=stream,
-            host_wait_ms=_ms(found["host_wait"]),
-            kernel_wait_ms=_ms(found["kernel_wait"]),
-            other_ms=_ms(found["other"]),
+            **{f"{cause}_ms": _ms(spent) for cause, spent in found.items()},
             host_wait_share=round(found["host_wait"] / sum(found.values()), 6) if sum(found.values()) > 0 else None,
         )
         for (device, stream), found in sorted(gaps.items())

@@ -69,7 +69,6 @@ class Work(Struct, frozen=True, gc=False):
     kind: str
     """`operator` or `range`; `kernel`, `copy` or `set`."""
     name: str
-    step: int
     start: float
     end: float
     own: float
@@ -95,17 +94,24 @@ class Attributed:
 def attribute(trace: Trace) -> Attributed:
     """Return all work of the steps with its owners; where no range is a step, the whole trace is taken for one."""
     found = _Owners(trace)
-    steps = _Steps(trace.steps or (_whole(trace),))
+    steps = trace.steps or (_whole(trace),)
+    starts, ends = [step.start for step in steps], [step.end for step in steps]
+
+    def step_at(moment: float) -> int | None:
+        place = bisect_right(starts, moment) - 1
+        return place if place >= 0 and moment <= steps[place].end else None
+
     work: list[Work] = []
     for one, asked in found.activities(trace) if has_activities(trace) else found.operators():
-        step = steps.at(asked)
-        if step is not None:
-            work.append(_in_step(one, step, steps.steps[step].end))
+        place = step_at(asked)
+        if place is not None:
+            work.append(_until(one, steps[place].end))
+            ends[place] = max(ends[place], work[-1].end)  # a GPU works on after the range has ended
     return Attributed(
         work=work,
-        windows=steps.windows(work),
+        windows=merged(zip(starts, ends, strict=True)),
         busy=merged((one.start, one.end) for one in work),
-        layers=found.layers(steps),
+        layers=list(dict.fromkeys(name for start, name in sorted(found.ranges) if step_at(start) is not None)),
     )
 
 
@@ -151,28 +157,10 @@ def _whole(trace: Trace) -> Step:
     return Step("", min(starts, default=0.0), max(ends, default=0.0))
 
 
-def _in_step(work: Work, step: int, end: float) -> Work:
-    """Return `work` as work of this step. An operator that goes on after it, on another thread, counts until the step ends."""
+def _until(work: Work, end: float) -> Work:
+    """Return `work` of a step that ends then. An operator that goes on after it, on another thread, counts until the step ends."""
     late = max(0.0, work.end - end) if work.kind in ("operator", "range") else 0.0
-    return msgspec.structs.replace(work, step=step, end=work.end - late, own=max(0.0, work.own - late))
-
-
-class _Steps:
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self.steps = steps
-        self.starts = [step.start for step in steps]
-
-    def at(self, moment: float) -> int | None:
-        """Return the place of the step in which `moment` is."""
-        place = bisect_right(self.starts, moment) - 1
-        return place if place >= 0 and moment <= self.steps[place].end else None
-
-    def windows(self, work: Sequence[Work]) -> list[tuple[float, float]]:
-        """Return the union of the steps, each until the end of its last work: a GPU works on after the range has ended."""
-        ends = [step.end for step in self.steps]
-        for one in work:
-            ends[one.step] = max(ends[one.step], one.end)
-        return merged(zip(self.starts, ends, strict=True))
+    return msgspec.structs.replace(work, end=work.end - late, own=max(0.0, work.own - late)) if late else work
 
 
 class _Owners:
@@ -250,17 +238,13 @@ class _Owners:
                 found = COMMUNICATION
             elif one.kind == "copy" and found.kind != "layer" and found.name not in ("optimizer", "communication"):
                 found = COPIES
-            work = Work(found, one.kind, one.name, 0, one.start, one.end, one.end - one.start, one.num_bytes, launch)
+            work = Work(found, one.kind, one.name, one.start, one.end, one.end - one.start, one.num_bytes, launch)
             yield work, one.start if launch is None else launch
 
     def operators(self) -> Iterator[tuple[Work, float]]:
         """Yield the operators with the time of their own, and the ranges that decide with the time between the operators in them."""
         for span, owner, own in self.work:
-            yield Work(self._resolved(owner), span.kind, span.name, 0, span.start, span.end, own), span.start
-
-    def layers(self, steps: _Steps) -> list[str]:
-        """Return the layers that were called in the steps, in the order of their first calls."""
-        return list(dict.fromkeys(name for start, name in sorted(self.ranges) if steps.at(start) is not None))
+            yield Work(self._resolved(owner), span.kind, span.name, span.start, span.end, own), span.start
 
     def _resolved(self, owner: Owner | Node | None) -> Owner:
         is_backward = False

@@ -194,12 +194,8 @@ def algorithm_of(kernel: str) -> str | None:
 
 
 def _copies(work: Sequence[Work], mean: _Mean) -> tuple[Copy, ...]:
-    by_name: dict[str, list[Work]] = {}
-    for one in work:
-        if one.kind == "copy":
-            by_name.setdefault(one.name, []).append(one)
     found = []
-    for name, copies in sorted(by_name.items()):
+    for name, copies in sorted(_by_name(one for one in work if one.kind == "copy").items()):
         told = [one.num_bytes for one in copies if one.num_bytes is not None]
         total_bytes, spent = sum(told) if len(told) == len(copies) else None, sum(one.own for one in copies)
         found.append(
@@ -215,12 +211,16 @@ def _copies(work: Sequence[Work], mean: _Mean) -> tuple[Copy, ...]:
     return tuple(found)
 
 
+def _by_name(work: Iterable[Work]) -> dict[str, list[Work]]:
+    found: dict[str, list[Work]] = {}
+    for one in work:
+        found.setdefault(one.name, []).append(one)
+    return found
+
+
 def _kernels(work: Sequence[Work], mean: _Mean) -> tuple[Kernel, ...]:
     """Return the kernels, or operators of a processor, that took longest."""
-    by_name: dict[str, list[Work]] = {}
-    for one in work:
-        if one.kind != "range":
-            by_name.setdefault(one.name, []).append(one)
+    by_name = _by_name(one for one in work if one.kind != "range")
     longest = sorted(by_name.items(), key=lambda item: -sum(one.own for one in item[1]))[:MOST_KERNELS]
     return tuple(
         Kernel(
