@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from base.humanize import some
@@ -27,7 +28,7 @@ from workflow.report.page import MOST_KINDS, behind, hardware, inline, lead
 from workflow.report.plots import FONT, GOOD_EFFICIENCY, overview, to_svg
 from workflow.report.prediction import crossing
 from workflow.report.prediction_table import HOUR_S, MILLION, line_models, prediction_words
-from workflow.report.table import NONE, Table, estimate_text, numbers, percent, raised, significant, value_of, words
+from workflow.report.table import Table, estimate_text, numbers, percent, raised, range_text, significant, value_of, words
 from workflow.report.tables import baseline_text, hours, interval_text
 
 MOST_LINES: Final = 3
@@ -109,7 +110,7 @@ def _table(analysis: Analysis, every: Sequence[tuple[str, Comparison]]) -> Table
         numbers(
             "speedup", "Speed-up", estimate_text, [one.speedup for one in comparisons], [one.marks for one in comparisons], raw=value_of
         ),
-        numbers("efficiency", "Efficiency", _efficiency, comparisons, raw=lambda one: one.efficiency and one.efficiency.value),
+        numbers("efficiency", "Efficiency", partial(range_text, percent), [one.efficiency for one in comparisons], raw=value_of),
         words("runs", "Runs", [f"{cell.num_measured}/{cell.num_runs}" for cell in cells], number=True),
     ]
     return Table(
@@ -120,13 +121,6 @@ def _table(analysis: Analysis, every: Sequence[tuple[str, Comparison]]) -> Table
         empty="No run was measured.",
         reasons=analysis.reasons,
     )
-
-
-def _efficiency(comparison: Comparison | None) -> str:
-    one = comparison.efficiency if comparison else None
-    if one is None:
-        return NONE
-    return percent(one.value) + ("" if one.low is None else f" [{percent(one.low)}, {percent(one.high)}]")
 
 
 def _best(line: Sequence[Comparison]) -> Comparison:
@@ -143,13 +137,13 @@ def _knee_words(analysis: Analysis, label: str, line: Sequence[Comparison]) -> s
         doubt = f", but the lower end of its interval does, at {low:.3g}" if low is not None else ""
         return (
             f"{label}: the efficiency does not fall below {level} up to {last.cell.num_processes} {analysis.processes} "
-            f"({_efficiency(last)}){doubt}."
+            f"({range_text(percent, last.efficiency)}){doubt}."
         )
     first, until = f"{low or about:.3g}", f"not up to {last.cell.num_processes}" if high is None else f"{high:.3g}"
     ends = "" if first == until else f" [{first}, {until}]"
     return (
         f"{label}: the efficiency falls below {level} at about {about:.3g}{ends} {analysis.processes}. The largest measured size "
-        f"that is not below is {shape_words(analysis, _best(line).cell)} ({_efficiency(_best(line))})."
+        f"that is not below is {shape_words(analysis, _best(line).cell)} ({range_text(percent, _best(line).efficiency)})."
     )
 
 
