@@ -249,20 +249,22 @@ def _without_exchange(anchor: Sequence[Mapping[str, Any]], cell: Sequence[Mappin
 
     Ranks that exchange nothing do not wait for each other, as they do with the fastest network, so the rates of the two cells say too
     much: of eight ranks that vary by a tenth 9 % (tests/workflow/report/test_what_if_simulated.py). The step without exposed communication
-    is that of the cell, in which ranks wait. Of the anchor is taken how much faster a rank works when nothing is exchanged beside it.
+    is that of the cell, in which ranks wait. Of the anchor is taken how much faster a rank works when nothing is exchanged beside it; all
+    of its step is work, as what the hook of an exchange copies is.
     """
-    above = [_pace(run, 1.0) for run in anchor]
-    below = [_pace(run, run["if_no_exposed_s"] / run["if_step_s"] if run["if_step_s"] and run["if_no_exposed_s"] else 0.0) for run in cell]
+    above = [1 / run["part_step_s"] if run["part_step_s"] else 0.0 for run in anchor]
+    below = [_pace(run) for run in cell]
     if not all((*above, *below)):
         return None
     return log_sample(above, [run["repeat"] for run in anchor]), log_sample(below, [run["repeat"] for run in cell])
 
 
-def _pace(run: Mapping[str, Any], share: float) -> float:
-    """Return `share` over the own work of a rank in the mean step, in 1/s; 0 where that is not told."""
-    step_s, exposed_s, skew_s = (run[f"part_{name}_s"] for name in ("step", "exposed", "skew"))
-    own_s = 0.0 if step_s is None or exposed_s is None or skew_s is None else step_s - exposed_s - skew_s
-    return share / own_s if own_s > 0 else 0.0
+def _pace(run: Mapping[str, Any]) -> float:
+    """Return the share of the step without exposed communication, over the own work of a rank, in 1/s; 0 where that is not told."""
+    told: list[float | None] = [run[name] for name in ("part_step_s", "part_exposed_s", "part_skew_s", "if_step_s", "if_no_exposed_s")]
+    step_s, exposed_s, skew_s, whole_s, left_s = (0.0 if seconds is None else seconds for seconds in told)
+    own_s = step_s - exposed_s - skew_s
+    return left_s / whole_s / own_s if None not in told and whole_s and own_s > 0 else 0.0
 
 
 def _all_but(cell: CellResult, key: str) -> tuple[str, bytes]:

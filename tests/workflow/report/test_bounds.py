@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import make_cell, make_record, write_records, write_study
+from tests.workflow.report.builder import PARTS, make_cell, make_record, write_records, write_study
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.bounds import LEAST, Bound, advice, bound_of, bounds, judged, share_of
 from workflow.report.cells import Estimate
@@ -204,9 +204,10 @@ def study(tmp_path: Path, exposed: dict[int, float], hook: str = "none", of_anch
             no_exposed = 0.101 * (1 - exposed[cell["nodes"]]) * (1 + 0.002 * repeat)
             records.append(make_record(cell, repeat, **{"performance.what_if.no_exposed_s": no_exposed, **keys}))
     anchor = make_cell(nodes=max(exposed), comm_hook="noop")
-    for repeat in (1, 2, 3):  # the own work of its ranks, so that a step in which they waited for each other would take 60 ms
-        own = (0.06 + 0.0001 * repeat) / (1 - exposed[max(exposed)]) / (1 + 0.002 * repeat)
-        records.append(make_record(anchor, repeat, step_s=own, **of_anchor))
+    own = (PARTS["step"] - PARTS["exposed"] - PARTS["skew"]) / PARTS["step"] / (1 - exposed[max(exposed)])
+    for repeat in (1, 2, 3):  # its ranks do not wait; a step in which they did would take 60 ms
+        step_s = own * (0.06 + 0.0001 * repeat) / (1 + 0.002 * repeat)
+        records.append(make_record(anchor, repeat, step_s=step_s, **of_anchor))
     results = write_study(tmp_path / "results" / "s", [*cells, anchor])
     write_records(results, records)
     return analyse(collect([results]))
@@ -230,7 +231,7 @@ def test_cells_of_a_study_with_an_anchor_that_its_keys_find(tmp_path: Path) -> N
 def test_where_the_parts_of_an_anchor_are_not_known_its_rate_is_the_measure(tmp_path: Path) -> None:
     found = judged(study(tmp_path, {1: 0.02, 2: 0.4}, of_anchor={"performance.parts": None}))
     (gain,) = [bound.gains["communication"].factor for cell, bound in found if cell.cell.nodes == 2 and cell.cell.comm_hook == "none"]
-    assert gain.value == pytest.approx(0.6 * 0.1 / 0.0602, rel=0.01)
+    assert gain.value == pytest.approx(0.6 * 1.01 / 0.89 * 0.1 / 0.0602, rel=0.01)
 
 
 def test_one_process_has_no_anchor_of_communication(tmp_path: Path) -> None:

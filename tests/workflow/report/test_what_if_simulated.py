@@ -28,7 +28,8 @@ FORWARD, BACKWARD, OPTIMIZER = 40.0, 60.0, 5.0
 @dataclass(frozen=True, kw_only=True)
 class World:
     """`load`: time of a batch, of the first rank `slow_load` more; `exchange`: time of all buckets; `jitter`: deviation of the logarithm of
-    each part; `slow`: how much longer the first rank computes; `contended`: how much longer a backward beside an exchange takes."""
+    each part; `slow`: how much longer the first rank computes; `contended`: how much longer a backward beside an exchange takes; `hook`:
+    what a rank does for an exchange, whether anything is sent or not."""
 
     ranks: int = 8
     load: float = 0.0
@@ -37,6 +38,7 @@ class World:
     jitter: float = 0.1
     slow: float = 0.0
     contended: float = 0.0
+    hook: float = 0.0
     exchanges: bool = True
 
 
@@ -60,7 +62,7 @@ def simulate(world: World) -> list[dict[int, Step]]:
         for bucket in range(BUCKETS):
             network = max(network, *(own[bucket] for own in ready)) + world.exchange / BUCKETS
         for rank, own in enumerate(parts):
-            done = max(network, ready[rank][-1]) if world.exchanges else ready[rank][-1]
+            done = (max(network, ready[rank][-1]) if world.exchanges else ready[rank][-1]) + world.hook
             now[rank] = done + own["optimizer_s"]
             rest: dict[str, Any] = {"measured": True, "samples": 1, "loss": None, "end_ns": None, "exchange_s": done - ready[rank][-1]}
             found[rank][number] = Step(seconds=now[rank] - began[rank], **own, **rest)
@@ -127,6 +129,13 @@ def test_an_anchor_without_an_exchange_does_not_take_away_the_waiting_for_each_o
     assert _anchored(world) == pytest.approx(truth, rel=0.01)
     if ranks == 8 and jitter:
         assert mean_step(replace(world, exchanges=False)) < (1 - 0.8 * jitter) * truth, "its own steps are shorter than that"
+
+
+def test_what_the_hook_of_an_exchange_takes_no_network_takes_away() -> None:
+    world = World(hook=10, exchange=120)
+    truth = mean_step(replace(world, exchange=0.0))
+    assert row(world)["if_no_exposed_s"] < truth - 9
+    assert _anchored(world) == pytest.approx(truth, rel=0.015)
 
 
 def _anchored(world: World) -> float:
