@@ -79,10 +79,10 @@ def advice_on(copy: Copy, whole_ms: float) -> str:
 
 def _idle(profile: Profile, *, is_measured: bool) -> Iterator[str]:
     idle = profile.idle
-    hint = "" if is_measured or profile.device == "cpu" else ", which may take twice as long as a real one: see --step-ms"
-    yield f"{significant(idle.ms)} ms of the {significant(profile.step_ms)} ms of a profiled step{hint}"
     if idle.host_wait_ms is None or idle.kernel_wait_ms is None or idle.other_ms is None or idle.edges_ms is None:
         return
+    hint = "" if is_measured else ", which may take twice as long as a real one: see --step-ms"
+    yield f"{significant(idle.ms)} ms of the {significant(profile.step_ms)} ms of a profiled step{hint}"
     share = f" ({percent(idle.host_wait_share)} of the gaps)" if idle.host_wait_share is not None else ""
     yield f"host wait {significant(idle.host_wait_ms)} ms{share}: the processor started the next kernel too late"
     yield f"kernel wait {significant(idle.kernel_wait_ms)} ms: what a GPU needs between two kernels; other {significant(idle.other_ms)} ms"

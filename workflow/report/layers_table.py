@@ -84,7 +84,7 @@ def rest_of(profile: Profile, step_ms: float) -> dict[str, float]:
     rest = {TITLES.get(name, name): spent for name, spent in profile.other.items() if spent}
     if profile.overlap_ms:
         rest["at the same time"] = -profile.overlap_ms
-    return {**rest, "not computing": step_ms - profile.worked_ms + profile.overlap_ms}
+    return {**rest, "not computing": round(step_ms - profile.worked_ms + profile.overlap_ms, 5) + 0.0}
 
 
 def stacked(profile: Profile, step_ms: float) -> dict[str, float]:

@@ -28,7 +28,8 @@ def test_an_operator_of_a_processor_counts_without_those_in_it_and_a_layer_witho
     found = events.profile()
     assert times(found) == {"a": (30, 7), "a.b": (20, 5)}
     assert layers(found)["a"].forward_kernel == "aten::addmm"
-    assert (found.steps, found.device, found.idle.ms) == (2, "cpu", pytest.approx(0.038))
+    assert (found.steps, found.device, found.idle.ms) == (2, "cpu", 0)
+    assert found.other["host"] == pytest.approx(0.038), "what lies between the operators is the program's own"
     closes(events)
 
 
@@ -89,7 +90,15 @@ def test_rows_beside_the_layers() -> None:
     events.add("cpu_op", "aten::_foreach_add_", 100, 11)
     events.backward("ViewBackward0", 120, 2, 77)
     assert events.profile().other == pytest.approx(
-        {"input": 0.010, "optimizer": 0.016, "loss": 0.014, "functional": 0.017, "communication": 0.033, "unattributed": 0.002}
+        {
+            "input": 0.010,
+            "optimizer": 0.016,
+            "loss": 0.014,
+            "functional": 0.017,
+            "communication": 0.033,
+            "unattributed": 0.002,
+            "host": 0.112,
+        }
     )
     assert events.profile().overlap_ms == pytest.approx(0.004)
     closes(events)

@@ -101,7 +101,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     """All kernels and memsets, or all operators of a processor; those at the same time are each counted."""
     layers: tuple[Layer, ...]
     other: dict[str, float]
-    """optimizer, loss, functional; where there are such: copies, communication, input, unattributed."""
+    """optimizer, loss, functional; where there are such: copies, communication, input, unattributed; without a GPU host, what the program
+    does between its operators."""
     copies: tuple[Copy, ...]
     idle: Idle
     overlap_ms: float
@@ -123,6 +124,9 @@ def profile_of(trace: Trace) -> Profile:
     mean = _Mean(max(1, len(trace.steps)))
     layers, other = _rows(found, mean)
     step, busy = mean.ms(total(found.windows)), mean.ms(total(found.busy))
+    idle_ms = round(max(0.0, step - busy), 6)
+    if not has_activities(trace):  # a processor does not idle between operators: it works in the program that calls them
+        other["host"], idle_ms = idle_ms, 0.0
     return Profile(
         device=", ".join(trace.devices) or "gpu" if has_activities(trace) else "cpu",
         steps=len(trace.steps),
@@ -131,7 +135,7 @@ def profile_of(trace: Trace) -> Profile:
         layers=layers,
         other=other,
         copies=_copies(found.work, mean),
-        idle=_idle(max(0.0, step - busy), idle_causes(found), mean, known=has_activities(trace)),
+        idle=_idle(idle_ms, idle_causes(found), mean, known=has_activities(trace)),
         overlap_ms=round(max(0.0, mean.spent(found.work) - busy), 6),
         kernels=_kernels(found.work, mean),
         breakdown=holistic(trace),
@@ -155,7 +159,7 @@ class _Mean:
 def _idle(idle_ms: float, causes: Mapping[str, float], mean: _Mean, *, known: bool) -> Idle:
     gaps = sum(causes.values()) - causes["edges"]
     found = {f"{cause}_ms": mean.ms(spent) if known else None for cause, spent in causes.items()}
-    return Idle(ms=round(idle_ms, 6), host_wait_share=round(causes["host_wait"] / gaps, 6) if known and gaps > 0 else None, **found)
+    return Idle(ms=idle_ms, host_wait_share=round(causes["host_wait"] / gaps, 6) if known and gaps > 0 else None, **found)
 
 
 def _rows(found: Attributed, mean: _Mean) -> tuple[tuple[Layer, ...], dict[str, float]]:
