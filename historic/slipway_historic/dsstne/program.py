@@ -9,17 +9,18 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List
 
 import slipway_reader
 from slipway_program.feed import start_reading
+from slipway_program.parameters import Layer
 from slipway_program.plan import make_plan
 
 STEPS = 10
 """Of an epoch: `every` in framework.yaml."""
 
 
-def network(layers: List[Mapping[str, Any]]) -> Dict[str, Any]:
+def network(layers: List[Layer]) -> Dict[str, Any]:
     """Describe a chain of linear layers. Raises ValueError for others."""
     linear = [layer for layer in layers if layer["kind"] == "linear"]
     if any(layer["kind"] not in ("input", "flatten", "linear", "relu") for layer in layers):

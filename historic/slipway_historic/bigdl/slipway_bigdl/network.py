@@ -20,9 +20,8 @@ from bigdl.dllib.nn.layer import (
     SpatialMaxPooling,
 )
 from bigdl.dllib.optim.optimizer import L2Regularizer
-from slipway_program.parameters import RUNNING, Arrays
+from slipway_program.parameters import RUNNING, Arrays, Layer
 
-Layer = Mapping[str, Any]
 OWN = (".weight", ".bias")
 RUNNING_OF_BIGDL = ("runningMean", "runningVar")
 

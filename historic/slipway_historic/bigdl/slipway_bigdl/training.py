@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator
 
 import bigdl
 import numpy as np
@@ -23,7 +23,7 @@ from slipway_program.driver import check_finite, first_parameters, summary
 from slipway_program.evaluation import evaluate
 from slipway_program.events import Events, common_provenance
 from slipway_program.feed import start_reading
-from slipway_program.parameters import FILE_NAME, Arrays, count_of, write_parameters
+from slipway_program.parameters import FILE_NAME, Arrays, Cell, count_of, write_parameters
 from slipway_program.plan import make_plan
 from slipway_program.rank import LossNotFinite
 from slipway_program.trainer import Trainer
@@ -54,7 +54,7 @@ def normalised(images: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.nd
     return np.ascontiguousarray(((images.astype(np.float32) - mean) * scale).transpose(0, 3, 1, 2))
 
 
-def connect(cell: Mapping[str, Any], head: str, port: int) -> Any:
+def connect(cell: Cell, head: str, port: int) -> Any:
     """Connect to Spark, and wait until all workers are there."""
     os.environ.update(environment(head))
     wait_for(head, port)
@@ -98,7 +98,7 @@ def share_of(mean: np.ndarray, scale: np.ndarray, parts: int) -> Any:
     return read
 
 
-def first_loss(cell: Mapping[str, Any], dataset: Any, arrays: Arrays, mean: np.ndarray, scale: np.ndarray) -> float:
+def first_loss(cell: Cell, dataset: Any, arrays: Arrays, mean: np.ndarray, scale: np.ndarray) -> float:
     """Return the loss of the first batch, in the shares of its processes, by each of which batch normalisation is. It has networks of its
     own: convolutions of BigDL stay with the weights of their first pass, where the optimizer takes the network over after that.
     """
@@ -112,7 +112,7 @@ def first_loss(cell: Mapping[str, Any], dataset: Any, arrays: Arrays, mean: np.n
     return sum(losses) / world_size
 
 
-def run(cell: Mapping[str, Any], data: Path, out: Path, events: Events) -> int:
+def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
     """Run the cell, and return the exit code, 0."""
     dataset = slipway_reader.open_dataset(str(data))
     batch, cores = cell["global_batch_size"], cores_of(cell) * cell["nodes"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from caffe.proto import caffe_pb2
+from slipway_program.parameters import Layer
 
-Layer = Mapping[str, Any]
 FACTOR = ".factor"
 SCALE = "/scale"
 """Caffe has batch normalisation in two layers; the second one, with the parameters, has this behind its name."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from slipway_historic_program.mpi import MpiTrainer, Normalised
-from slipway_program.parameters import RUNNING, Arrays
+from slipway_program.parameters import RUNNING, Arrays, Cell
 from slipway_program.trainer import drops
 
 os.environ.setdefault("GLOG_minloglevel", "2")  # before Caffe is imported: it would print some lines for each layer
@@ -27,7 +27,7 @@ class CaffeTrainer(MpiTrainer):
     framework = "caffe"
     version = caffe.__version__
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         caffe.set_mode_cpu()
         self._normalised = Normalised(dataset)
         layers, batch_size = cell["model_layers"], cell["batch_size"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from caffe2.proto import caffe2_pb2
 from caffe2.python import core
+from slipway_program.parameters import Layer
 
-Layer = Mapping[str, Any]
 MKL = core.DeviceOption(caffe2_pb2.IDEEP)
 TO_MKL, FROM_MKL = "CopyCPUToIDEEP", "CopyIDEEPToCPU"
 

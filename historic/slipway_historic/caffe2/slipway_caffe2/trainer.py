@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from caffe2.python import core, workspace
 from slipway_historic_program.mpi import MpiTrainer, Normalised
-from slipway_program.parameters import RUNNING, Arrays, trained
+from slipway_program.parameters import RUNNING, Arrays, Cell, trained
 from slipway_program.trainer import masks
 
 from .network import MASK, add_layers
@@ -24,7 +24,7 @@ class Caffe2Trainer(MpiTrainer):
     framework = "caffe2"
     version = version("torch")
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         core.GlobalInit(["caffe2", "--caffe2_log_level=3", "--logtostderr=1"])  # else it writes files to TMPDIR
         self._normalised = Normalised(dataset)
         layers = cell["model_layers"]

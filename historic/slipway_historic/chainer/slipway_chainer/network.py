@@ -8,9 +8,8 @@ from typing import Any, Callable, Mapping, Sequence
 import chainer
 import numpy as np
 from chainer import functions
-from slipway_program.parameters import RUNNING
+from slipway_program.parameters import RUNNING, Layer
 
-Layer = Mapping[str, Any]
 Values = Mapping[str, Any]
 
 

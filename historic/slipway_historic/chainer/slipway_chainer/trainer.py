@@ -9,7 +9,7 @@ import chainermn
 import numpy as np
 import slipway_reader
 from slipway_historic_program.mpi import MpiTrainer, Normalised
-from slipway_program.parameters import Arrays
+from slipway_program.parameters import Arrays, Cell
 from slipway_program.trainer import drops
 
 from .network import Network
@@ -22,7 +22,7 @@ class ChainerTrainer(MpiTrainer):
     framework = "chainer"
     version = chainer.__version__
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         self._exchange = chainermn.create_communicator("naive", self.ranks)
         of_tokens = isinstance(dataset, slipway_reader.Sequences)
         self._normalised = np.ascontiguousarray if of_tokens else Normalised(dataset)

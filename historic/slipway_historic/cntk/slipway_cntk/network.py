@@ -4,9 +4,8 @@ from typing import Any, Callable, Dict, Mapping, Sequence
 
 import cntk as C
 import numpy as np
-from slipway_program.parameters import RUNNING
+from slipway_program.parameters import RUNNING, Layer
 
-Layer = Mapping[str, Any]
 Tensors = Mapping[str, Any]
 LOWEST = float(np.finfo(np.float32).min)
 COUNTED = 1e6

@@ -8,7 +8,7 @@ import numpy as np
 from cntk.internal.utils import _to_cntk_dict_value
 from mpi4py import MPI
 from slipway_historic_program.mpi import MpiTrainer
-from slipway_program.parameters import RUNNING, Arrays, trained
+from slipway_program.parameters import RUNNING, Arrays, Cell, trained
 from slipway_program.trainer import masks
 
 from .network import Network, to_cntk
@@ -23,7 +23,7 @@ class CntkTrainer(MpiTrainer):
     framework = "cntk"
     version = C.__version__
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         C.device.try_set_default_device(C.device.cpu())
         C.cntk_py.set_max_num_cputhreads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         self._mean = np.asarray(dataset.mean, np.float32)

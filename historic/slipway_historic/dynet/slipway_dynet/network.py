@@ -9,8 +9,8 @@ from typing import Any, Callable, Mapping, Sequence
 
 import dynet
 import numpy as np
+from slipway_program.parameters import Layer
 
-Layer = Mapping[str, Any]
 Tensors = Mapping[str, Any]
 LOWEST = float(np.finfo(np.float32).min)
 CHANNELS, FEATURES = 2, 3

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 import dynet_config
 import numpy as np
 from slipway_historic_program.mpi import MpiTrainer, Normalised
-from slipway_program.parameters import RUNNING, Arrays, trained
+from slipway_program.parameters import RUNNING, Arrays, Cell, trained
 from slipway_program.trainer import drops
 
 dynet_config.set(mem=512, random_seed=1)  # MiB to begin with: it takes more where it needs more
@@ -23,7 +23,7 @@ class DynetTrainer(MpiTrainer):
     framework = "dynet"
     version = dynet.__version__
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         self._layers = cell["model_layers"]
         self._drops = drops(self._layers)
         self._optimizer: Mapping[str, float] = cell["optimizer"]

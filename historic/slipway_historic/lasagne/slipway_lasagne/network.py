@@ -5,10 +5,9 @@ from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 import numpy as np
 from lasagne import layers as L
 from slipway_historic_program.theano_rank import Dice, max_pool, relu
-from slipway_program.parameters import RUNNING
+from slipway_program.parameters import RUNNING, Layer
 from theano import tensor as T
 
-Layer = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
 
 

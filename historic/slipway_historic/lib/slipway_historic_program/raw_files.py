@@ -13,19 +13,20 @@ import os
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, Tuple
+from typing import Any, Iterator, List, Tuple
 
 import numpy as np
 import slipway_reader
 from slipway_program.driver import first_parameters
 from slipway_program.feed import start_reading
+from slipway_program.parameters import Cell, Layer
 from slipway_program.plan import make_plan
 
 MOST_BYTES = 8 << 30
 CHAIN = ("conv", "pool", "linear", "relu", "flatten", "dropout")
 
 
-def export(cell: Mapping[str, Any], data: Path, out: Path) -> None:
+def export(cell: Cell, data: Path, out: Path) -> None:
     """Write the files. Raises ValueError for a network that is no chain of CHAIN, and for more than MOST_BYTES of images."""
     dataset = slipway_reader.open_dataset(str(data))
     one = dict(cell, batch_size=cell["global_batch_size"])
@@ -61,7 +62,7 @@ def raw(out: Path, name: str) -> Path:
     return out / (".raw-%s.part" % name)
 
 
-def layer_lines(layers: List[Mapping[str, Any]]) -> Iterator[Tuple[Any, ...]]:
+def layer_lines(layers: List[Layer]) -> Iterator[Tuple[Any, ...]]:
     """Yield `conv` and `linear` with the number of their outputs and inputs; windows as kernel, stride, padding, each rows then
     columns."""
     shapes = {layer["name"]: layer["shape_out"] for layer in layers}

@@ -4,6 +4,7 @@ from typing import Any, Mapping, Sequence, Tuple
 
 import numpy as np
 import theano
+from slipway_program.parameters import Layer
 from theano import tensor as T
 from theano.tensor.shared_randomstreams import RandomStreams
 
@@ -15,7 +16,7 @@ def relu(x: Any) -> Any:
     return T.switch(x > 0, x, np.float32(0))
 
 
-def max_pool(layer: Mapping[str, Any], x: Any) -> Any:
+def max_pool(layer: Layer, x: Any) -> Any:
     """Pool a layer of the list. The gradient goes to the first one that is largest; Theano's own gives the whole of it to each of them,
     which are many where an image has an even colour.
     """
@@ -44,7 +45,7 @@ class Dice:
         return T.switch(kept, x * np.float32(1 / (1 - ratio)), np.float32(0))
 
 
-def _padded(layer: Mapping[str, Any], x: Any) -> Any:
+def _padded(layer: Layer, x: Any) -> Any:
     rows, columns = layer["padding"]
     if not rows and not columns and not layer.get("ceil"):
         return x
@@ -55,7 +56,7 @@ def _padded(layer: Mapping[str, Any], x: Any) -> Any:
     return T.set_subtensor(around[:, :, rows : rows + x.shape[2], columns : columns + x.shape[3]], x)
 
 
-def _at(layer: Mapping[str, Any], x: Any, place: Sequence[int]) -> Any:
+def _at(layer: Layer, x: Any, place: Sequence[int]) -> Any:
     sizes = zip(place, layer["stride"], layer["shape_out"][1:])
     rows, columns = (slice(first, first + stride * (count - 1) + 1, stride) for first, stride, count in sizes)
     return x[:, :, rows, columns]

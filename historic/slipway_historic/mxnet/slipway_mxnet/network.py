@@ -6,9 +6,8 @@ from typing import Any, Callable, Mapping, Sequence
 
 import mxnet as mx
 import numpy as np
-from slipway_program.parameters import RUNNING
+from slipway_program.parameters import RUNNING, Layer
 
-Layer = Mapping[str, Any]
 Tensors = Mapping[str, Any]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 
 import mxnet as mx
 import numpy as np
-from slipway_program.parameters import RUNNING, Arrays, trained
+from slipway_program.parameters import RUNNING, Arrays, Cell, trained
 from slipway_program.trainer import Trainer, drops
 
 from .network import Network
@@ -20,7 +20,7 @@ class MxnetTrainer(Trainer):
     framework = "mxnet"
     version = mx.__version__
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         self._servers, self._is_first = Servers(), float(os.environ["RANK"] == "0")
         self._mean = mx.nd.array(np.asarray(dataset.mean, np.float32))
         self._scale = mx.nd.array(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))

@@ -1,6 +1,6 @@
 """Training in neon: a chain of layers on its CPU backend, gradients averaged over all ranks by MPI."""
 
-from typing import Any, List, Mapping
+from typing import Any, List
 
 import numpy as np
 from neon.backends import gen_backend
@@ -10,7 +10,7 @@ from neon.models import Model
 from neon.optimizers import GradientDescentMomentum
 from neon.transforms import CrossEntropyMulti, Rectlin, Softmax
 from slipway_historic_program.mpi import MpiTrainer
-from slipway_program.parameters import Arrays
+from slipway_program.parameters import Arrays, Cell
 
 
 class NeonTrainer(MpiTrainer):
@@ -19,7 +19,7 @@ class NeonTrainer(MpiTrainer):
     framework = "neon"
     version = "2.6.0"
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         self._mean = np.asarray(dataset.mean, np.float32)
         self._scale = 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
         self._batch = cell["batch_size"]

@@ -5,12 +5,11 @@ from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 import numpy as np
 import theano
 from slipway_historic_program.theano_rank import Dice, max_pool, relu
-from slipway_program.parameters import RUNNING
+from slipway_program.parameters import RUNNING, Layer
 from theano import tensor as T
 from theano.tensor.nnet import bn
 from theano.tensor.signal.pool import pool_2d
 
-Layer = Mapping[str, Any]
 Tensors = Mapping[str, Any]
 
 

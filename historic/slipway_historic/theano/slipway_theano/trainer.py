@@ -5,7 +5,7 @@ from typing import Any, Dict, Mapping
 import numpy as np
 import theano
 from slipway_historic_program.theano_rank import TheanoRank, constants_of
-from slipway_program.parameters import Arrays, trained
+from slipway_program.parameters import Arrays, Cell, trained
 from slipway_program.trainer import drops
 from theano import tensor as T
 
@@ -18,7 +18,7 @@ class TheanoTrainer(TheanoRank):
     framework = "theano"
     version = theano.__version__
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         TheanoRank.__init__(self, dataset)
         self._network = Network(cell["model_layers"], start)
         self._drops = drops(cell["model_layers"])
