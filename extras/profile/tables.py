@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from base.humanize import counted, format_size
+from base.humanize import counted
 from containers.models.facts import LayerCost
 from workflow.commands.watching import output
 from workflow.report.layers_table import layers_of_trace
-from workflow.report.profile.profile import Copy, Profile, short_kernel
+from workflow.report.profile.copies import advice_on, described
+from workflow.report.profile.profile import Profile, short_kernel
 from workflow.report.table import percent, significant
 from workflow.report.terminal import print_table
 
 MOST_KERNELS: Final = 10
-LARGE_SHARE: Final = 0.1
-NOTICED_SHARE: Final = 0.01
-MANY: Final = 20
-SMALL_BYTES: Final = 64 << 10
 
 
 def print_profile(profile: Profile, step_ms: float | None, costs: Mapping[str, LayerCost]) -> None:
@@ -52,29 +49,9 @@ def _kernels(profile: Profile, whole_ms: float) -> Iterator[str]:
 
 def _copies(profile: Profile, whole_ms: float) -> Iterator[str]:
     for one in profile.copies:
-        kind = one.kind.removeprefix("Memcpy ").replace("HtoD", "host to device").replace("DtoH", "device to host")
-        size = f"{one.invocations:.3g} a step, {'bytes not told' if one.bytes is None else format_size(one.bytes)}"
-        rate = f", {significant(one.gb_per_s)} GB/s" if one.gb_per_s else ""
-        kind = kind.replace("DtoD", "device to device")
-        yield f"{kind}: {size}, {significant(one.ms)} ms{rate}, {_share(one.ms, whole_ms)} of the step"
+        yield described(one, whole_ms)
         if advice := advice_on(one, whole_ms):
             yield f"  -> {advice}"
-
-
-def advice_on(copy: Copy, whole_ms: float) -> str:
-    """Return what to do about copies of one kind; empty where they cost nothing to speak of."""
-    share = copy.ms / whole_ms if whole_ms else 0.0
-    if copy.pinned is False and share > NOTICED_SHARE:
-        return "from pinned memory they are several times as fast: pin_memory=True in the data loader, and .to(device, non_blocking=True)"
-    if copy.invocations >= MANY and copy.bytes is not None and copy.bytes < SMALL_BYTES * copy.invocations:
-        return "many small copies: join them into one, and read values back (.item(), print) only every few steps"
-    if share > LARGE_SHARE and ("HtoD" in copy.kind or "DtoH" in copy.kind):
-        return (
-            "a large share: copy the next batch while this one is computed (a stream of its own), or send bytes and convert them on the GPU"
-        )
-    if share > LARGE_SHARE:
-        return "a large share: look for .contiguous(), .clone() and changes of layout between layers"
-    return ""
 
 
 def _idle(profile: Profile, *, is_measured: bool) -> Iterator[str]:

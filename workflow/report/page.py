@@ -22,7 +22,9 @@ from workflow.report.cost import has_cost
 from workflow.report.derive import Comparison
 from workflow.report.formats import CSP, STYLE, html_table
 from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shares
+from workflow.report.layers_table import profiles, step_of
 from workflow.report.prediction_table import prediction_words
+from workflow.report.profile.copies import advice_on, described
 from workflow.report.provenance import Block, provenance, reproduction
 from workflow.report.table import NONE, Column, Table, estimate_text, explained, numbers, percent, significant, with_error, words
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
@@ -583,11 +585,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
             if parted.num_rows
             else []
         ),
-        *(
-            [Section(id="layers", title="Where a step goes", tables=_folded_tables(layered, drawn), plots=plots("layers"))]
-            if layered
-            else []
-        ),
+        *_layers(analysis, layered, drawn, plots("layers")),
         *_prediction(analysis, tables),
         *([Section(id="cost", title="Energy and cost", tables=tables("cost"))] if has_cost(analysis) else []),
         Section(id="failures", title="Failures", text=printable(f"{analysis.summary.closing_line()}."), tables=drawn(failed.table)),
@@ -604,10 +602,21 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     ]
 
 
-def _folded_tables(tables: Sequence[Table], drawn: Callable[..., tuple[str, ...]]) -> tuple[str, ...]:
-    """Return tables as elements that open when they are asked for: networks have many layers."""
+def _layers(
+    analysis: Analysis, tables: Sequence[Table], drawn: Callable[..., tuple[str, ...]], plots: tuple[str, ...]
+) -> Iterator[Section]:
+    """Yield where a step goes, with what to do about copies; its tables open when they are asked for, since networks have many layers."""
+    traced = [(cell, step_of(cell, found), found.copies) for cell, _, found in profiles(analysis) if not isinstance(found, str)]
+    copies = [
+        f"{_in_words(analysis, cell)}: {described(one, step_ms)}: {found}"
+        for cell, step_ms, told in traced
+        for one in told
+        if (found := advice_on(one, step_ms))
+    ]
     heads = [f"{html.escape(table.title)}, {counted(table.num_rows, 'row')}" for table in tables]
-    return tuple(f"<details><summary>{head}</summary>{one}</details>" for head, one in zip(heads, drawn(*tables), strict=True))
+    folded = [f"<details><summary>{head}</summary>{one}</details>" for head, one in zip(heads, drawn(*tables), strict=True)]
+    if tables:
+        yield Section(id="layers", title="Where a step goes", items=copies, tables=tuple(folded), plots=plots)
 
 
 def _prediction(analysis: Analysis, tables: Callable[[str], tuple[str, ...]]) -> Iterator[Section]:
