@@ -254,7 +254,7 @@ class Run:
             "samples": samples,
             "accuracy": None if accuracy is None else float(accuracy),
             "epoch": epoch,
-            "seconds": None if begun is None else time.monotonic() - begun,
+            "eval_s": None if begun is None else time.monotonic() - begun,
         }
         told = {name: value for name, value in found.items() if value is not None}
         self.emit("eval", split=split, loss=float(loss), step=self.step, **told)

@@ -58,11 +58,12 @@ def log_lines(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> It
     last = max(rank.steps, default=0)
     rate = {f"{unit}_per_s": performance.get(f"{unit}_per_s") for unit in ("samples", "tokens")}
     rates = {"throughput" if name == "samples_per_s" else name: value for name, value in rate.items() if value is not None}
-    if rates:
-        yield _line(stop, "tracked_stats", rates, step=last, window_s=performance.get("window_s"))
     for one in rank.evals:
         if one.accuracy is not None:
-            yield _line(stop, "eval_accuracy", one.accuracy, samples_count=one.samples, step_num=last)
+            at: dict[str, Any] = {"epoch_num": one.epoch, "step_num": last if one.step is None else one.step, "samples_count": one.samples}
+            yield _line(min(one.time or stop, stop), "eval_accuracy", one.accuracy, **at)
+    if rates:
+        yield _line(stop, "tracked_stats", rates, step=last, window_s=performance.get("window_s"))
     yield _line(stop, "run_stop", None, "INTERVAL_END", status="success" if record["status"] == "ok" else "aborted")
 
 

@@ -211,7 +211,7 @@ def assert_complete(found: RankEvents, package: str) -> None:
     assert (evaluation.split, evaluation.samples) == ("validation", EVALUATED[package])
     assert stop is not None
     assert [(one.step, one.epoch) for one in found.evals] == EVALUATED_AT[package]
-    assert all(one.seconds for one in found.evals[:2])
+    assert all(one.eval_s for one in found.evals[:2])
     paused = evaluated_s(found, evaluated_steps(found))
     assert {step for step, seconds in paused.items() if seconds > 0} == {step for step, _ in EVALUATED_AT[package] if 0 < step < 7}
     assert stop.window_steps_s == pytest.approx(sum(step.seconds for step in found.steps.values() if step.measured))

@@ -324,12 +324,14 @@ def test_what_is_said_to_be_an_evaluation_is_in_no_rate(
     tmp_path: Path, body: str, in_step: bool, window_s: float, evaluation_s: float
 ) -> None:
     assert start(tmp_path, CLOCK.replace("BODY", body).replace("IN_STEP", str(in_step)), CELL)[0] == 0
-    found = performance(events_of := {0: events(tmp_path)}, 1, 2)
+    found = performance(events_of := read_events(tmp_path, 1, most=7), 1, 2)
     assert found is not None
     assert (found.window_s, found.evaluation_s) == pytest.approx((window_s, evaluation_s))
     assert found.samples_per_s == pytest.approx(10 / window_s)
     told = training(events_of, 1, global_batch=2)
     assert told is not None
+    if "evaluation(" in body:
+        assert [found.step for found in told.evaluations or ()] == ([4] if in_step else [3, 6, 7])
     if evaluation_s:
         one = (told.evaluations or ())[0]
         assert (one.split, one.loss, one.accuracy, one.seconds) == ("test", 0.5, 0.75, 10.0)

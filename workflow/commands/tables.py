@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from workflow.report.table import Table
 
 FACTS: Final = "framework-facts"
+ACCURACY: Final = "time-to-accuracy"
 MOST_SAMPLES: Final = 1e18
 SamplesOption = Annotated[float, typer.Option("--samples", help="Samples or tokens of the run whose predicted hours are shown.")]
+TargetOption = Annotated[float | None, typer.Option("--target", help="Accuracy of the table time-to-accuracy, such as 0.9.")]
 OF_MODELS: Final = ("model-facts", "convolutions")
 """Tables that need no study: without one they have all networks, or those that are named."""
 
@@ -41,6 +43,7 @@ def main(  # noqa: PLR0913 - its options
     show: Annotated[bool, typer.Option("--show", help="Write nothing; print the speed-up table.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same for programs: write nothing, print it as JSON.")] = False,
     samples: SamplesOption = 1e6,
+    target: TargetOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 19 if a run failed, was prevented, is missing or unreadable.")] = False,
 ) -> None:
     """Make the tables from whatever records there are. With --show print the speed-up, with the name of a table that one, and leave all
@@ -55,13 +58,15 @@ def main(  # noqa: PLR0913 - its options
         _show_networks(name, networks, out, as_json)
         return
     refuse_samples(samples)
+    if target is not None and not (name == ACCURACY and 0 < target <= 1):
+        raise ConfigError(f"--target {target:g}: valid: above 0, to 1, for the table {ACCURACY}")
     if name == EVIDENCE:
         results = results_as_they_are(study, site, rest)
         analysis = analysis_of(results)
         _output_evidence(analysis, out or results[0], samples, as_json)
     elif name is not None:
         analysis = analysis_of(results_as_they_are(study, site, rest))
-        _show_table(analysis, name, out, samples, as_json)
+        _show_table(analysis, name, out, (samples, target), as_json)
     elif show or as_json:
         results = results_as_they_are(study, site, rest)
         analysis = analysis_of(results)
@@ -149,11 +154,19 @@ def _output_evidence(analysis: Analysis, out: Path, samples: float, as_json: boo
         output.line(f"{EVIDENCE}: {folder / EVIDENCE}.{suffix}")
 
 
-def _show_table(analysis: Analysis, name: str, out: Path | None, samples: float, as_json: bool) -> None:
+def _show_table(analysis: Analysis, name: str, out: Path | None, asked: tuple[float, float | None], as_json: bool) -> None:
+    """Show one table. `asked`: of how many samples the hours are predicted, and the accuracy to be reached."""
     from workflow.report.prediction_table import prediction
     from workflow.report.tables import TABLES
+    from workflow.report.time_to_accuracy import time_to_accuracy
 
-    table = prediction(analysis, samples=samples) if name == "prediction" else TABLES[name](analysis)
+    samples, target = asked
+    if name == "prediction":
+        table = prediction(analysis, samples=samples)
+    elif name == ACCURACY:
+        table = time_to_accuracy(analysis, target)
+    else:
+        table = TABLES[name](analysis)
     output_table(table, out, as_json)
 
 

@@ -104,7 +104,8 @@ def _sums(frame: pl.DataFrame) -> pl.DataFrame:
         separator=", ",
         ignore_nulls=True,
     )
-    joules = pl.when(coverage != "").then(pl.sum_horizontal("energy_gpu_j", "energy_node_j"))
+    training = pl.col("window_s") / (pl.col("window_s") + pl.col("window_evaluation_s").fill_null(0.0))  # counters ran in evaluations too
+    joules = pl.when(coverage != "").then(pl.sum_horizontal("energy_gpu_j", "energy_node_j") * training)
     joules = pl.when(joules > 0).then(joules)
     per_sample = pl.when(pl.col("unit") == "tokens").then(pl.col("tokens") / pl.col("samples")).otherwise(1.0)
     rows = frame.filter(ENDED_WELL).with_columns(

@@ -24,6 +24,7 @@ TABLE_NAMES: Final = (
     "parts",
     "layers",
     "prediction",
+    "time-to-accuracy",
     "precision",
     "dlbench",
     "frameworks",
@@ -34,7 +35,7 @@ TABLE_NAMES: Final = (
     "scaling",
 )
 TABLE_SUFFIXES: Final = ("csv", "md", "tex", "html")
-PLOT_NAMES: Final = ("overview", "throughput", "efficiency", "budget", "step_parts", "layers", "step_time", "loss")
+PLOT_NAMES: Final = ("overview", "throughput", "efficiency", "budget", "step_parts", "layers", "step_time", "loss", "accuracy")
 PLOT_SUFFIXES: Final = ("svg", "vl.json")
 TABLE_FILES: Final = tuple(f"tables/{name}.{suffix}" for name in TABLE_NAMES for suffix in TABLE_SUFFIXES)
 PLOT_FILES: Final = tuple(f"plots/{name}.{suffix}" for name in PLOT_NAMES for suffix in PLOT_SUFFIXES)

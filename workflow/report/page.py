@@ -28,6 +28,7 @@ from workflow.report.profile.copies import advice_on, described
 from workflow.report.provenance import Block, provenance, reproduction
 from workflow.report.table import NONE, Column, Table, estimate_text, explained, numbers, percent, significant, with_error, words
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
+from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, has_curves
 from workflow.run.record.columns import MISSING, UNREADABLE
 
 # Failures and warnings that many runs have in common, each printed once.
@@ -488,6 +489,7 @@ PLOT_TITLES: Final = {
     "layers": "What a traced step is made of, per cell, and its layers",
     "step_time": "Distribution of step times, per cell",
     "loss": "Training loss",
+    "accuracy": "Accuracy over training time",
 }
 
 
@@ -517,6 +519,7 @@ PLACED: Final = (
     "parts",
     "layers",
     "prediction",
+    TIME_TO_ACCURACY,
     "failures",
     "times",
     "budget",
@@ -587,6 +590,11 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         ),
         *_layers(analysis, layered, drawn, plots("layers")),
         *_prediction(analysis, tables),
+        *(
+            [Section(id="accuracy", title="Time to accuracy", tables=tables(TIME_TO_ACCURACY), plots=plots("accuracy"))]
+            if has_curves(analysis)
+            else []
+        ),
         *([Section(id="cost", title="Energy and cost", tables=tables("cost"))] if has_cost(analysis) else []),
         Section(id="failures", title="Failures", text=printable(f"{analysis.summary.closing_line()}."), tables=drawn(failed.table)),
         *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.num_rows else []),

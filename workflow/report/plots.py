@@ -27,6 +27,7 @@ from workflow.report.layers_table import OTHER_LAYERS, STACKED, layer_groups, pr
 from workflow.report.prediction_table import Row, line_models, rows_of
 from workflow.report.profile.profile import Profile
 from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
+from workflow.report.time_to_accuracy import Point, curves
 from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import read_record
@@ -521,22 +522,57 @@ def loss(analysis: Analysis) -> dict[str, Any]:
             ]
     if not values:
         return nothing("Training loss", "no run recorded its loss")
-    order = [label for label in cells.values() if any(value["run"] == label for value in values)]
+    seen = f"{analysis.units[0]} seen" if len(analysis.units) == 1 else "steps"
+    lowest, highest = (choose(value["loss"] for value in values) for choose in (min, max))
+    wide = lowest > 0 and highest > 50 * lowest
+    y_axis = alt.Y("loss:Q", title="loss", **(log_scale([lowest, highest]) if wide else {"scale": alt.Scale(zero=False)}))
+    x_axis = alt.X("seen:Q", title=seen, axis=_short_numbers())
+    return _curves(list(cells.values()), values, (x_axis, y_axis), "Training loss", len(trained), "mean over processes; ")
+
+
+def accuracy(analysis: Analysis) -> dict[str, Any]:
+    """Draw the accuracy of one run per cell over the seconds that it had trained, where it was evaluated more than once."""
+    told: dict[tuple[str, str], list[Point]] = {}
+    for row, points in curves(analysis):
+        if len(points) > 1:
+            told.setdefault((row["source"], row["cell_id"]), points)
+    evaluated = [(label, one) for label, one in _labelled(analysis) if (one.cell.source, one.cell.cell_id) in told]
+    cells = {label: told[one.cell.source, one.cell.cell_id] for label, one in _spread_out(evaluated)}
+    values = [
+        {"run": label, "seconds": point.training_s, "accuracy": point.accuracy}
+        for label, points in cells.items()
+        for point in points
+        if point.training_s is not None
+    ]
+    if not values:
+        return nothing("Accuracy over training time", "no run was evaluated in the midst of its training")
+    x_axis = alt.X("seconds:Q", title="seconds of training, without evaluations", axis=_short_numbers())
+    y_axis = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False), axis=alt.Axis(format=".0%"))
+    return _curves(list(cells), values, (x_axis, y_axis), "Accuracy over training time", len(evaluated), points=True)
+
+
+def _curves(  # noqa: PLR0913 - what the curves say
+    labels: Sequence[str],
+    values: Sequence[dict[str, Any]],
+    axes: tuple[Any, Any],
+    title: str,
+    total: int,
+    note: str = "",
+    *,
+    points: bool = False,
+) -> dict[str, Any]:
+    """Draw a line for each of `labels` that has `values`, of `total` cells."""
+    order = [label for label in labels if any(value["run"] == label for value in values)]
     colour = alt.Color(
         "run:N",
         sort=order,
         scale=alt.Scale(domain=order),
         legend=alt.Legend(title=None, orient="bottom", columns=legend_columns(order), **wrapped_labels(order)),
     )
-    seen = f"{analysis.units[0]} seen" if len(analysis.units) == 1 else "steps"
-    x_axis = alt.X("seen:Q", title=seen, axis=_short_numbers())
-    lowest, highest = (choose(value["loss"] for value in values) for choose in (min, max))
-    wide = lowest > 0 and highest > 50 * lowest
-    y_axis = alt.Y("loss:Q", title="loss", **(log_scale([lowest, highest]) if wide else {"scale": alt.Scale(zero=False)}))
-    lines = alt.Chart(alt.InlineData(values=values)).mark_line(strokeWidth=1.8, opacity=0.9).encode(x=x_axis, y=y_axis, color=colour)
-    total = len(trained)
-    note = f"mean over processes; first run of {f'{len(order)} of the {total} cells' if total > len(order) else 'each cell'}"
-    return finished(lines.properties(width=WIDTH, height=HEIGHT, title=alt.TitleParams(**titled("Training loss", note))))
+    lines = alt.Chart(alt.InlineData(values=values)).mark_line(strokeWidth=1.8, opacity=0.9, point=points)
+    lines = lines.encode(x=axes[0], y=axes[1], color=colour)
+    note += f"first run of {f'{len(order)} of the {total} cells' if total > len(order) else 'each cell'}"
+    return finished(lines.properties(width=WIDTH, height=HEIGHT, title=alt.TitleParams(**titled(title, note))))
 
 
 PLOTS: Final[dict[str, Callable[[Analysis], dict[str, object]]]] = {
@@ -548,6 +584,7 @@ PLOTS: Final[dict[str, Callable[[Analysis], dict[str, object]]]] = {
     "layers": layers,
     "step_time": step_time,
     "loss": loss,
+    "accuracy": accuracy,
 }
 
 

@@ -54,6 +54,7 @@ from workflow.report.table import (
     with_error,
     words,
 )
+from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, time_to_accuracy
 from workflow.run.record.columns import BESIDE, MISSING, PREVENTED, SHOWN_STEPS, UNREADABLE
 from workflow.study.cell import ARGS, SIZES, UNITS, WORDS, Cell, plain_text
 from workflow.study.series import in_words, is_named
@@ -554,6 +555,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "parts": parts,
     "layers": layers,
     "prediction": prediction,
+    TIME_TO_ACCURACY: time_to_accuracy,
     PRECISION: precision,
     "dlbench": dlbench,
     "frameworks": frameworks,

@@ -16,7 +16,7 @@ def tell(events: Events, plan: Plan, step: int, totals: Iterable[float], seconds
     """Write the event of an evaluation before `step`: sums of losses and of what is right, how many there are of these, samples."""
     loss, correct, count, samples = map(float, totals)
     found = {"split": plan.eval_split, "loss": loss / count, "accuracy": correct / count, "samples": int(samples)}
-    events.emit("eval", step=step, epoch=step / plan.per_epoch, seconds=seconds, **found)
+    events.emit("eval", step=step, epoch=step / plan.per_epoch, eval_s=seconds, **found)
 
 
 def evaluate(trainer: Trainer, batches: Batches, plan: Plan, step: int, events: Events) -> float:

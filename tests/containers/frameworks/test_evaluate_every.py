@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.containers.frameworks.programs import cut, resumed
+from workflow.run.record.events import read_events
+from workflow.run.record.run_record import join_measurements, measured
 
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
@@ -23,7 +25,6 @@ def told(done: Any) -> list[tuple[int, float, float, float, int]]:
 @pytest.mark.parametrize(
     ("world", "keys"),
     [
-        (2, {}),
         (2, {"strategy": "fsdp2"}),
         (2, {"data": "photos", "model": "resnet18", "global_batch_size": 8}),
         *((1, {"framework": name}) for name in ("jax", "tensorflow", "keras", "paddle")),
@@ -43,7 +44,7 @@ def test_steps_are_those_of_a_training_that_is_evaluated_at_its_end(run_program:
         spans = [index for index, kind in enumerate(kinds) if kind == ("phase", "eval") and kinds[index - 1] != kind]
         assert len(spans) == 3
     stop = done.of("run_stop")[0]
-    assert stop["eval_s"] == pytest.approx(sum(event["seconds"] for event in done.of("eval")))
+    assert stop["eval_s"] == pytest.approx(sum(event["eval_s"] for event in done.of("eval")))
     assert stop["window_wall_s"] == pytest.approx(stop["window_steps_s"], rel=0.02, abs=0.01)
 
 
@@ -57,9 +58,14 @@ def test_a_run_that_goes_on_evaluates_what_is_left(run_program: Run, tmp_path: P
     rest = resumed(run_program, path, 1, **keys, evaluate_every=1)
     assert rest.exit_codes == [0], rest.stderr
     assert [one for one in told(first) if one[0] < done] + told(rest) == told(whole)
-
-
-def test_a_split_to_evaluate_is_needed(run_program: Run) -> None:
-    done = run_program(1, "jpegs", global_batch_size=8, evaluate_every=1)
-    assert done.exit_codes != [0]
-    assert "no split test or validation" in done.stderr[0]
+    before, after, unbroken = (measured(read_events(run.out, 1), 1, 32) for run in (first, rest, whole))
+    joined = join_measurements(after, None, before.training, done, 100.0).training
+    assert joined is not None
+    assert unbroken.training is not None
+    found = joined.evaluations or ()
+    assert [(one.step, one.loss, one.accuracy, one.samples_seen) for one in found] == [
+        (one.step, one.loss, one.accuracy, one.samples_seen) for one in unbroken.training.evaluations or ()
+    ]
+    times = [one.training_s or 0.0 for one in found]
+    assert times == sorted(times)
+    assert (found[0].wall_s or 0.0) < 100.0 < (found[-1].wall_s or 0.0)

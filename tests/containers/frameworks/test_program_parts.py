@@ -444,3 +444,25 @@ def test_a_trainer_of_another_distribution_that_sets_nothing_up_tells_no_parts(p
             """As those of the frameworks of the literature, which do not call the base class."""
 
     assert Own().laps.take() == []
+
+
+@pytest.mark.parametrize(
+    ("first", "rank", "expected"),
+    [
+        (0, 0, [0, 1, 2, 3, 4, "e", "e", 5, 6, 7, 8, 9, "e", "e", 10, 11, "e", "e"]),
+        (5, 0, ["e", "e", 5, 6, 7, 8, 9, "e", "e", 10, 11, "e", "e"]),
+        (6, 1, [6, 7, 8, 9, "e", 10, 11, "e"]),
+        (12, 0, ["e", "e"]),
+    ],
+)
+def test_batches_come_in_the_order_in_which_they_are_trained_and_evaluated_on(
+    part: Any, first: int, rank: int, expected: list[Any]
+) -> None:
+    """Epochs of 5 steps; 10 samples to evaluate in batches of 4, the second of which rank 1 has."""
+    keys = {"batch_size": 4, "global_batch_size": 8, "steps": {"warmup": 0, "measured": 12}, "evaluate_every": 1}
+    _, plan = part("plan").make_plan(cell(**keys), dataset(train=40, test=10), rank, 2, first)
+    assert [number if number < 12 else "e" for number in plan.order()] == expected
+    assert list(plan.evaluated_before) == [5, 10]
+    assert part("plan").make_plan(cell(), dataset(train=40, test=10), 0, 1)[1].order() == range(8)
+    with pytest.raises(ValueError, match="the dataset has no split test or validation that could be evaluated"):
+        part("plan").make_plan(cell(**keys), dataset(train=40), 0, 2)

@@ -49,8 +49,8 @@ def test_a_run_that_is_cut_off_ends_where_a_whole_one_does(
     one, other = (load_file(run.out / "parameters.safetensors") for run in (whole, rest))
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name])
-    assert [{**event, "time": 0, "monotonic_ns": 0} for event in rest.of("eval")] == [
-        {**event, "time": 0, "monotonic_ns": 0} for event in whole.of("eval")
+    assert [{**event, "time": 0, "monotonic_ns": 0, "eval_s": 0} for event in rest.of("eval")] == [
+        {**event, "time": 0, "monotonic_ns": 0, "eval_s": 0} for event in whole.of("eval")
     ]
 
 

@@ -167,7 +167,8 @@ class EvalEvent(NamedTuple):
     samples: Count = None
     step: Count = None
     epoch: Annotated[float | None, _between(1e9)] = None
-    seconds: Seconds = None
+    eval_s: Seconds = None
+    time: UnixTime = None
     monotonic_ns: Nanoseconds = None
 
 

@@ -674,7 +674,7 @@ def evaluations_of(head: RankEvents, global_batch: int) -> tuple[EvaluationAt, .
             samples_seen=step * global_batch,
             loss=event.loss,
             accuracy=event.accuracy,
-            seconds=event.seconds,
+            seconds=event.eval_s,
             training_s=_trained_s(head, step, between_s),
             wall_s=None if started_ns is None or ended_ns is None else max(0.0, (ended_ns - started_ns) / 1e9),
         )

@@ -1,0 +1,99 @@
+"""Time to accuracy: the first evaluation that reaches the target, and no mean where a run has not."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
+from workflow.commands.main import run as slipway
+from workflow.report.analysis import Analysis, analyse
+from workflow.report.collect import collect
+from workflow.report.formats import to_values
+from workflow.report.page import page
+from workflow.report.plots import PLOTS
+from workflow.report.time_to_accuracy import time_to_accuracy
+
+
+def evaluations(*accuracies: float, step_s: float, told: bool = True) -> list[dict[str, Any]]:
+    """An evaluation after each epoch of 50 steps."""
+    return [
+        {
+            **{"split": "test", "step": 50 * epoch, "epoch": epoch if told else None, "samples_seen": 1600 * epoch, "loss": 0.5},
+            **{"accuracy": accuracy, "seconds": 1.0, "training_s": 50 * epoch * step_s, "wall_s": 60.0 * epoch},
+        }
+        for epoch, accuracy in enumerate(accuracies, 1)
+    ]
+
+
+def made(place: Path, *curves: list[dict[str, Any]] | None, **changes: Any) -> Analysis:
+    """A study of one cell of so many runs; None: a run that ended without memory."""
+    cell = make_cell(epochs=4, steps=None)
+    write_study(place, [cell], repeats=len(curves))
+    records = [
+        failed(cell, repeat) if curve is None else make_record(cell, repeat, **{"training.evaluations": curve, **changes})
+        for repeat, curve in enumerate(curves, 1)
+    ]
+    write_records(place, records)
+    return analyse(collect([place]))
+
+
+def row(analysis: Analysis, target: float | None = None) -> dict[str, Any]:
+    (found,) = to_values(time_to_accuracy(analysis, target))["rows"]
+    assert isinstance(found, dict)
+    return found
+
+
+CURVES = [
+    evaluations(*values, step_s=step_s) for step_s, values in ((0.1, (0.5, 0.8, 0.9)), (0.2, (0.6, 0.91, 0.9)), (0.1, (0.7, 0.92, 0.95)))
+]
+
+
+def test_a_target_that_all_runs_reached(tmp_path: Path) -> None:
+    analysis = made(tmp_path / "s", *CURVES)
+    found = row(analysis, 0.9)
+    assert (found["reached"], found["note"]) == ("3/3", "")
+    assert found["epochs"] == pytest.approx((3 + 2 + 2) / 3)
+    assert found["training_s"] == pytest.approx((15 * 20 * 10) ** (1 / 3))
+    assert row(analysis)["target"] == 0.9, "the least of 0.9, 0.91 and 0.95"
+    assert found["best_accuracy"] == pytest.approx((0.9 + 0.91 + 0.95) / 3)
+    rows = next(iter(PLOTS["accuracy"](analysis)["datasets"].values()))
+    assert [(one["seconds"], one["accuracy"]) for one in rows] == [(5.0, 0.5), (10.0, 0.8), (15.0, 0.9)]
+    assert 'id="accuracy"' in page(analysis, {"accuracy": "<svg></svg>"})
+
+
+@pytest.mark.parametrize(
+    ("last", "note"),
+    [(CURVES[0], "not reached: repeat 3: at most 90.0 %"), (None, "not reached: repeat 3: oom")],
+)
+def test_a_cell_of_which_a_run_did_not_reach_it_has_no_mean(tmp_path: Path, last: Any, note: str) -> None:
+    found = row(made(tmp_path / "s", CURVES[1], CURVES[2], last), 0.91)
+    assert (found["reached"], found["epochs"], found["training_s"], found["note"]) == ("2/3", None, None, note)
+
+
+def test_epochs_that_no_program_tells_are_those_of_the_samples(tmp_path: Path) -> None:
+    curve = evaluations(0.5, 0.9, step_s=0.1, told=False)
+    assert row(made(tmp_path / "s", curve, **{"dataset.train_samples": 800}), 0.9)["epochs"] == pytest.approx(4.0)
+    assert row(made(tmp_path / "t", curve), 0.9)["epochs"] is None
+
+
+def test_one_evaluation_at_the_end_is_a_row_and_no_chapter(tmp_path: Path) -> None:
+    analysis = made(tmp_path / "s", evaluations(0.9, step_s=0.1))
+    assert math.isclose(row(analysis)["training_s"], 5.0)
+    assert "no run was evaluated" in str(PLOTS["accuracy"](analysis))
+    assert 'id="accuracy"' not in page(analysis, {})
+    assert to_values(time_to_accuracy(made(tmp_path / "t", None)))["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [(["time-to-accuracy", "--target", "0.9"], 0), (["time-to-accuracy", "--target", "1.5"], 10), (["speedup", "--target", "0.9"], 10)],
+)
+def test_the_command_takes_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], code: int) -> None:
+    made(tmp_path / "s", *CURVES)
+    assert slipway(["tables", argv[0], str(tmp_path / "s"), *argv[1:]]) == code
+    told = capsys.readouterr()
+    assert ("3/3" in told.out) if code == 0 else ("valid: above 0, to 1, for the table time-to-accuracy" in told.err)
