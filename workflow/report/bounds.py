@@ -29,19 +29,21 @@ from workflow.study.cell import NO_EXCHANGE
 
 
 class Removable(NamedTuple):
-    """A part that may bound a step: the column of a mean step without it, its title in the table, and what removes it."""
+    """A part that may bound a step: the column of a mean step without it, its title in the table, what removes it,
+    and the words by which a sentence names it."""
 
     column: str
     title: str
     remedy: str
+    cause: str
 
 
 PARTS: Final = {
-    "input": Removable("if_no_input_s", "No input wait", "input that is never waited for"),
-    "copy": Removable("if_no_copy_s", "No copy", "copies that are never waited for"),
-    "communication": Removable("if_no_exposed_s", "No exposed communication", "a faster network"),
-    "stragglers": Removable("if_no_skew_s", "No stragglers", "ranks that are all as fast as the others"),
-    "host": Removable("if_no_other_s", "No host", "a host that is never waited for"),
+    "input": Removable("if_no_input_s", "No input wait", "input that is never waited for", "input"),
+    "copy": Removable("if_no_copy_s", "No copy", "copies that are never waited for", "copies"),
+    "communication": Removable("if_no_exposed_s", "No exposed communication", "a faster network", "communication"),
+    "stragglers": Removable("if_no_skew_s", "No stragglers", "ranks that are all as fast as the others", "slow ranks"),
+    "host": Removable("if_no_other_s", "No host", "a host that is never waited for", "the host"),
 }
 ANCHORS: Final[dict[str, tuple[str, str]]] = {"communication": ("comm_hook", NO_EXCHANGE), "input": ("reader", "memory")}
 """Part -> the key of the study, and its value, by which it is gone."""
@@ -207,11 +209,16 @@ def _doubts(gains: Mapping[str, Gain], bound: str | None) -> tuple[str, ...]:
     least = LEAST if chosen is None else max(LEAST, share_of(chosen.low or chosen.value))
     found = []
     if near is not None and high[near] >= least:
-        found.append(f"{near} may {'bound it' if bound is None else 'be as large'}: its share is up to {percent(high[near], 0)}")
+        doubt = f"it may be bound by {_cause_of(near)}" if bound is None else f"{_cause_of(near)} may cost as much"
+        found.append(f"{doubt}: up to {percent(high[near], 0)} of the step")
     for part, one in gains.items():
         if one.estimated is not None and _disagree(one.factor, one.estimated):
             found.append(f"{part}: the anchor measures {estimate_text(one.factor)}, the parts alone say {estimate_text(one.estimated)}")
     return tuple(found)
+
+
+def _cause_of(verdict: str) -> str:
+    return PARTS[verdict].cause if verdict in PARTS else verdict
 
 
 def _disagree(one: Estimate, other: Estimate) -> bool:
@@ -406,11 +413,11 @@ def _advice(analysis: Analysis, known: Sequence[Comparison], bounds: Sequence[Bo
         remedy = NO_COMPRESSION if compressed else PARTS[part].remedy
         gains.append(f"{remedy}{'' if gains else ' would bring'} {_gain_text(last.gains[part])}")
     changes = [
-        f"{bound.verdict} from {counted_shape(analysis, one.cell)} on"
+        f"{_cause_of(bound.verdict)} from {counted_shape(analysis, one.cell)} on"
         for one, bound, before in zip(known, bounds, [None, *bounds], strict=False)
         if before is None or bound.verdict != before.verdict
     ]
-    found = [f"{where} it is bound by {last.verdict} ({_share_text(last)} of the step). {_capital(', '.join(gains))}."]
+    found = [f"{where} it is bound by {_cause_of(last.verdict)} ({_share_text(last)} of the step). {_capital(', '.join(gains))}."]
     if len(changes) > 1:
         found.append(f"The bound changes: {', '.join(changes)}.")
     return " ".join([*found, *[f"{_capital(note)}." for note in last.notes]])

@@ -163,10 +163,10 @@ def test_an_anchor_takes_the_place_of_the_estimate_and_a_contradiction_is_said()
 def test_a_part_that_may_be_as_large_is_named() -> None:
     runs = [run(if_no_input_s=seconds, if_no_exposed_s=0.078) for seconds in (0.07, 0.072, 0.085)]
     found = bound_of(runs)
-    assert (found.verdict, found.notes[-1]) == ("input", "communication may be as large: its share is up to 22 %")
+    assert (found.verdict, found.notes[-1]) == ("input", "communication may cost as much: up to 22 % of the step")
     assert bound_of([run(if_no_input_s=0.07, if_no_exposed_s=0.078)] * 3).notes[-1].startswith("whether the disk")
     little = bound_of([run(if_no_exposed_s=seconds) for seconds in (0.09, 0.088, 0.085)])
-    assert (little.verdict, little.notes) == ("compute", ("communication may bound it: its share is up to 18 %",))
+    assert (little.verdict, little.notes) == ("compute", ("it may be bound by communication: up to 18 % of the step",))
 
 
 INJECTED = {"input": "input", "disk": "input", "network": "communication", "rank": "stragglers", "compute": "compute"}
