@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from base.humanize import counted, some
 from base.logs import printable
@@ -16,7 +16,7 @@ from extras.compare.statistics import ALPHA, POWER, Difference, NotSlower, diffe
 from extras.compare.statistics import together as all_cells
 from workflow.report.cells import MEASURING, CellResult, Estimate
 from workflow.report.keys import key_columns, size_columns
-from workflow.report.table import NONE, Column, Reason, Table, estimate_text, numbers, percent, significant, value_of, words
+from workflow.report.table import NONE, Column, Reason, Table, estimate_text, numbers, percent, significant, value_of, with_interval, words
 
 MOST_VALUES: Final = 4
 MOST_CELLS: Final = 4
@@ -102,11 +102,7 @@ def cells_table(of: Compared) -> Table:
             numbers(f"rate_{side}", f"{side.upper()} [{unit}]", estimate_text, [cell.rate_per_s for cell in cells], marks, raw=value_of),
         ]
     columns += [
-        numbers("difference", "B to A", _difference_text, [one.ratio for one in found], raw=lambda ratio: ratio.value - 1),
-        *[
-            Column(key=f"difference_{end}", title=end, values=[_end(one.ratio, end) for one in found], show=_signed, stated=True)
-            for end in ("low", "high")
-        ],
+        *with_interval("difference", "B to A", _signed, [_less_one(one.ratio) for one in found]),
         numbers("p", "p (Holm)", _p_text, [one.p_holm for one in found]),
         numbers("found", "Would find", percent, [one.found for one in found]),
         words("verdict", "Verdict", [one.verdict if one.p is not None else Reason(one.verdict) for one in found]),
@@ -143,20 +139,16 @@ def _caption(of: Compared, first: Sequence[CellResult], second: Sequence[CellRes
     return printable("".join(f"{part}. " for part in parts).strip())
 
 
-def _end(ratio: Estimate | None, end: str) -> float | None:
-    value = None if ratio is None else ratio.low if end == "low" else ratio.high
-    return None if value is None else value - 1
+def _less_one(ratio: Estimate | None) -> Estimate | None:
+    """Return how far a ratio is above 1, with the ends of its interval."""
+    if ratio is None:
+        return None
+    low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
+    return replace(ratio, value=ratio.value - 1, low=low, high=high)
 
 
 def _signed(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:{SIGN}.1f} %"
-
-
-def _difference_text(ratio: Estimate | None) -> str:
-    if ratio is None:
-        return NONE
-    between = "" if ratio.low is None or ratio.high is None else f" [{_signed(ratio.low - 1)}, {_signed(ratio.high - 1)}]"
-    return f"{_signed(ratio.value - 1)}{between}"
 
 
 def _p_text(value: float | None) -> str:
