@@ -22,8 +22,8 @@ from workflow.report.layers_table import STACKED, layer_groups, layers_of_trace,
 from workflow.report.outputs import write_collected
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
-from workflow.report.profile.profile import Profile
-from workflow.report.profile.runs import RunProfile, profiles_in
+from workflow.report.profile.profile import Profile, algorithm_of
+from workflow.report.profile.runs import RunProfile, implementations, profiles_in
 from workflow.report.tables import TABLES
 from workflow.study.cell import Cell, profile_of
 
@@ -134,6 +134,16 @@ def test_a_picture_has_so_many_parts_of_a_network_as_can_be_told_apart(layers: l
     found = layer_groups([network(*layers), network(("conv0", 3))] if layers and layers[0][0] == "conv0" else [network(*layers)])
     assert list(dict.fromkeys(found.values())) == groups
     assert len(found) == len(layers)
+
+
+def test_a_log_that_is_made_to_keep_a_reader_busy_is_read_at_once() -> None:
+    found = implementations(
+        f"x,exec,cpu,convolution,{'conv2d_' * 400_000}\x1b,forward_training,y,mb1,1\n".encode() + b"\xff,exec,convolution\n"
+    )
+    ((name, passes),) = found.items()
+    assert (name, list(passes)) == ("mb1", ["forward_training"])
+    assert algorithm_of(passes["forward_training"]) is None
+    assert passes["forward_training"].isprintable()
 
 
 def test_flop_per_s_of_both_gradients_where_kernels_tell_them() -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from base.errors import DatasetError, RecordError
 from base.jsonfile import read_content
-from base.sanitize import printable
+from base.sanitize import printable, text
 from data_prep.hashing import hash_file
 from workflow.report.profile.profile import Profile, profile_of
 from workflow.report.profile.trace import read_trace
@@ -24,7 +24,8 @@ TRACE_FILE: Final = "trace.json.gz"
 EXCHANGE_FILE: Final = "exchange.json"
 MAX_EXCHANGE_BYTES: Final = 1 << 20
 ONEDNN_FILE: Final = "onednn.log"
-MAX_ONEDNN_BYTES: Final = 16 << 20
+MAX_ONEDNN_BYTES: Final = 4 << 20
+MAX_WORD: Final = 200
 T = TypeVar("T")
 Exchange = dict[str, float | str | list[int] | None]
 """What DistributedDataParallel told of the steps with its log, as the program wrote it (docs/where-the-time-goes.md)."""
@@ -104,5 +105,6 @@ def implementations(log: bytes) -> dict[str, dict[str, str]]:
         words = line.split(",")
         if "exec" in words and "convolution" in words[:-4]:
             place = words.index("convolution")
-            found.setdefault(words[-2], {}).setdefault(words[place + 2], words[place + 1])
+            implementation, direction, name = (text(word, MAX_WORD) for word in (words[place + 1], words[place + 2], words[-2]))
+            found.setdefault(name, {}).setdefault(direction, implementation)
     return found
