@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 from base.errors import ContainerError
 from base.typed import PathText, json_as
-from containers.engines import container_client
+from containers.engines import container_client, docker_daemon
 from containers.engines.cli import CDI_KIND, plan_container
-from containers.engines.store import docker_daemon
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "docker"

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from containers.engines import container_client
+from containers.engines import container_client, podman_service
 from containers.engines.cli import CDI_KIND, plan_container
-from containers.engines.store import podman_service
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "podman"

@@ -1,9 +1,11 @@
-"""Ask a session's program, by its sockets, whether it answers and how long nobody has used it. In a child with a time limit."""
+"""Look at the program of a session, in children with a time limit: whether it answers by its sockets, how long nobody has used it, and what
+it has printed."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,6 +14,9 @@ from typing import Final
 
 from msgspec import DecodeError, Struct, to_builtins
 from msgspec.json import decode
+
+from extras.session.request import OUTPUT
+from workflow.run.node.workdir import of_run
 
 LIMIT_S: Final = 5.0
 PROXY_STATUS: Final = "/.slipway/status"
@@ -103,3 +108,34 @@ def _ask_jupyter(path: str, token: str) -> Use:
     last = decode(body, type=JupyterStatus).last_activity
     busy = any(kernel.execution_state == "busy" for kernel in decode(get(path, "/api/kernels", token)[1], type=list[JupyterKernel]))
     return Use(answers=True, idle_s=0.0 if busy else max(0.0, (datetime.now(UTC) - last).total_seconds()))
+
+
+# What the command of `run` prints, copied from its log on the first node to storage, as it comes.
+
+
+RANK_LOG: Final = "own/logs/rank-0.log"
+PIECE: Final = 1 << 20
+
+
+def bring_output(cache: str, directory: str, start: int) -> int:
+    """Copy what came behind the first `start` bytes of the log to the same place in the file on storage, so that it may be done twice.
+    Return how much is there then. Raises OSError."""
+    log = next((path for work in of_run(Path(cache), Path(directory)) if (path := work / RANK_LOG).is_file()), None)
+    if log is None:
+        return start
+    with log.open("rb") as source:
+        source.seek(start)
+        piece = source.read(PIECE)
+        if not piece:
+            return start
+        target = os.open(Path(directory, OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            while piece:
+                for_storage = memoryview(piece)
+                while for_storage:
+                    written = os.pwrite(target, for_storage, start)
+                    start, for_storage = start + written, for_storage[written:]
+                piece = source.read(PIECE)
+        finally:
+            os.close(target)
+    return start

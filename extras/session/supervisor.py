@@ -33,8 +33,7 @@ from cluster.schedulers import get_scheduler, node_cache
 from cluster.schedulers.jobs import SUBMISSION
 from containers.engines import in_container
 from containers.engines.container_client import SHOWN
-from extras.session.output import bring_output
-from extras.session.page import LIMIT_S, Use, ask
+from extras.session.page import LIMIT_S, Use, ask, bring_output
 from extras.session.plan import session_cell, site_of, sockets
 from extras.session.request import IMAGES, PUSHED, STOP, TOKEN, Kind, SessionRequest, State, read_request, write_state
 from workflow.run.link import commands, reports
