@@ -68,7 +68,6 @@ def test_ranks_that_have_come_apart_are_named(house: House) -> None:
 
 
 def test_of_networks_with_dropout_finished_runs_tell_nothing(house: House) -> None:
-    """Their short runs do, which have none."""
     study = house.study(
         datasets={"digits": {"source": "sklearn-digits", "size": 64}},
         base={"repeats": 1, "model": "alexnet"},
@@ -80,7 +79,7 @@ def test_of_networks_with_dropout_finished_runs_tell_nothing(house: House) -> No
     assert code == 19
     assert out.count("cannot be told: each framework draws its own dropout") == 2
     assert "alexnet with dropout" in err
-    assert "--run makes short ones without" in err
+    assert "`dropout: false` trains the same network without" in err
     code, out, _ = check(house, "--json")
     assert {one["same_network"] for one in json.loads(out)["groups"][0]["cells"]} == {None}
 
