@@ -70,7 +70,10 @@ def scalars(events: Mapping[int, RankEvents], unit: str, start: float) -> list[S
     last = found[-1] if found else Scalar(start, 0, "", 0.0)
     for evaluation in events[min(events)].evals:
         told = (("eval/loss", evaluation.loss), ("eval/accuracy", evaluation.accuracy))
-        found += (Scalar(last.time, last.step, tag, value) for tag, value in told if value is not None)
+        place = last
+        if evaluation.step is not None and evaluation.step < last.step:
+            place = last._replace(time=evaluation.time or last.time, step=evaluation.step)
+        found += (Scalar(place.time, place.step, tag, value) for tag, value in told if value is not None)
     return found
 
 

@@ -74,6 +74,14 @@ def test_scalars_are_of_all_ranks() -> None:
     assert {one.tag: one.value for one in found} == {"loss": 2.0, "rate/samples_per_s": 10.0, "time/step_s": 2.0, "time/input_s": 0.1}
 
 
+def test_an_evaluation_in_the_midst_of_a_run_stands_at_its_step() -> None:
+    step = b'{"event": "step", "step": %d, "seconds": 1, "samples": 10}\n'
+    evaluation = b'{"event": "eval", "split": "test", "accuracy": %s, "step": %d, "time": %d}\n'
+    lines = [step % 0, evaluation % (b"0.5", 1, 101), step % 1, step % 2, evaluation % (b"0.75", 3, 104)]
+    found = [one for one in scalars({0: parse_events(lines)}, "samples", 100.0) if one.tag == "eval/accuracy"]
+    assert [(one.time, one.step, one.value) for one in found] == [(101.0, 1, 0.5), (103.0, 2, 0.75)]
+
+
 def test_a_run_without_steps_is_no_file() -> None:
     assert scalars({}, "samples", 0.0) == []
     assert event_file([]) is None

@@ -11,8 +11,9 @@ import pytest
 from extras.export import extrap, mlperf
 from extras.export.runs import exported_runs
 from tests.extras.export.test_tensorboard import results
-from tests.workflow.report.builder import plausible_records, scaling_cells, write_records, write_study
+from tests.workflow.report.builder import make_cell, make_record, plausible_records, scaling_cells, write_records, write_study
 from workflow.commands.main import run
+from workflow.run.record.events import parse_events
 
 
 def test_mlperf_lines_of_a_run(tmp_path: Path) -> None:
@@ -31,6 +32,20 @@ def test_mlperf_lines_of_a_run(tmp_path: Path) -> None:
     failed = list(mlperf.log_lines({**told.record, "status": "oom", "performance": None}, {}))
     assert "aborted" in failed[-1]
     assert not any("tracked_stats" in line for line in failed)
+
+
+def test_mlperf_lines_of_evaluations_have_epochs_and_come_in_their_order() -> None:
+    evaluation = b'{"event": "eval", "split": "test", "accuracy": %s, "step": %d, "epoch": %d, "samples": 9, "time": %d}\n'
+    lines = [evaluation % (b"0.5", 4, 1, 1777629610), evaluation % (b"0.75", 8, 2, 1777629620)]
+    stop = b'{"event": "run_stop", "time": 1777629630}\n'
+    told = [
+        json.loads(line.removeprefix(":::MLLOG ")) for line in mlperf.log_lines(make_record(make_cell()), {0: parse_events([*lines, stop])})
+    ]
+    found = [one for one in told if one["key"] == "eval_accuracy"]
+    assert [(one["value"], one["metadata"]["epoch_num"], one["metadata"]["step_num"], one["time_ms"]) for one in found] == [
+        (0.5, 1, 4, 1777629610000),
+        (0.75, 2, 8, 1777629620000),
+    ]
 
 
 def series(tmp_path: Path) -> Path:
