@@ -24,7 +24,6 @@ from cluster.gpus.listing import (
 from cluster.gpus.peak import peak
 from cluster.watching.readers import LOOK_FIELDS, look_of
 from extras.doctor.machine import judge_gpus
-from extras.doctor.machine import parse_gpus as parse_doctor
 from tests.cluster.smi import answer, install
 
 UUID = "GPU-0efe21eb-f1da-7cc8-3eb9-8366d4dd1e85"
@@ -94,8 +93,14 @@ def test_nobody_and_somebody_use_it() -> None:
     assert "which holds 1002 MiB" in use.text
 
 
+def doctor_fields(case: str) -> list[dict[str, str]]:
+    """The captured answers, which had persistence_mode too, and no UUID."""
+    names = ("model", "driver", "mig", "persistence", "used")
+    return [dict(zip(names, map(str.strip, line.split(",")), strict=True)) for line in answer(case).splitlines()]
+
+
 def test_the_doctor_says_what_it_is_and_that_it_is_busy() -> None:
-    (said,) = judge_gpus(parse_doctor(answer("h200-doctor")), "cuda", 1, True)
+    (said,) = judge_gpus(doctor_fields("h200-doctor"), "cuda", 1, True)
     assert (said.level, said.text) == ("ok", "1 x NVIDIA H200; driver 580.159.04")
-    levels = [found.level for found in judge_gpus(parse_doctor(answer("h200-doctor-at-work")), "cuda", 1, True)]
+    levels = [found.level for found in judge_gpus(doctor_fields("h200-doctor-at-work"), "cuda", 1, True)]
     assert levels == ["ok", "warning"]
