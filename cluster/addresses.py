@@ -10,8 +10,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from base.errors import AllocationError
-from base.humanize import choices
+from base import errors, humanize
 
 SIOCGIFADDR: Final = 0x8915
 LOOPBACK: Final = "127.0.0.1"
@@ -43,9 +42,9 @@ def address_of(interface: str) -> str:
     """Return the IPv4 address of one of our interfaces. Raises AllocationError."""
     address = ipv4_addresses().get(interface)
     if address is None:
-        raise AllocationError(
+        raise errors.AllocationError(
             f"network_interface {interface!r} of the site file has no IPv4 address on {socket.gethostname()}; "
-            f"{choices(interface, sorted(ipv4_addresses()))}"
+            f"{humanize.choices(interface, sorted(ipv4_addresses()))}"
         )
     return address
 
@@ -61,7 +60,7 @@ def here(peer: str, interface: str | None) -> tuple[str, str | None]:
         return address_of(interface), interface
     address = source_address(resolve(peer) or peer)
     if address is None:
-        raise AllocationError(f"no way leads from {socket.gethostname()} to {peer}: set network_interface in the site file")
+        raise errors.AllocationError(f"no way leads from {socket.gethostname()} to {peer}: set network_interface in the site file")
     return address, interface_of(address)
 
 

@@ -14,23 +14,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypedDict
 
+from base import process, sanitize, typed
 from base.errors import ContainerError, RecordError
-from base.process import last_lines
-from base.sanitize import ascii_int
-from base.typed import Check, json_as
 from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder, is_job_id
-from containers.engines import STORES, container_client
-from containers.engines.cli import remove_argv
-from containers.images import trees
-from containers.images.marks import marked_trees
+from containers.engines import STORES, cli, container_client
+from containers.images import marks, trees
 from containers.limits import HOLDERS_S
 from containers.spec import HOLDER, JOB, TAG, USER
 
 FORMAT: Final = '{"id": {{json .ID}}, "name": {{json .Name}}, "labels": {{json .Config.Labels}}}'
 
 
-ContainerId = Annotated[str, Check("the id of a container", lambda value: re.fullmatch(r"[0-9a-f]{1,64}", value) is not None)]
+ContainerId = Annotated[str, typed.Check("the id of a container", lambda value: re.fullmatch(r"[0-9a-f]{1,64}", value) is not None)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +110,11 @@ def _holder(container: Found) -> Holder | None:
     """Return None where the labels contradict each other."""
     scheduler, _, rest = container.label(JOB).partition(":")
     job_id, _, restart = rest.rpartition(":")
-    count = ascii_int(restart)
+    count = sanitize.ascii_int(restart)
     if scheduler not in SCHEDULERS or count is None or not is_job_id(job_id):
         return None
     try:
-        holder = json_as(Holder, container.label(HOLDER), HOLDER)
+        holder = typed.json_as(Holder, container.label(HOLDER), HOLDER)
     except RecordError:
         unknown: dict[str, Any] = {"host": "", "pid": 0, "pid_start": 0, "boot_id": "", "pid_namespace": ""}
         holder = Holder(scheduler=scheduler, job_id=job_id, restart_count=count, **unknown)
@@ -143,12 +139,12 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
     whom the client talks to.
     """
     if engine == trees.ENGINE:
-        marked = {tree for cache in caches for tree in marked_trees(cache / "images", engine)}
+        marked = {tree for cache in caches for tree in marks.marked_trees(cache / "images", engine)}
         return tuple(_found_tree(tree) for tree in trees.idle() if tree.name not in marked)
     where = STORES[engine].where(os.environ)
     listed = container_client.call(list_argv(engine), where)
     if listed.returncode:
-        raise ContainerError(f"{where}: containers cannot be listed: {last_lines(listed.stderr, 3)}")
+        raise ContainerError(f"{where}: containers cannot be listed: {process.last_lines(listed.stderr, 3)}")
     ids = listed.stdout.split()
     if not ids:
         return ()
@@ -165,7 +161,7 @@ def _found_tree(tree: trees.Tree) -> Found:
 def parse_found(engine: str, text: str) -> tuple[Found, ...]:
     """Read a line per container. Raises ContainerError."""
     try:
-        told = [json_as(_Inspected, line, "a container", ContainerError) for line in text.splitlines() if line.strip()]
+        told = [typed.json_as(_Inspected, line, "a container", ContainerError) for line in text.splitlines() if line.strip()]
     except ContainerError as error:
         raise ContainerError(f"{engine} inspect answered {text[:200]!r}, which is not what was asked for ({error})") from error
     return tuple(
@@ -197,4 +193,4 @@ def remove(container: Found) -> None:
         return
     where = STORES[container.engine].where(os.environ)
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
-    container_client.remove_container(container.name, find, remove_argv(container.engine, container.id), where)
+    container_client.remove_container(container.name, find, cli.remove_argv(container.engine, container.id), where)

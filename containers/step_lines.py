@@ -8,8 +8,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from base.humanize import choices
-from base.typed import Check, Closed, between
+from base import humanize, typed
 
 GROUPS: Final = ("step", "seconds", "milliseconds", "steps", "loss", "samples", "tokens", "epoch", "epoch_steps")
 """The named groups that an expression may have."""
@@ -33,7 +32,7 @@ def expression_fault(text: str) -> str | None:
         return f"which is no regular expression of Python's: {error}"
     unknown = [name for name in names if name not in GROUPS]
     if unknown:
-        return f"in which a group is named {unknown[0]!r}; {choices(unknown[0], GROUPS)}"
+        return f"in which a group is named {unknown[0]!r}; {humanize.choices(unknown[0], GROUPS)}"
     if not names.keys() & set(TELLING):
         return (
             r"which has no group that tells of a step; valid: one of (?P<step>\d+), (?P<seconds>...), (?P<milliseconds>...), (?P<loss>...)"
@@ -55,12 +54,12 @@ def reports(text: str, unit: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepLines(Closed):
+class StepLines(typed.Closed):
     """The lines of a program's output that tell of a step. `step`: the expression; `every`: how many steps later each such line comes,
     where it does not tell its step; `ranks`: whose output is searched."""
 
     step: str
-    every: Annotated[int, between(1, MAX_EVERY)] = 1
+    every: Annotated[int, typed.between(1, MAX_EVERY)] = 1
     ranks: Literal["first", "all"] = "first"
 
     def __post_init__(self) -> None:
@@ -70,7 +69,7 @@ class StepLines(Closed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogEvents(Closed):
+class LogEvents(typed.Closed):
     """The key `events` of a program whose steps are read from its output."""
 
     log: StepLines
@@ -83,7 +82,7 @@ def _is_word(text: str) -> bool:
     return text in ("program", "none") or text.startswith(OLD)
 
 
-EventsWord = Annotated[str, Check("program, none, or {log: {step: EXPRESSION}}", _is_word)]
+EventsWord = Annotated[str, typed.Check("program, none, or {log: {step: EXPRESSION}}", _is_word)]
 
 
 def events_of(said: EventsWord | LogEvents) -> tuple[Events, StepLines | None]:

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from base.chunks import SCHEMA
-from base.errors import DatasetError
-from base.humanize import is_name
-from base.jsonfile import parse_json
-from base.typed import read_as
+from base import chunks, errors, humanize, jsonfile, typed
 from data_prep.hashing import ChunkedFile, require
 from data_prep.manifest import FILE_NAME, digest_of, manifest_as, manifest_of
 from data_prep.sequences.manifest import SCHEMA as SEQUENCES_SCHEMA
@@ -45,30 +41,30 @@ class _SingleFile(ChunkedFile):
     schema: str
 
     def __post_init__(self) -> None:
-        require(self.schema == SCHEMA, f"its schema is {self.schema!r}, this version of Slipway reads {SCHEMA!r}")
-        require(is_name(self.name) and self.name not in (FILE_NAME, JOURNAL_NAME), f"{self.name!r} cannot be the name of the file")
+        require(self.schema == chunks.SCHEMA, f"its schema is {self.schema!r}, this version of Slipway reads {chunks.SCHEMA!r}")
+        require(humanize.is_name(self.name) and self.name not in (FILE_NAME, JOURNAL_NAME), f"{self.name!r} cannot be the name of the file")
         super().__post_init__()
 
 
 def parse_file_set(content: bytes, where: str) -> FileSet:
     """Parse the bytes of a manifest or of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
-    plain = parse_json(content, where, DatasetError)
+    plain = jsonfile.parse_json(content, where, errors.DatasetError)
     if isinstance(plain, dict) and plain.get("schema") == TREE_SCHEMA:
         files = manifest_as(TreeManifest, plain, where).files
         return FileSet(kind="dataset", content=content, digest=digest_of(content), files=files, in_place=True)
     if isinstance(plain, dict) and plain.get("schema") == SEQUENCES_SCHEMA:
         shards = manifest_as(SequenceManifest, plain, where).shards
         return FileSet(kind="dataset", content=content, digest=digest_of(content), files=shards)
-    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+    if not isinstance(plain, dict) or plain.get("schema") != chunks.SCHEMA:
         return FileSet(kind="dataset", content=content, digest=digest_of(content), files=manifest_of(plain, where).shards)
     return _single(plain, content, where)
 
 
 def parse_chunk_list(content: bytes, where: str) -> FileSet:
     """Parse the bytes of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
-    return _single(parse_json(content, where, DatasetError), content, where)
+    return _single(jsonfile.parse_json(content, where, errors.DatasetError), content, where)
 
 
 def _single(plain: Any, content: bytes, where: str) -> FileSet:
-    file = read_as(_SingleFile, plain, f"{where} is not a list of a file's chunks", DatasetError)
+    file = typed.read_as(_SingleFile, plain, f"{where} is not a list of a file's chunks", errors.DatasetError)
     return FileSet(kind="file", content=content, digest=digest_of(content), files=(file,))

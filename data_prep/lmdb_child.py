@@ -19,11 +19,9 @@ from typing import Any, BinaryIO
 
 import lmdb
 
-from data_prep.datapoint import DatapointError, number_of_keys, parse_datapoint
-from data_prep.image_header import SNIFF_BYTES
+from data_prep import datapoint, image_header, space
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
-from data_prep.space import limit_own_memory
 
 ABSENT = 0xFFFFFFFF
 LENGTH = struct.Struct("<I")
@@ -33,7 +31,7 @@ FRAME = struct.Struct("<II")
 def main(argv: list[str]) -> int:
     """Serve the files until stdin ends."""
     mode, *paths = argv
-    limit_own_memory()
+    space.limit_own_memory()
     try:
         with contextlib.ExitStack() as stack:
             transactions = [stack.enter_context(_opened(stack, path)) for path in paths]
@@ -72,22 +70,22 @@ def _datum(_name: str, value: memoryview) -> dict[str, object]:
     except DatumError as error:
         return {"reason": f"no Datum of an image: {error}"}
     shape = {"channels": datum.channels, "height": datum.height, "width": datum.width}
-    head = bytes(datum.data[:SNIFF_BYTES]).hex()
+    head = bytes(datum.data[: image_header.SNIFF_BYTES]).hex()
     return {"bytes": len(value), **shape, "label": datum.label, "encoded": datum.encoded, "head": head}
 
 
 def _image(_name: str, value: memoryview) -> dict[str, object]:
-    return {"bytes": len(value), "head": bytes(value[:SNIFF_BYTES]).hex()}
+    return {"bytes": len(value), "head": bytes(value[: image_header.SNIFF_BYTES]).hex()}
 
 
 def _datapoint(name: str, value: memoryview) -> dict[str, object]:
     if name == "__keys__":
-        return {"listed": number_of_keys(value)}
+        return {"listed": datapoint.number_of_keys(value)}
     try:
-        found = parse_datapoint(value)
-    except DatapointError as error:
+        found = datapoint.parse_datapoint(value)
+    except datapoint.DatapointError as error:
         return {"reason": str(error)}
-    head = found.image[:SNIFF_BYTES].hex() if isinstance(found.image, bytes) else None
+    head = found.image[: image_header.SNIFF_BYTES].hex() if isinstance(found.image, bytes) else None
     return {"bytes": len(value), "label": found.label, "head": head}
 
 

@@ -26,9 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from base.errors import ConfigError
-from base.humanize import NAME, absolute_path, is_name
-from base.jsonfile import canonical_json
+from base import errors, humanize, jsonfile
 
 SEQUENCE_KINDS: Final = ("text", "tokens")
 """Kinds of source that become sequences of token ids."""
@@ -241,7 +239,7 @@ class DatasetSpec(BaseModel):
         for name, path in [("path", self.path), *self.split_paths.items()]:
             if path is not None:
                 try:
-                    absolute_path(path, Path())
+                    humanize.absolute_path(path, Path())
                 except ValueError as error:
                     raise ValueError(f"{name}: {error}") from error
 
@@ -289,8 +287,8 @@ class DatasetSpec(BaseModel):
     def _check_splits(self) -> None:
         stated = DEFAULT_SPLITS if self.splits is None else self.splits
         for name, split in stated.items():
-            if not is_name(name):
-                raise ValueError(f"splits: {name!r} is not a valid name of a split: it must match {NAME.pattern}")
+            if not humanize.is_name(name):
+                raise ValueError(f"splits: {name!r} is not a valid name of a split: it must match {humanize.NAME.pattern}")
             if name == TRAIN:
                 raise ValueError("splits: train is what the others leave; give path, or the fractions of the others")
             if isinstance(split, SplitPath) and self.source in WITHOUT_PATH:
@@ -373,7 +371,7 @@ class DatasetSpec(BaseModel):
 
 
 def _absolute(path: str, base_dir: Path) -> str:
-    return str(absolute_path(path, base_dir))
+    return str(humanize.absolute_path(path, base_dir))
 
 
 def parse_spec(values: Any, base_dir: Path) -> DatasetSpec:
@@ -382,12 +380,12 @@ def parse_spec(values: Any, base_dir: Path) -> DatasetSpec:
         return DatasetSpec.model_validate(values).resolved(base_dir)
     except ValidationError as error:
         lines = [f"{'.'.join(str(part) for part in line['loc']) or 'dataset'}: {line['msg']}" for line in error.errors()]
-        raise ConfigError("the dataset's specification is wrong:\n" + "\n".join(lines)) from error
+        raise errors.ConfigError("the dataset's specification is wrong:\n" + "\n".join(lines)) from error
 
 
 def spec_digest(spec: DatasetSpec | Mapping[str, object]) -> str:
     """Compute the blake3 of the specification's canonical JSON, 64 hex digits. The first 12 are the build directory's `spec12`."""
-    return blake3(canonical_json(dict(spec) if isinstance(spec, Mapping) else spec.to_json())).hexdigest()
+    return blake3(jsonfile.canonical_json(dict(spec) if isinstance(spec, Mapping) else spec.to_json())).hexdigest()
 
 
 def spec12(spec: DatasetSpec | Mapping[str, Any]) -> str:

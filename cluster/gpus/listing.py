@@ -15,8 +15,7 @@ from base.errors import AllocationError, SlipwayError
 from base.jsonfile import read_content
 from base.process import CommandResult, describe, run
 from base.sanitize import ascii_int, printable, text
-from cluster import processes
-from cluster.detection import scheduler_of
+from cluster import detection, processes
 from cluster.limits import GPU_LIST_S, GPU_USE_S, XID_RECENT_S
 from cluster.types import GpuFault, OtherUse
 
@@ -146,7 +145,7 @@ def query_gpus() -> tuple[Gpu, ...]:
 
 def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
     """Read what Place holds. Raises AllocationError if the file of PBS_GPUFILE cannot be read."""
-    path = environ.get("PBS_GPUFILE", "") if scheduler_of(environ) == "pbs" else ""
+    path = environ.get("PBS_GPUFILE", "") if detection.scheduler_of(environ) == "pbs" else ""
     try:
         gpu_file = read_content(Path(path), AllocationError, MAX_FILE).decode(errors="replace") if path else ""
     except AllocationError as error:

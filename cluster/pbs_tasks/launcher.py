@@ -20,8 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from base.process import first_line, wait_or_end
-from base.publish import remove_tree
+from base import process, publish
 from cluster.pbs_tasks import remote
 
 # Where the commands of PBS are.
@@ -83,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args(argv)
     try:
-        line = b"" if sys.stdin.isatty() else first_line(sys.stdin.fileno(), LINE_S)
+        line = b"" if sys.stdin.isatty() else process.first_line(sys.stdin.fileno(), LINE_S)
     except TimeoutError as error:
         sys.stderr.write(f"nothing is started on {arguments.node}: {error} on the standard input of its launch, which is held open\n")
         return 1
@@ -108,14 +107,14 @@ def _private_directory() -> Iterator[Path]:
     for other in parent.iterdir():
         with contextlib.suppress(OSError):  # another launch has been faster
             if time.time() - other.stat().st_mtime > OLD_LAUNCH_S:
-                remove_tree(other)
+                publish.remove_tree(other)
     place = parent / f"{os.environ.get('PBS_JOBID', 'none').replace('/', '_')}-{secrets.token_hex(8)}"
     place.mkdir(mode=0o700)
     try:
         yield place
     finally:
         with contextlib.suppress(OSError):  # a file that the program has still open, on NFS
-            remove_tree(place)
+            publish.remove_tree(place)
 
 
 class _Program:
@@ -156,7 +155,7 @@ class _Program:
             sender = self._start(("/bin/kill", f"-{number}", str(pid)))
         except (OSError, ValueError):
             return
-        wait_or_end(sender, FORWARD_S)
+        process.wait_or_end(sender, FORWARD_S)
 
     def _relay(self) -> None:
         for name, stream in (("out", sys.stdout.buffer), ("words", sys.stderr.buffer)):

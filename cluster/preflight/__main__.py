@@ -18,7 +18,6 @@ import sys
 from typing import Any, Final
 
 from cluster.preflight import probes
-from cluster.preflight.probes import Wire
 
 MAX_LINE: Final = 1 << 24
 """Bytes of a command: the addresses of all nodes."""
@@ -33,7 +32,7 @@ async def run() -> int:
         return 0
     first = json.loads(line)
     try:
-        wire = Wire(first["index"], first["nodes"], first["address"], bytes.fromhex(first["token"]))
+        wire = probes.Wire(first["index"], first["nodes"], first["address"], bytes.fromhex(first["token"]))
     except OSError as error:
         say("failed", problem=f"nothing can listen on {first['address']}, this node's address for the run: {error.strerror}")
         return 1

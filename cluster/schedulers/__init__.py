@@ -13,12 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from base.errors import ConfigError, SchedulerOutputError, UnsupportedRequest
-from base.humanize import choices
-from cluster.detection import scheduler_of
-from cluster.runtime import runtime_directory
-from cluster.schedulers.inside_job import planned_allocation
-from cluster.schedulers.queries import PATIENCE_S, Server
+from base import errors, humanize
+from cluster import detection, runtime
+from cluster.schedulers import inside_job, queries
 from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
 
 if TYPE_CHECKING:
@@ -86,7 +83,7 @@ class Jobs(Protocol):
     time is over, and SchedulerOutputError for an answer that cannot be read.
     """
 
-    SERVER: Server
+    SERVER: queries.Server
     OWNED: Mapping[str, str]
     """What the study, another key of the site file, or Slipway sets, with the pattern of the directives that would set it again."""
 
@@ -134,7 +131,7 @@ class Jobs(Protocol):
 def get_scheduler(name: str) -> Scheduler:
     """Return the module of the named scheduler. Raises UnsupportedRequest."""
     if name not in SCHEDULERS:
-        raise UnsupportedRequest(f"scheduler {name!r} is not here yet; {choices(name, SCHEDULERS)}")
+        raise errors.UnsupportedRequest(f"scheduler {name!r} is not here yet; {humanize.choices(name, SCHEDULERS)}")
     return cast("Scheduler", import_module(SCHEDULERS[name]))
 
 
@@ -176,14 +173,14 @@ def why_never_starts(name: str, size: JobSize) -> str | None:
     try:
         jobs = jobs_of(name)
         return None if jobs is None else jobs.never_starts(size)
-    except SchedulerOutputError:  # the submission is tried for a while, and says so
+    except errors.SchedulerOutputError:  # the submission is tried for a while, and says so
         return None
 
 
 def refuse_what_never_starts(name: str, size: JobSize) -> None:
     """Raise ConfigError for a job that can never start on this cluster."""
     if problem := why_never_starts(name, size):
-        raise ConfigError(problem)
+        raise errors.ConfigError(problem)
 
 
 # What is the same for all schedulers but for `local`, whose nodes are parts of this machine.
@@ -191,12 +188,12 @@ def refuse_what_never_starts(name: str, size: JobSize) -> None:
 
 def is_job_of(name: str, environ: Mapping[str, str]) -> bool:
     """Return True if `environ` belongs to a job of the named scheduler, or to no job if that is `local`."""
-    return (scheduler_of(environ) or LOCAL) == name
+    return (detection.scheduler_of(environ) or LOCAL) == name
 
 
 def plan_allocation(name: str, request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:
     """Return the allocation of a plan that is only printed, without a query. Raises AllocationError and UnsupportedRequest."""
-    return get_scheduler(LOCAL).allocate(request, environ, os.getpid()) if name == LOCAL else planned_allocation(name, request)
+    return get_scheduler(LOCAL).allocate(request, environ, os.getpid()) if name == LOCAL else inside_job.planned_allocation(name, request)
 
 
 def node_cache(name: str, cache: Path, node: Node) -> Path:
@@ -212,17 +209,17 @@ def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int
     AllocationError.
     """
     if allocation.scheduler == LOCAL:
-        return (runtime_directory() / "measuring.lock",), 1
+        return (runtime.runtime_directory() / "measuring.lock",), 1
     if allocation.own_job:
         return (), 0
-    directory = runtime_directory() / f"{allocation.scheduler}-{allocation.job_id}-{allocation.restart_count}"
+    directory = runtime.runtime_directory() / f"{allocation.scheduler}-{allocation.job_id}-{allocation.restart_count}"
     directory.mkdir(mode=0o700, exist_ok=True)
     return tuple(directory / f"{node.name}.lock" for node in allocation.nodes), nodes
 
 
 def holder_alive(holder: Holder) -> bool | None:
     """Return True if the holder of a lease still runs, and None if that is unknown."""
-    return get_scheduler(holder.scheduler).holders_alive((holder,), PATIENCE_S)[0] if holder.scheduler in SCHEDULERS else None
+    return get_scheduler(holder.scheduler).holders_alive((holder,), queries.PATIENCE_S)[0] if holder.scheduler in SCHEDULERS else None
 
 
 def describe_holder(holder: Holder) -> str:

@@ -6,15 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from base import humanize, sanitize
 from base.errors import AllocationError, NoScheduler, SchedulerOutputError, UnsupportedRequest
-from base.humanize import some
-from base.sanitize import ascii_int
-from cluster import addresses
-from cluster.detection import SIGNS, scheduler_of
-from cluster.gpus.decision import claims_of, decide, or_raise
-from cluster.gpus.listing import query_gpus, query_other_use, read_place
+from cluster import addresses, detection, machine
+from cluster.gpus import decision, listing
 from cluster.holder import holder_lives
-from cluster.machine import usable_cores
 from cluster.schedulers.jobs import SUBMISSION
 from cluster.schedulers.queries import PATIENCE_S, Server, query, refusal_words
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
@@ -60,7 +56,7 @@ def job_allocation(
     if len(names) < request.nodes:
         sets = "" if request.node_set is None else f", in {request.node_set[1]} sets"
         raise AllocationError(
-            f"job {job_id}: {request.nodes} nodes were asked, {len(names)} granted ({some([*node_addresses], 8)}{sets}){advice}"
+            f"job {job_id}: {request.nodes} nodes were asked, {len(names)} granted ({humanize.some([*node_addresses], 8)}{sets}){advice}"
         )
     return Allocation(
         scheduler=scheduler,
@@ -146,28 +142,28 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
     `peer` is an address that this node must reach, and `interface` the network interface of the site file. If the scheduler grants no GPUs,
     all visible GPUs are taken, which cluster/grants.py refuses unless the job has the node alone. Raises AllocationError.
     """
-    scheduler = scheduler_of(environ)
+    scheduler = detection.scheduler_of(environ)
     if scheduler is None:
         return None
-    signs, place = SIGNS[scheduler], read_place(environ)
+    signs, place = detection.SIGNS[scheduler], listing.read_place(environ)
     address, found_interface = addresses.here(peer, interface)
-    found = None if device == "cpu" else or_raise(decide(query_gpus(), environ, everything=True, place=place))
+    found = None if device == "cpu" else decision.or_raise(decision.decide(listing.query_gpus(), environ, everything=True, place=place))
     granted = () if found is None else found.gpus
-    claims = claims_of(environ, scheduler, place)
+    claims = decision.claims_of(environ, scheduler, place)
     hostname = os.uname().nodename
     return Grant(
         node=environ.get(signs.node) or hostname,
         hostname=hostname,
         address=address,
         interface=found_interface,
-        cores=usable_cores(),
-        cpus=ascii_int(environ.get(signs.cpus, "")),
+        cores=machine.usable_cores(),
+        cpus=sanitize.ascii_int(environ.get(signs.cpus, "")),
         gpus=tuple(gpu.uuid for gpu in granted),
         gpu_models=tuple(gpu.model for gpu in granted),
         gpu_indices=claims[0].names if claims else (),
         gpu_rule=None if found is None else found.rule,
-        foreign=query_other_use([gpu.uuid for gpu in granted]),
-        restart_count=ascii_int(environ.get(signs.restarts, "")),
+        foreign=listing.query_other_use([gpu.uuid for gpu in granted]),
+        restart_count=sanitize.ascii_int(environ.get(signs.restarts, "")),
     )
 
 
@@ -208,7 +204,7 @@ def _by_process(holder: Holder, ours: Start) -> tuple[bool, bool | None]:
 
 def exported_end(environ: Mapping[str, str]) -> float | None:
     """Return the unix time when the job must have ended, by STARTED and SECONDS."""
-    started, seconds = ascii_int(environ.get(STARTED, "")), ascii_int(environ.get(SECONDS, ""))
+    started, seconds = sanitize.ascii_int(environ.get(STARTED, "")), sanitize.ascii_int(environ.get(SECONDS, ""))
     return None if started is None or seconds is None else float(started + seconds)
 
 

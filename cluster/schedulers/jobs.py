@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from base.errors import ConfigError
-from base.humanize import whole_duration
+from base import errors, humanize
 
 RUN: Final = "stage_train_push"
 SHARD: Final = "dataset_shard"
@@ -164,7 +163,7 @@ def parse_work(words: str) -> Work | None:
 def one_line(what: str, value: str) -> str:
     """Return a value for a line of a batch script. Raises ConfigError for one that holds the end of a line."""
     if set(value) & set("\n\r\0"):
-        raise ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
+        raise errors.ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
     return value
 
 
@@ -203,7 +202,7 @@ def job_words(job: QueuedJob, now: float) -> str:
     if not job.waits:
         silent = f", and {job.lost} does not answer" if job.lost else ""
         return f"job {job.job_id} is {job.state}{f' on {job.nodes}' if job.nodes else ''}{silent}"
-    long = "" if job.submitted is None else f" for {whole_duration(max(1.0, now - job.submitted))}"
+    long = "" if job.submitted is None else f" for {humanize.whole_duration(max(1.0, now - job.submitted))}"
     again = ", put back into the queue" if job.restarts else ""
     expected = (
         "" if job.expected is None or job.hold else f", expected to start {time.strftime('%d %b %H:%M', time.localtime(job.expected))}"

@@ -12,11 +12,9 @@ import os
 from collections.abc import Mapping, Sequence
 
 from base.errors import AllocationError, UnsupportedRequest
-from cluster import processes
-from cluster.gpus.decision import granted_gpus
-from cluster.gpus.listing import Gpu, query_gpus, split_gpus
+from cluster import machine, processes
+from cluster.gpus import decision, listing
 from cluster.holder import holder_lives
-from cluster.machine import Topology, read_topology, usable_cores
 from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
 
 NAME = "local"
@@ -28,13 +26,13 @@ INTERFACE = "lo"
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
     """Divide this machine's cores and GPUs. Raises AllocationError if GPUs are requested and missing."""
-    cores = usable_cores()
-    gpus = () if request.device == "cpu" else granted_gpus(query_gpus(), environ, everything=True)
-    return plan_allocation(request, cores, read_topology(cores), gpus, (os.uname().nodename, supervisor))
+    cores = machine.usable_cores()
+    gpus = () if request.device == "cpu" else decision.granted_gpus(listing.query_gpus(), environ, everything=True)
+    return plan_allocation(request, cores, machine.read_topology(cores), gpus, (os.uname().nodename, supervisor))
 
 
 def plan_allocation(
-    request: AllocationRequest, cores: Sequence[int], topology: Topology, gpus: Sequence[Gpu], identity: tuple[str, int]
+    request: AllocationRequest, cores: Sequence[int], topology: machine.Topology, gpus: Sequence[listing.Gpu], identity: tuple[str, int]
 ) -> Allocation:
     """Plan the nodes `local-0`, `local-1` ... of the machine `identity` (hostname, pid of the supervisor)."""
     hostname, pid = identity
@@ -43,7 +41,7 @@ def plan_allocation(
         raise AllocationError(
             "device: cuda was asked, and nvidia-smi shows no GPU on this machine; use `device: cpu` in the study or the site file"
         )
-    shares = split_gpus(gpus, request.nodes, request.gpus_per_node) if device == "cuda" else ((),) * request.nodes
+    shares = listing.split_gpus(gpus, request.nodes, request.gpus_per_node) if device == "cuda" else ((),) * request.nodes
     sets = core_sets(cores, topology, request.largest_nodes)[: request.nodes]
     nodes = tuple(
         Node(
@@ -62,7 +60,7 @@ def plan_allocation(
     return Allocation(scheduler=NAME, job_id=str(pid), nodes=nodes, device=device, exclusive=None, oversubscribed=overlap or crowded)
 
 
-def core_sets(cores: Sequence[int], topology: Topology, nodes: int) -> tuple[tuple[int, ...], ...]:
+def core_sets(cores: Sequence[int], topology: machine.Topology, nodes: int) -> tuple[tuple[int, ...], ...]:
     """Divide cores into `nodes` equal sets of CPU numbers, disjoint if there are enough. Hardware threads of a core stay together."""
     if len(cores) < nodes:
         return tuple((cores[index % len(cores)],) for index in range(nodes))

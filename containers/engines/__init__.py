@@ -14,8 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from base.errors import UnsupportedRequest
-from base.humanize import choices
+from base import errors, humanize
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
 BARE: Final = "bare"
@@ -112,7 +111,7 @@ def in_container(name: str) -> bool:
 
 def _check_name(name: str) -> None:
     if name not in ENGINES:
-        raise UnsupportedRequest(f"engine {name!r} is not here yet; {choices(name, ENGINES)}")
+        raise errors.UnsupportedRequest(f"engine {name!r} is not here yet; {humanize.choices(name, ENGINES)}")
 
 
 # The engines that keep images, and containers beyond a job's end, in a store of their own: how they differ.

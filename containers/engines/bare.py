@@ -12,8 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from base.errors import ContainerError
-from base.process import dies_with_us
+from base import errors, process
 from containers.engines.cli import inherited, plan_processes
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
@@ -61,10 +60,10 @@ class BareProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=dies_with_us(),
+                preexec_fn=process.dies_with_us(),
             )
         except (OSError, subprocess.SubprocessError) as error:
-            raise ContainerError(f"{plan.name}: {plan.argv[0]!r} cannot be started: {error}") from error
+            raise errors.ContainerError(f"{plan.name}: {plan.argv[0]!r} cannot be started: {error}") from error
         self.pid = self._process.pid
         self.exit_fd = os.pidfd_open(self.pid)
         assert self._process.stdout is not None

@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from base.errors import UnsupportedRequest
-from containers.limits import WATCHDOG_TERM_S
-from containers.renderings import fill
+from containers import limits, renderings
 from containers.spec import CHECKPOINT, PARAMETERS, STOP, ContainerPlan, ContainerSpec, EnginePlan, Paths, ProcessPlan, User
 
 # What is executed for each program of a node, whether it runs in a container or not: argv and environment, in terms of where it sees its
@@ -56,7 +55,7 @@ def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Ma
         ProcessPlan(
             name=process.name,
             ranks=process.ranks,
-            argv=tuple(fill(word, values) for word in process.command),
+            argv=tuple(renderings.fill(word, values) for word in process.command),
             env=tuple(sorted({**env, **dict(process.env)}.items())),
             cwd=places.out,
             sidecar=process.sidecar,
@@ -139,7 +138,7 @@ def watchdog_plan(spec: ContainerSpec, processes: tuple[ProcessPlan, ...]) -> st
         "beat": INSIDE.beat,
         "beat_s": spec.beat_s,
         "deadline": spec.deadline,
-        "grace_s": WATCHDOG_TERM_S,
+        "grace_s": limits.WATCHDOG_TERM_S,
         "home": _home(spec.user),
         "umask": spec.umask,
         "list_gpus": spec.device == "cuda",

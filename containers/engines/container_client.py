@@ -20,15 +20,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, NotRequired, TypedDict
 
+from base import system, typed
 from base.errors import AllocationError, ContainerError, SlipwayError, TrainingFailed
 from base.process import CommandResult, communicate, dies_with_us, end_child, last_lines
 from base.sanitize import text
-from base.system import machine_text
-from base.typed import Pid, between, json_as
-from cluster import processes
+from cluster import machine, processes
 from cluster.gpus.decision import compare, listed_uuids
-from cluster.machine import oom_counters, read_oom_kills
-from cluster.processes import send, session_of
 from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S, ENGINE_CALL_LEAST_S, ENGINE_CALL_S, KILLED_CLIENT_S
 from containers.spec import EnginePlan, ProcessPlan
 
@@ -85,7 +82,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     end_child(process)
-    send(session_of(process.pid), signal.SIGKILL)
+    processes.send(processes.session_of(process.pid), signal.SIGKILL)
 
 
 def is_there(find: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> bool:
@@ -123,13 +120,13 @@ class OomCount:
     """The number of times that the kernel has killed for want of memory in the cgroup of a process, seen from outside of it."""
 
     def __init__(self, pid: int) -> None:
-        files = oom_counters(Path(f"/proc/{pid}/cgroup"))
-        self._before = {path: count for path in files if (count := read_oom_kills(path)) is not None}
+        files = machine.oom_counters(Path(f"/proc/{pid}/cgroup"))
+        self._before = {path: count for path in files if (count := machine.read_oom_kills(path)) is not None}
         self._risen = False
 
     def rose(self) -> bool:
         """Return True if the counts have risen since this was made; what was seen once stays true."""
-        found = ((read_oom_kills(path), before) for path, before in self._before.items())
+        found = ((machine.read_oom_kills(path), before) for path, before in self._before.items())
         self._risen = self._risen or any(now is not None and now > before for now, before in found)
         return self._risen
 
@@ -155,7 +152,7 @@ class Words(TypedDict):
 
     say: str
     gpus: NotRequired[Listed | None]
-    pids: NotRequired[list[Pid]]
+    pids: NotRequired[list[typed.Pid]]
     text: NotRequired[str]
     program: NotRequired[bool]
 
@@ -163,7 +160,7 @@ class Words(TypedDict):
 class End(TypedDict):
     """How a rank ended: its exit code, negative for a signal, and whether the kernel killed somebody for want of memory."""
 
-    code: Annotated[int, between(-128, 255)]
+    code: Annotated[int, typed.between(-128, 255)]
     oom: bool
 
 
@@ -237,7 +234,7 @@ class Link:
         if len(self._unread) > MAX_WORDS:
             self._unread, self.ended = b"", True
             raise ContainerError(f"its first process says more than {MAX_WORDS} bytes at once, which no watchdog does")
-        return [json_as(Words, line.decode(errors="replace"), "the words of its first process", ContainerError) for line in lines]
+        return [typed.json_as(Words, line.decode(errors="replace"), "the words of its first process", ContainerError) for line in lines]
 
     def order(self, do: str, descriptors: Sequence[int] = (), **fields: Any) -> None:
         """Tell it to do something; nothing if it has ended. The messages are so small that they always fit. More descriptors than one of
@@ -266,7 +263,7 @@ def host_pids(watchdog: int, inner: Sequence[int]) -> list[int]:
 
 
 def _innermost_pid(pid: int) -> int:
-    lines = machine_text(f"/proc/{pid}/status").splitlines()
+    lines = system.machine_text(f"/proc/{pid}/status").splitlines()
     return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), pid)
 
 
@@ -548,7 +545,7 @@ class ContainerProcess:
                 if self._container.failure is not None:
                     raise self._container.failure
             if told:
-                self._take(json_as(End, told.decode(errors="replace"), "the end of a rank in a container", ContainerError))
+                self._take(typed.json_as(End, told.decode(errors="replace"), "the end of a rank in a container", ContainerError))
             elif told is not None and self._container.hung_up:  # until then it may still say why
                 self._code, self.oom_kill = -signal.SIGKILL, self._container.memory_ran_out()
         return self._code

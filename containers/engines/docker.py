@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from base.errors import ContainerError
-from base.typed import PathText, json_as
-from containers.engines import container_client, docker_daemon
-from containers.engines.cli import CDI_KIND, plan_container
+from base import errors, typed
+from containers.engines import cli, container_client, docker_daemon
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "docker"
@@ -21,7 +19,7 @@ start, close, remove = container_client.start, container_client.close, container
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     """Plan what the engine will execute. Raises UnsupportedRequest."""
-    return plan_container(NAME, spec, host_env, docker_daemon(host_env), ("--init", *_gpus(spec)))
+    return cli.plan_container(NAME, spec, host_env, docker_daemon(host_env), ("--init", *_gpus(spec)))
 
 
 def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
@@ -29,7 +27,7 @@ def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
     if spec.device != "cuda":
         return ()
     if spec.cdi:
-        return tuple(word for uuid in spec.gpus for word in ("--device", f"{CDI_KIND}={uuid}"))
+        return tuple(word for uuid in spec.gpus for word in ("--device", f"{cli.CDI_KIND}={uuid}"))
     return ("--gpus", f'"device={",".join(spec.gpus)}"')
 
 
@@ -62,7 +60,7 @@ def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
     there = [content for directory in directories for content in _specifications(Path(directory))]
     missing = [uuid for uuid in gpus if not any(uuid in content for content in there)]
     if missing:
-        return Cdi(use=False, reason=f"no specification in {', '.join(map(str, directories))} names {CDI_KIND}={missing[0]}")
+        return Cdi(use=False, reason=f"no specification in {', '.join(map(str, directories))} names {cli.CDI_KIND}={missing[0]}")
     return Cdi(use=True, reason=f"dockerd does CDI, and {', '.join(map(str, directories))} names them all")
 
 
@@ -72,11 +70,11 @@ def _specifications(directory: Path) -> list[str]:
         files = [path.read_text(errors="replace") for path in sorted(directory.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
     except OSError:
         return []
-    return [content for content in files if CDI_KIND in content]
+    return [content for content in files if cli.CDI_KIND in content]
 
 
 def _parsed(text: str) -> list[str]:
     try:
-        return json_as(list[PathText], text, "the answer", ContainerError)
-    except ContainerError:
+        return typed.json_as(list[typed.PathText], text, "the answer", errors.ContainerError)
+    except errors.ContainerError:
         return []

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from containers.engines import container_client, podman_service
-from containers.engines.cli import CDI_KIND, plan_container
+from containers.engines import cli, container_client, podman_service
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "podman"
@@ -19,5 +18,5 @@ start, close, remove = container_client.start, container_client.close, container
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     """Plan what the engine will execute. Raises UnsupportedRequest."""
-    gpus = (word for uuid in spec.gpus for word in ("--device", f"{CDI_KIND}={uuid}")) if spec.device == "cuda" else ()
-    return plan_container(NAME, spec, host_env, podman_service(host_env), tuple(gpus))
+    gpus = (word for uuid in spec.gpus for word in ("--device", f"{cli.CDI_KIND}={uuid}")) if spec.device == "cuda" else ()
+    return cli.plan_container(NAME, spec, host_env, podman_service(host_env), tuple(gpus))

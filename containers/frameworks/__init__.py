@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from base import humanize, process
 from base.errors import ConfigError, UnsupportedRequest
-from base.humanize import choices
-from base.process import CODE_ROOT
 from containers.frameworks.spec import FrameworkSpec, read_framework
 from containers.models import reads_tokens
 
@@ -25,7 +24,7 @@ HISTORIC: Final = (
 )
 """What HISTORIC_DISTRIBUTION brings: the frameworks of the literature that are no longer developed."""
 HISTORIC_DISTRIBUTION: Final = "slipway-cluster-historic"
-HISTORIC_IN_CHECKOUT: Final = CODE_ROOT / "historic" / "slipway_historic"
+HISTORIC_IN_CHECKOUT: Final = process.CODE_ROOT / "historic" / "slipway_historic"
 NAMES: Final = (*OWN, *sorted(HISTORIC))
 """What a study may write after `framework:`, whether it is installed or not."""
 ENTRY_POINTS: Final = "slipway.frameworks"
@@ -79,7 +78,7 @@ def load_framework(name: str) -> FrameworkSpec:
             f"framework {name!r} is not installed: `pip install {HISTORIC_DISTRIBUTION}` brings it, or run Slipway from a checkout, "
             "which has it"
         )
-    raise ConfigError(f"framework {name!r} is not known; {choices(name, NAMES)}")
+    raise ConfigError(f"framework {name!r} is not known; {humanize.choices(name, NAMES)}")
 
 
 def check_supports(spec: FrameworkSpec, cell: Mapping[str, object]) -> None:
@@ -102,7 +101,7 @@ def check_words(who: str, supports: Any, cell: Mapping[str, object], why: Mappin
         valid: tuple[str, ...] | None = getattr(supports, field)
         if valid is not None and value not in valid:
             because = f": {why[value]}" if why and value in why else ""
-            raise UnsupportedRequest(f"{who} does not support {key} {value!r}{because}; {choices(value, valid)}")
+            raise UnsupportedRequest(f"{who} does not support {key} {value!r}{because}; {humanize.choices(value, valid)}")
         for other, only, names in _DEVICES:
             excluded: tuple[str, ...] = getattr(getattr(supports, f"{other}_only", None), field, ())
             if device == only and value in excluded:

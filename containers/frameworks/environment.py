@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from base.errors import ConfigError, SlipwayError
+from base import errors, publish
 from base.lock import LockFile
-from base.publish import publish
 from cluster.installation import FROM_CHECKOUT
 from containers.frameworks import load_framework
 from containers.frameworks.spec import FrameworkSpec
@@ -101,7 +100,7 @@ def build(name: str, options: Mapping[str, str]) -> Path:
         return place
     spec = load_framework(name)
     if (wanted := spec.environment) is None:
-        raise ConfigError(f"framework {name!r} has no environment of its own: it is installed beside Slipway")
+        raise errors.ConfigError(f"framework {name!r} has no environment of its own: it is installed beside Slipway")
     pins = spec.folder / wanted.pins
     with made_anew(place, pins):
         if wanted.installer is None:
@@ -123,12 +122,12 @@ def made_anew(place: Path, pins: Path) -> Iterator[None]:
         place.parent.mkdir(exist_ok=True)
         with LockFile(place.parent / f".{place.name}.lock") as lock:
             if not lock.try_take():
-                raise ConfigError(f"another `make framework` is at work in {place}: wait until it is done")
+                raise errors.ConfigError(f"another `make framework` is at work in {place}: wait until it is done")
             (place / pins.name).unlink(missing_ok=True)
             yield
-            publish(place / pins.name, pins.read_bytes())
+            publish.publish(place / pins.name, pins.read_bytes())
     except OSError as error:
-        raise ConfigError(f"the environment in {place} cannot be made: {error}; it needs room and a place to write to") from error
+        raise errors.ConfigError(f"the environment in {place} cannot be made: {error}; it needs room and a place to write to") from error
 
 
 def main() -> int:
@@ -141,7 +140,7 @@ def main() -> int:
     options = {name: value for name in ("python", "debian") if (value := getattr(arguments, name)) is not None}
     try:
         place = build(arguments.framework, options)
-    except SlipwayError as error:
+    except errors.SlipwayError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     sys.stdout.write(f"{place}\n")

@@ -10,12 +10,10 @@ from typing import Annotated, Any, Final, Literal
 
 import yaml
 
+from base import jsonfile, sanitize
 from base.errors import ConfigError, SlipwayError
-from base.jsonfile import read_content
-from base.sanitize import printable
 from base.typed import Check, Closed, Name, read_as
-from containers.renderings import NETWORK_PLACES, Launcher, Rendering, SidecarEnds
-from containers.step_lines import EventsWord, LogEvents, events_of
+from containers import renderings, step_lines
 
 # YAML that others wrote, as plain values: within bounds, and without aliases, since a hundred bytes of them can stand for gigabytes.
 
@@ -34,7 +32,7 @@ def parse_yaml(content: bytes, where: Path | str, error: type[SlipwayError]) -> 
         if problem is None:
             return yaml.load(text, Loader=_LOADER)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as reason:  # ValueError: 2026-99-99 is read as a date
-        raise error(f"{where} is not valid YAML: {printable(str(reason))}") from reason
+        raise error(f"{where} is not valid YAML: {sanitize.printable(str(reason))}") from reason
     raise error(f"{where}: {problem}")
 
 
@@ -108,7 +106,7 @@ class Facts(Closed):
 
 def load_other_facts() -> Mapping[str, Facts]:
     """Return the facts of frameworks that comparisons name and that Slipway does not run, by name. Raises ConfigError."""
-    found = parse_yaml(read_content(OTHERS, ConfigError), OTHERS, ConfigError)
+    found = parse_yaml(jsonfile.read_content(OTHERS, ConfigError), OTHERS, ConfigError)
     return {str(name): read_as(Facts, facts, OTHERS, ConfigError) for name, facts in found.items()}
 
 
@@ -136,7 +134,7 @@ Augmentation = Literal["none", "flip", "crop", "crop-flip"]
 Reader = Literal["slipway", "native", "memory"]
 ConvAlgorithm = Literal["auto", "heuristic", "measured", "deterministic"]
 Optimizer = Literal["sgd", "adamw"]
-PLACEHOLDERS: Final = ("{python}", "{folder}", *(f"{{{name}}}" for name in NETWORK_PLACES))
+PLACEHOLDERS: Final = ("{python}", "{folder}", *(f"{{{name}}}" for name in renderings.NETWORK_PLACES))
 PORT_PLACEHOLDER: Final = re.compile(r"{port\.[a-z0-9_]+}")
 MAX_BYTES: Final = 1 << 20
 MAX_TEXT: Final = 2000
@@ -164,7 +162,7 @@ class Sidecar(Closed):
     where: Literal["head", "each"]
     command: Words
     env: Environment = field(default_factory=dict)
-    ends: SidecarEnds = "stopped"
+    ends: renderings.SidecarEnds = "stopped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,11 +245,11 @@ class FrameworkSpec(Closed):
     folder: Path = field(init=False, default=Path())
     image: Text
     python: Text
-    launcher: Launcher
-    env: Annotated[tuple[Rendering, ...], SHORT]
+    launcher: renderings.Launcher
+    env: Annotated[tuple[renderings.Rendering, ...], SHORT]
     sidecars: Annotated[tuple[Sidecar, ...], SHORT]
     command: Words
-    events: EventsWord | LogEvents
+    events: step_lines.EventsWord | step_lines.LogEvents
     supports: Supports
     missing: Annotated[tuple[Missing, ...], SHORT] = ()
     packages: Words
@@ -272,7 +270,7 @@ class FrameworkSpec(Closed):
         if len(set(names)) < len(names):
             raise ValueError(f"sidecars: expected each name once, found {names!r}")
         try:
-            kind, _ = events_of(self.events)
+            kind, _ = step_lines.events_of(self.events)
         except ValueError as error:
             raise ValueError(f"events: {error}") from error
         supported = {word for one in fields(Supports) if isinstance(words := getattr(self.supports, one.name), tuple) for word in words}
@@ -298,7 +296,7 @@ def _is_placeholder(found: str) -> bool:
 
 def read_framework(path: Path) -> FrameworkSpec:
     """Read the specification in the file. Raises ConfigError naming file and key."""
-    return parse_framework(read_content(path, ConfigError, MAX_BYTES), path)
+    return parse_framework(jsonfile.read_content(path, ConfigError, MAX_BYTES), path)
 
 
 def parse_framework(content: bytes, path: Path) -> FrameworkSpec:

@@ -11,11 +11,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from base.chunks import chunks_path
+from base import chunks, jsonfile, publish, system
 from base.errors import ContainerError, DigestMismatch, RecordError, StorageError
-from base.jsonfile import publish_json
-from base.publish import part_path, publish_file
-from base.system import DISK_FULL, now_at
 from containers.images.commands import save_argv
 from containers.images.model import FILES, ArchivedImage, PinnedImage, manifest_path, read_manifest
 from containers.images.streams import HashingWriter, copy_hashed, not_enough, require, save_compressed
@@ -38,10 +35,10 @@ def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
         require({target.parent: image.size_bytes}, doing)
         written = _write(image, target)
         entry = ArchivedImage(image=image, file=target.name, sha256=written.hexdigest(), bytes=written.bytes)
-        publish_json(chunks_path(target), written.chunk_list(target.name))
-        publish_json(manifest_path(target), entry.to_json())
+        jsonfile.publish_json(chunks.chunks_path(target), written.chunk_list(target.name))
+        jsonfile.publish_json(manifest_path(target), entry.to_json())
     except OSError as error:
-        if error.errno in DISK_FULL:
+        if error.errno in system.DISK_FULL:
             raise not_enough(target.parent, image.size_bytes, doing) from error
         raise StorageError(f"{doing}: {error.strerror}: {error.filename or target}") from error
     return target
@@ -66,7 +63,7 @@ def not_as_archived(archive: Path, doing: str, found: HashingWriter, entry: Arch
 
 def remove_dead_parts(directory: Path) -> None:
     """Remove the parts of archivers that were killed: a living one writes all the time, or gives up. By the storage's own clock."""
-    now = now_at(directory)
+    now = system.now_at(directory)
     for part in directory.glob(".*.part-*"):
         with contextlib.suppress(FileNotFoundError, PermissionError):
             if now - part.lstat().st_mtime > ARCHIVER_DEAD_S:
@@ -74,7 +71,7 @@ def remove_dead_parts(directory: Path) -> None:
 
 
 def _write(image: PinnedImage, target: Path) -> HashingWriter:
-    part = part_path(target)
+    part = publish.part_path(target)
     if image.form in FILES:
         writer = copy_hashed(Path(image.source), part)
         if f"sha256:{writer.hexdigest()}" != image.image_id:
@@ -88,5 +85,5 @@ def _write(image: PinnedImage, target: Path) -> HashingWriter:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-    publish_file(part, target)
+    publish.publish_file(part, target)
     return writer

@@ -14,14 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from base.chunks import chunks_path
-from base.errors import ContainerError, StorageError
-from base.publish import publish_file, remove_leftover
-from base.system import DISK_FULL, STORAGE_FAILS
+from base import chunks, errors, publish, system
 from containers.engines import STORES
-from containers.images import trees
-from containers.images.archiving import not_as_archived
-from containers.images.commands import demand, find
+from containers.images import archiving, commands, trees
 from containers.images.marks import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.streams import copy_hashed, feed_decompressed, hash_file, not_enough, require
@@ -47,7 +42,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
     check_platform(image, platform.machine())
     place = cache / "images"
     lock, copy = place / f"{image.short}.lock", None
-    if bringing.bring is not None and chunks_path(archive).exists():  # without the list each node reads for itself
+    if bringing.bring is not None and chunks.chunks_path(archive).exists():  # without the list each node reads for itself
         with locked(lock, _doing(image), limit_s, bringing.wait):
             if _is_here(entry, engine, place):
                 _use(entry, engine, place)
@@ -57,7 +52,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
     with locked(lock, _doing(image), limit_s, bringing.wait if copy is None else Bringing().wait):
         if not _is_here(entry, engine, place):
             for part in parts_of(place, image.short):
-                remove_leftover(part)  # of a load that was killed: we hold its lock
+                publish.remove_leftover(part)  # of a load that was killed: we hold its lock
             _fetch(entry, archive, engine, place, copy, bringing.moved)
         _use(entry, engine, place)
     return image.image_id
@@ -97,7 +92,7 @@ def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:
             return hash_file(place / entry.file).hexdigest() == entry.sha256
         except FileNotFoundError:
             return False
-    return find(engine, entry.image.image_id) is not None
+    return commands.find(engine, entry.image.image_id) is not None
 
 
 def _doing(image: PinnedImage) -> str:
@@ -108,7 +103,7 @@ def _needs(entry: ArchivedImage, engine: str, place: Path) -> dict[Path, int]:
     """Return the room that a load takes, beside that of the archive."""
     if engine not in STORES:
         return {}
-    root = Path(demand([engine, "info", "--format", STORES[engine].root]).strip())
+    root = Path(commands.demand([engine, "info", "--format", STORES[engine].root]).strip())
     needs = {root: entry.image.size_bytes}
     unpacks = root if STORES[engine].unpacks_in_root else place
     return {**needs, unpacks: needs.get(unpacks, 0) + entry.image.size_bytes}
@@ -130,21 +125,21 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: 
                 copy = part
             found = hash_file(copy)  # the list of chunks says nothing of what was pinned
         if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
-            raise not_as_archived(archive, doing, found, entry)
+            raise archiving.not_as_archived(archive, doing, found, entry)
         if image.form in FILES:
-            publish_file(part, place / entry.file)
+            publish.publish_file(part, place / entry.file)
         else:
             unpacked.mkdir(mode=0o700)
             feed_decompressed(copy, [engine, "load", "--quiet"], {**os.environ, "TMPDIR": str(unpacked)})
             _check_loaded(entry, engine)
     except OSError as error:
-        if error.errno in DISK_FULL:
+        if error.errno in system.DISK_FULL:
             raise not_enough(place, entry.bytes, doing) from error
-        kind = StorageError if error.errno in (*STORAGE_FAILS, errno.ENOENT) else ContainerError
+        kind = errors.StorageError if error.errno in (*system.STORAGE_FAILS, errno.ENOENT) else errors.ContainerError
         raise kind(f"{doing}: {error.strerror}: {error.filename or archive}") from error
     finally:
         for left in (part, unpacked):
-            remove_leftover(left)
+            publish.remove_leftover(left)
 
 
 def _link(file: Path, name: Path) -> None:
@@ -157,9 +152,9 @@ def _link(file: Path, name: Path) -> None:
 
 def _check_loaded(entry: ArchivedImage, engine: str) -> None:
     image = entry.image
-    if find(engine, image.image_id) is None:
-        raise ContainerError(
+    if commands.find(engine, image.image_id) is None:
+        raise errors.ContainerError(
             f"{engine} took the archive of image {image.reference!r} and does not know {image.image_id} afterwards: "
             f"was it archived by another engine ({image.engine}, {image.form})? archive it on a machine with {engine}"
         )
-    demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], IMAGE_TAG_S)
+    commands.demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], IMAGE_TAG_S)

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NotRequired, TypedDict
 
-from base.errors import ContainerError, RecordError
-from base.jsonfile import publish_json, read_json
+from base import errors, jsonfile, typed
 from base.lock import LockFile
-from base.typed import Moment, read_as
 from containers.images.model import PinnedImage
 
 REPOSITORY: Final = "slipway-loaded"
 
 
 class _Mark(TypedDict):
-    used: Moment
+    used: typed.Moment
     checked: NotRequired[list[int] | None]
     tree: NotRequired[str | None]
 
@@ -40,7 +38,7 @@ def our_tag(image: PinnedImage) -> str:
 def mark_used(place: Path, image: PinnedImage, engine: str, tree: str | None = None) -> None:
     """Say that a run is about to start it. `tree`: under what name it is unpacked here, for the engine that starts it by one."""
     said = {"reference": image.reference, "image_id": image.image_id, "used": time.time(), "checked": _state(place / image.file_name)}
-    publish_json(_path(place, image.short, engine), {**said, "tree": tree} if tree else said, 0o600)
+    jsonfile.publish_json(_path(place, image.short, engine), {**said, "tree": tree} if tree else said, 0o600)
 
 
 def tree_of(place: Path, short: str, engine: str) -> str | None:
@@ -78,8 +76,8 @@ def _state(file: Path) -> list[int] | None:
 def _mark(place: Path, short: str, engine: str) -> _Mark | None:
     path = _path(place, short, engine)
     try:
-        return read_as(_Mark, read_json(path, RecordError, 1 << 16), path)
-    except RecordError:
+        return typed.read_as(_Mark, jsonfile.read_json(path, errors.RecordError, 1 << 16), path)
+    except errors.RecordError:
         return None
 
 
@@ -114,9 +112,9 @@ def locked(path: Path, what: str, limit_s: float, waits: Callable[[], None] = la
             holder = lock.said()
         except OSError as error:
             whose = "; is it another user's? give a place of your own in the site file" if error.errno in _NOT_OURS else ""
-            raise ContainerError(f"{what}: the lock {path} cannot be made: {error.strerror}{whose}") from error
+            raise errors.ContainerError(f"{what}: the lock {path} cannot be made: {error.strerror}{whose}") from error
         if not taken:
-            raise ContainerError(
+            raise errors.ContainerError(
                 f"{what}: process {holder or '?'} of this node holds {path} for more than {limit_s:g} s; see whether it or its engine hangs"
             )
         yield

@@ -18,13 +18,12 @@ from base.humanize import choices
 from base.process import CommandResult, describe, last_lines
 from base.publish import publish_file
 from cluster.holder import holder_of
+from containers import node_facts, spec
 from containers.engines import ENGINES, STORES, in_container
 from containers.engines.enroot import OWN, RC, client_argv
 from containers.images.commands import ask, find, pull_argv
 from containers.images.model import FILES, MACHINES, SIF, SQSH, SUFFIXES, PinnedImage
 from containers.limits import IMAGE_CHECK_S, IMAGE_PULL_S
-from containers.node_facts import limits_here
-from containers.spec import HOLDER, JOB, TAG, USER
 
 # Images that are one file, which is image and archive in one, so that pinning is hashing and loading is copying.
 #
@@ -249,7 +248,7 @@ def judge_contract(image: PinnedImage, python: str, result: CommandResult) -> No
 def check_contract(image: PinnedImage, python: str) -> None:
     """Run the image's interpreter, and judge it. Raises ContainerError."""
     with tempfile.TemporaryDirectory(prefix="slipway-image-") as place:
-        argv = contract_argv(image, python, (os.geteuid(), os.getegid()), limits_here(), labels_here(), place)
+        argv = contract_argv(image, python, (os.geteuid(), os.getegid()), node_facts.limits_here(), labels_here(), place)
         judge_contract(image, python, ask(argv, IMAGE_CHECK_S))
 
 
@@ -258,4 +257,4 @@ def labels_here() -> tuple[tuple[str, str], ...]:
     ended."""
     holder = holder_of(os.getpid(), "local", str(os.getpid()), 0)
     job = f"{holder.scheduler}:{holder.job_id}:{holder.restart_count}"
-    return (TAG, CHECK), (JOB, job), (USER, str(os.geteuid())), (HOLDER, json.dumps(holder.to_json(), sort_keys=True))
+    return (spec.TAG, CHECK), (spec.JOB, job), (spec.USER, str(os.geteuid())), (spec.HOLDER, json.dumps(holder.to_json(), sort_keys=True))

@@ -12,16 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from base.errors import ContainerError
-from base.humanize import parse_size
-from base.process import last_lines
-from base.publish import remove_leftover
-from containers.engines import STORES
-from containers.images import trees
-from containers.images.commands import ask, demand
+from base import errors, humanize, process, publish
+from containers import engines, limits
+from containers.images import commands, trees
 from containers.images.marks import forget, last_used, locked, our_repository, parts_of, short_of, tree_of
 from containers.images.pinning import FILE_ENGINES, suffix_of
-from containers.limits import IMAGE_LIST_S, IMAGE_REMOVE_S, IMAGE_UNUSED_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +29,7 @@ class LoadedImage:
     used: float | None
 
 
-def plan_reap_images(images: Sequence[LoadedImage], now: float, unused_s: float = IMAGE_UNUSED_S) -> tuple[LoadedImage, ...]:
+def plan_reap_images(images: Sequence[LoadedImage], now: float, unused_s: float = limits.IMAGE_UNUSED_S) -> tuple[LoadedImage, ...]:
     """Choose the images that were not used for `unused_s`, least recently used first."""
     by_use = sorted(images, key=lambda image: (image.used or 0.0, image.short))
     return tuple(image for image in by_use if now - (image.used or 0.0) > unused_s)
@@ -42,7 +37,7 @@ def plan_reap_images(images: Sequence[LoadedImage], now: float, unused_s: float 
 
 def list_argv(engine: str, uid: int) -> list[str]:
     """Return the command that lists the images with our tag."""
-    reference = STORES[engine].local_names + our_repository(uid)
+    reference = engines.STORES[engine].local_names + our_repository(uid)
     return [engine, "images", "--no-trunc", "--filter", f"reference={reference}", "--format", "{{.Repository}} {{.Tag}} {{.Size}}"]
 
 
@@ -52,17 +47,17 @@ def parse_images(text: str, engine: str) -> list[tuple[str, str, int]]:
     for line in text.splitlines():
         try:
             repository, tag, size = line.split(" ", 2)
-            found.append((tag, f"{repository}:{tag}", parse_size(size)))
+            found.append((tag, f"{repository}:{tag}", humanize.parse_size(size)))
         except ValueError as error:
-            raise ContainerError(f"{engine} listed an image in a way that cannot be read ({error}): {line[:300]!r}") from error
+            raise errors.ContainerError(f"{engine} listed an image in a way that cannot be read ({error}): {line[:300]!r}") from error
     return found
 
 
 def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
     """Return what of ours is in this node's engine, or in the cache. Raises ContainerError."""
     place = cache / "images"
-    if engine in STORES:
-        rows = parse_images(demand(list_argv(engine, uid), IMAGE_LIST_S), engine)
+    if engine in engines.STORES:
+        rows = parse_images(commands.demand(list_argv(engine, uid), limits.IMAGE_LIST_S), engine)
     else:
         files = sorted(place.glob(f"*{suffix_of(engine)}")) if engine in FILE_ENGINES else []
         rows = [(path.stem, str(path), path.stat().st_size) for path in files if _last_engine(place, path.stem, engine) == engine]
@@ -84,13 +79,13 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
         with locked(place / f"{image.short}.lock", f"remove image {image.short}", 0.0):
             if last_used(place, image.short, engine) != image.used:
                 return "a run has loaded it since it was listed"
-            if engine not in STORES:
+            if engine not in engines.STORES:
                 return _remove_file(image, engine, place)
-            result = ask([engine, "rmi", image.handle], IMAGE_REMOVE_S)
+            result = commands.ask([engine, "rmi", image.handle], limits.IMAGE_REMOVE_S)
             if result.returncode:
-                return last_lines(result.stderr, 1)
+                return process.last_lines(result.stderr, 1)
             forget(place, image.short, engine)
-    except ContainerError as error:
+    except errors.ContainerError as error:
         return str(error)
     return None
 
@@ -102,7 +97,7 @@ def _remove_file(image: LoadedImage, engine: str, place: Path) -> str | None:
         return "a container runs in what is unpacked of it"
     for tree in unpacked:
         trees.remove(tree)
-    problem = remove_leftover(Path(image.handle))
+    problem = publish.remove_leftover(Path(image.handle))
     if problem is None:
         for other in _engines_of_same_file(engine):
             forget(place, image.short, other)
@@ -114,12 +109,12 @@ def reap_parts(cache: Path, *, act: bool) -> list[tuple[Path, str | None]]:
     being written."""
     found = []
     for part in parts_of(cache / "images"):
-        with contextlib.suppress(ContainerError), locked(part.with_name(f"{short_of(part)}.lock"), f"remove {part}", 0.0):
-            found.append((part, remove_leftover(part) if act else None))
+        with contextlib.suppress(errors.ContainerError), locked(part.with_name(f"{short_of(part)}.lock"), f"remove {part}", 0.0):
+            found.append((part, publish.remove_leftover(part) if act else None))
     return found
 
 
-def reap_images(engine: str, cache: Path, *, act: bool, unused_s: float = IMAGE_UNUSED_S) -> list[tuple[LoadedImage, str | None]]:
+def reap_images(engine: str, cache: Path, *, act: bool, unused_s: float = limits.IMAGE_UNUSED_S) -> list[tuple[LoadedImage, str | None]]:
     """Plan and with `act` remove: each image of the plan with None, or why it stays."""
     found = find_images(engine, cache, os.geteuid())
     chosen = plan_reap_images(found, time.time(), unused_s)

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from base import process, sanitize
 from base.errors import ContainerError
-from base.process import last_lines
-from base.sanitize import ascii_int
 from containers.engines import container_client, pyxis
 from containers.images.marks import tree_of
 from containers.limits import IMAGE_REMOVE_S, PYXIS_UNPACK_S
@@ -64,7 +63,7 @@ def parse(text: str) -> tuple[Tree, ...]:
         words = line.split()
         match = _LISTED_AS.fullmatch(words[0]) if words and not line.startswith(" ") else None
         if match is not None:
-            runs = len(words) > 1 and ascii_int(words[1]) is not None
+            runs = len(words) > 1 and sanitize.ascii_int(words[1]) is not None
             job = f"slurm:{match['job']}:{match['restart']}"
             found.append(Tree(listed_as=words[0], name=match["name"], uid=int(match["uid"]), job=job, host=match["host"], runs=runs))
     return tuple(found)
@@ -74,7 +73,7 @@ def trees() -> tuple[Tree, ...]:
     """List the trees of this node, whoever's. Raises ContainerError."""
     listed = container_client.call(_LIST, _WHERE, env=container_client.environment(_HIDDEN))
     if listed.returncode:
-        raise ContainerError(f"{_WHERE}: what is unpacked here cannot be listed: {last_lines(listed.stderr, 3)}")
+        raise ContainerError(f"{_WHERE}: what is unpacked here cannot be listed: {process.last_lines(listed.stderr, 3)}")
     return tuple(tree for tree in parse(listed.stdout) if tree.host == host_here())
 
 
@@ -93,7 +92,7 @@ def provide(place: Path, file: Path, short: str, forget: Callable[[], None]) -> 
     name = name_of(short, os.environ, os.geteuid(), host_here(), secrets.token_hex(3))
     done = container_client.call(pyxis.unpack_argv(name, str(file), os.environ), f"{ENGINE} (srun --container-image)", PYXIS_UNPACK_S)
     if done.returncode:
-        message = f"image {short} cannot be unpacked by {ENGINE}: {last_lines(done.stderr, 5)}"
+        message = f"image {short} cannot be unpacked by {ENGINE}: {process.last_lines(done.stderr, 5)}"
         try:
             remove(name)
         except ContainerError as error:  # the first failure is the one to tell: its cause is often that of the second too
@@ -120,4 +119,4 @@ def remove(name: str) -> None:
                 ("enroot", "remove", "--force", tree.listed_as), _WHERE, IMAGE_REMOVE_S, container_client.environment(_HIDDEN)
             )
             if done.returncode:
-                raise ContainerError(f"{_WHERE}: {tree.listed_as} cannot be removed: {last_lines(done.stderr, 3)}")
+                raise ContainerError(f"{_WHERE}: {tree.listed_as} cannot be removed: {process.last_lines(done.stderr, 3)}")

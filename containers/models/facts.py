@@ -8,10 +8,8 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from containers.models import MODELS, Model, Network, build_for_tokens, build_network, image_network, reads_tokens
-from containers.models.image_networks import alexnet_caffe, resnet
+from containers.models import MODELS, Model, Network, build_for_tokens, build_network, image_network, image_networks, memory, reads_tokens
 from containers.models.layers import Layer
-from containers.models.memory import ACTIVATION_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +45,11 @@ PUBLISHED: Final = {
 
 COUNTED_ONLY: Final = {
     "alexnet-caffe-ungrouped": Network(
-        variant="as alexnet-caffe without groups; counted, not trained here", add_layers=partial(alexnet_caffe, groups=1)
+        variant="as alexnet-caffe without groups; counted, not trained here", add_layers=partial(image_networks.alexnet_caffe, groups=1)
     ),
     "resnet152-v1": Network(
         variant="v1, stride in the first 1x1, as the paper; counted, not trained here",
-        add_layers=resnet((3, 8, 36, 3), bottleneck=True, first_version=True),
+        add_layers=image_networks.resnet((3, 8, 36, 3), bottleneck=True, first_version=True),
     ),
 }
 """Networks of publications that no framework of Slipway trains."""
@@ -131,7 +129,7 @@ def layer_costs(
         parameters = min(layer["parameters"], written) if layer["kind"] in ("embedding", "positions") else layer["parameters"]
         of_weights = read + written + parameters if layer["parameters"] else 0
         of_data = read + written + (parameters or read) if after or input_gradient else 0
-        width = 0 if layer["kind"] in VIEWS else ACTIVATION_BYTES[precision]
+        width = 0 if layer["kind"] in VIEWS else memory.ACTIVATION_BYTES[precision]
         is_trained = mode == "train"
         found[layer["name"]] = LayerCost(
             forward_flop=flop,

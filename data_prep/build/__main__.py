@@ -9,9 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from base import humanize, logs
 from base.errors import ConfigError, SlipwayError, StorageError
-from base.humanize import NAME, is_name
-from base.logs import configure, private_umask
 
 logger = logging.getLogger(__name__)
 
@@ -19,8 +18,8 @@ logger = logging.getLogger(__name__)
 def main(argv: list[str] | None = None) -> int:
     """Run one step; the exit code of the error's class."""
     arguments = _parser().parse_args(argv)
-    configure("dataset")
-    private_umask(group=arguments.group)
+    logs.configure("dataset")
+    logs.private_umask(group=arguments.group)
     try:
         arguments.run(arguments)
     except SlipwayError as error:
@@ -123,8 +122,8 @@ def _work(arguments: argparse.Namespace) -> None:
 def _specification(arguments: argparse.Namespace) -> tuple[str, object, Path]:
     from base.jsonfile import read_json
 
-    if not is_name(arguments.name):
-        raise ConfigError(f"--name {arguments.name!r} is not a name of a dataset: it must match {NAME.pattern}")
+    if not humanize.is_name(arguments.name):
+        raise ConfigError(f"--name {arguments.name!r} is not a name of a dataset: it must match {humanize.NAME.pattern}")
     if arguments.spec_file is not None:
         values, base = read_json(arguments.spec_file, ConfigError), arguments.spec_file.absolute().parent
     else:

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from base.errors import DatasetError, error_named
 from base.process import PipedChild
 from base.publish import remove_tree
-from data_prep.build.locks import remove_all_dead_parts
-from data_prep.build.steps import BuiltDataset, Plan, plan_schema
+from data_prep.build import locks, steps
 from data_prep.manifest import Progress
 from data_prep.spec import DatasetSpec, spec12
 
@@ -28,10 +27,10 @@ from data_prep.spec import DatasetSpec, spec12
 class Kind(NamedTuple):
     """The steps of a kind of dataset. Up to `alone_bytes` this process makes all parts alone, faster than it would start others."""
 
-    plan: Callable[[DatasetSpec, str, Path, Progress | None], Plan]
+    plan: Callable[[DatasetSpec, str, Path, Progress | None], steps.Plan]
     build: Callable[[Path, int, Progress | None], object]
     find: Callable[[Path, int, Any], object | None]
-    finish: Callable[[Path, Path, Progress | None], BuiltDataset]
+    finish: Callable[[Path, Path, Progress | None], steps.BuiltDataset]
     alone_bytes: int
 
 
@@ -62,7 +61,7 @@ def kind_of(spec: DatasetSpec) -> Kind:
 
 def kind_in(build_dir: Path) -> Kind:
     """Return the steps of the kind of dataset that is planned in `build_dir`. Raises DatasetError where there is no plan."""
-    return {"slipway.tree-plan/1": _tree, "slipway.sequences-plan/1": _sequences}.get(str(plan_schema(build_dir)), _images)()
+    return {"slipway.tree-plan/1": _tree, "slipway.sequences-plan/1": _sequences}.get(str(steps.plan_schema(build_dir)), _images)()
 
 
 def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
@@ -72,7 +71,7 @@ def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
 
 def build_dataset(
     spec: DatasetSpec, name: str, datasets_dir: Path, jobs: int | None = None, progress: Progress | None = None, *, fresh: bool = False
-) -> BuiltDataset:
+) -> steps.BuiltDataset:
     """Build the dataset of the resolved `spec`, or go on with it, or find it done. `fresh` forgets what an earlier call decided.
 
     `jobs` processes (default: the cores this process may use); `progress(samples done, samples in all)`, of a tree bytes, in all 0 while
@@ -98,7 +97,7 @@ def build_dataset(
         try:
             build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), advance)
         except BaseException:
-            remove_all_dead_parts(build_dir)  # of builders that ended with the one that failed: the disk may be full
+            locks.remove_all_dead_parts(build_dir)  # of builders that ended with the one that failed: the disk may be full
             raise
     built = kind.finish(build_dir, datasets_dir, None)
     if progress is not None:

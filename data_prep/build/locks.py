@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from base.jsonfile import publish_json
+from base import jsonfile, system
 from base.lock import LockFile, try_lock
 from base.publish import publish_directory, publish_file, remove_tree
-from base.system import machine_text, now_at
 from data_prep.limits import BUILDER_DEAD_S, BUILDER_WAIT_S
 
 logger = logging.getLogger(__name__)
@@ -39,7 +38,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 def _host() -> str:
-    boot = machine_text("/proc/sys/kernel/random/boot_id")
+    boot = system.machine_text("/proc/sys/kernel/random/boot_id")
     return hashlib.sha256(f"{platform.node()} {boot}\n".encode()).hexdigest()[:8]
 
 
@@ -73,7 +72,7 @@ def replaced(target: Path) -> Iterator[Path]:
 def publish_json_of(target: Path, value: Any) -> None:
     """Publish JSON from a part that others can see to be dead as soon as this process has ended."""
     with own_part(target) as part:
-        publish_json(part / target.name, value)
+        jsonfile.publish_json(part / target.name, value)
         publish_file(part / target.name, target)
 
 
@@ -98,7 +97,7 @@ def remove_dead_parts(target: Path) -> None:
 def _is_dead(part: Path) -> bool:
     inside = part.iterdir() if part.is_dir() else ()
     newest: float = max(path.stat().st_mtime for path in (part, *inside))
-    untouched = now_at(part.parent) - newest > BUILDER_DEAD_S
+    untouched = system.now_at(part.parent) - newest > BUILDER_DEAD_S
     if f".part-{_host()}-" not in part.name or not part.is_dir():
         return untouched
     descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -20,8 +20,7 @@ from base.errors import DatasetError
 from base.humanize import choices
 from base.jsonfile import canonical_json, publish_json
 from base.typed import Count, Digest, Like, Name, PathText
-from data_prep.build.images import Conversion
-from data_prep.build.locks import held, replaced
+from data_prep.build import images, locks
 from data_prep.build.selection import (
     Listing,
     Mask,
@@ -105,7 +104,7 @@ class Plan:
     name: Name
     spec: Annotated[Mapping[str, Any], Like(PlannedSpec)]
     spec12: str
-    conversion: Conversion
+    conversion: images.Conversion
     roots: tuple[PlannedRoot, ...]
     classes: tuple[str, ...]
     left_out_classes: tuple[str, ...]
@@ -161,7 +160,7 @@ def open_reader(plan_root: PlannedRoot, build_dir: Path, number: int) -> Abstrac
         raise DatasetError(f"{build_dir}: the plan names a source {plan_root.kind!r}; {choices(plan_root.kind, SOURCES)}; build again")
     source = source_of(plan_root.kind)
     if any(root.scratch in path.parents and not path.exists() for path in prepared.files):
-        with held(build_dir / "locks" / "plan"):
+        with locks.held(build_dir / "locks" / "plan"):
             prepared = source.prepare(root)
     return source.open_reader(root, prepared)
 
@@ -199,7 +198,7 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> 
     classes = selection.classes()
     labels = selection.final_labels(classes)
     runs = _runs(selection, splits, spec)
-    conversion = Conversion(**_main_options(spec, prepared[0]), size=spec.size, resize=spec.resize, quality=spec.quality)
+    conversion = images.Conversion(**_main_options(spec, prepared[0]), size=spec.size, resize=spec.resize, quality=spec.quality)
     _require_room(build_dir, conversion, sum(len(run) for _, run in runs), int(selection.sizes[selection.kept].sum()))
     plan = Plan(
         name=name,
@@ -304,7 +303,7 @@ def _runs(selection: Selection, splits: Mapping[str, Mask], spec: DatasetSpec) -
     return runs
 
 
-def _require_room(build_dir: Path, conversion: Conversion, samples: int, stored_bytes: int) -> None:
+def _require_room(build_dir: Path, conversion: images.Conversion, samples: int, stored_bytes: int) -> None:
     """Check before days of work that the dataset fits, as far as its size is known."""
     need = 0
     if conversion.encoding == "raw":
@@ -317,7 +316,7 @@ def _require_room(build_dir: Path, conversion: Conversion, samples: int, stored_
 def _write_lists(selection: Selection, labels: Numbers, runs: list[tuple[str, Numbers]], build_dir: Path) -> list[PlannedShard]:
     """Write the lists of samples durably before plan.json names them."""
     planned_shards = []
-    with replaced(samples_dir(build_dir)) as part:
+    with locks.replaced(samples_dir(build_dir)) as part:
         for index, (split, run) in enumerate(runs):
             path = part / samples_path(build_dir, index).name
             with path.open("xb") as file:

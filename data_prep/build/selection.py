@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from base.errors import DatasetError
 from base.humanize import and_more
-from data_prep.hashing import hash_file
-from data_prep.manifest import Progress
+from data_prep import hashing, manifest
 from data_prep.sources.naming import printable, sorted_classes, to_raw
 from data_prep.sources.types import BadSample, Found, Reader
 from data_prep.spec import TRAIN, DatasetSpec
@@ -208,7 +207,7 @@ def found_of(line: bytes, label: str = "") -> Found:
 def read_samples(path: Path, classes: Sequence[str], digest: str) -> Iterator[Listed]:
     """Read the samples of a shard's list. Raises DatasetError when it is missing, or its blake3 is not the planned `digest`."""
     try:
-        if hash_file(path).blake3 != digest:
+        if hashing.hash_file(path).blake3 != digest:
             raise DatasetError(f"{path} is damaged: it is not the list that was planned; remove {path.parent.parent} and build again")
         with path.open("rb") as lines:
             for line in lines:
@@ -266,7 +265,7 @@ class Selection:
         return table[self.labels]
 
 
-def share_out(selection: Selection, spec: DatasetSpec, open_reader: OpenReader, progress: Progress) -> dict[str, Mask]:
+def share_out(selection: Selection, spec: DatasetSpec, open_reader: OpenReader, progress: manifest.Progress) -> dict[str, Mask]:
     """Assign the samples to splits, train first: the source's own splits, those with a path of their own, and the requested fractions.
     Contents are read, by `open_reader`, only where fractions are requested."""
     own = {name: number for name, number in selection.listing.origins.items() if name not in (None, TRAIN)}
@@ -287,7 +286,7 @@ def share_out(selection: Selection, spec: DatasetSpec, open_reader: OpenReader, 
 
 
 def _fractions(
-    selection: Selection, fractions: Mapping[str, float], spec: DatasetSpec, reader: Reader, progress: Progress
+    selection: Selection, fractions: Mapping[str, float], spec: DatasetSpec, reader: Reader, progress: manifest.Progress
 ) -> dict[str, Mask]:
     positions = np.flatnonzero(selection.in_train())
     hashes = _content_hashes(selection, positions, reader, spec.source in ("folder", "list"), progress)
@@ -304,7 +303,7 @@ def _fractions(
     return masks
 
 
-def _content_hashes(selection: Selection, positions: Numbers, reader: Reader, parallel: bool, progress: Progress) -> Hashes:
+def _content_hashes(selection: Selection, positions: Numbers, reader: Reader, parallel: bool, progress: manifest.Progress) -> Hashes:
     """Hash the size and the first 64 KiB of each sample to 64 bits of blake3. A sample that cannot be read is not kept any more."""
     names = {number: name for name, number in selection.listing.labels.items()}
 

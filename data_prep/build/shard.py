@@ -13,18 +13,16 @@ from typing import Final
 
 from base.errors import DatasetError
 from base.typed import Count, FromOne
+from data_prep import hashing, space, spec
 from data_prep.build.images import Converted, PixelCounter, PixelSums, convert, mean_and_std, mean_image
 from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
 from data_prep.build.selection import Listed, Rejections, read_samples
 from data_prep.build.shard_file import ShardWriter, make_shard, map_bytes, writing
 from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
-from data_prep.hashing import FileHashes
 from data_prep.manifest import Manifest, Progress, Shard, Split
 from data_prep.reader.datum import encode
 from data_prep.sources.files import check_unchanged
 from data_prep.sources.types import BadSample, Reader
-from data_prep.space import limit_address_space
-from data_prep.spec import TRAIN
 
 SCHEMA: Final = "slipway.shard/1"
 _REPORT_EVERY = 64
@@ -41,7 +39,7 @@ class Receipt:
     class_counts: tuple[Count, ...]
     pixel_sums: PixelSums
     size: tuple[FromOne, FromOne] | None
-    hashes: FileHashes
+    hashes: hashing.FileHashes
     rejected: tuple[Mapping[str, str], ...]
     rejected_count: Count
 
@@ -61,7 +59,7 @@ def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *
 
     def make() -> Receipt:
         if limit_memory:
-            limit_address_space(_Shard(plan, build_dir, index).map_bytes() * 4 + _DECODER_BYTES)
+            space.limit_address_space(_Shard(plan, build_dir, index).map_bytes() * 4 + _DECODER_BYTES)
         return make_shard(build_dir, index, lambda: _Shard(plan, build_dir, index), progress)
 
     return made_once(build_dir, index, plan, lambda: finished(build_dir, index, plan), make, progress)
@@ -86,7 +84,7 @@ class _Shard:
         self.planned = plan.shards[index]
         self.samples = 0
         self.class_counts = [0] * len(plan.classes)
-        with_image = bool(plan.spec.get("mean_image")) and self.planned.split == TRAIN
+        with_image = bool(plan.spec.get("mean_image")) and self.planned.split == spec.TRAIN
         self.counter = PixelCounter(plan.conversion.channels, with_image=with_image)
         self.rejections = Rejections()
         self.size: tuple[int, int] | None = None
@@ -131,7 +129,7 @@ class _Shard:
     def check_source(self) -> None:
         check_unchanged(self.plan.watched)
 
-    def finish(self, hashes: FileHashes) -> Receipt:
+    def finish(self, hashes: hashing.FileHashes) -> Receipt:
         receipt = Receipt(
             key=self.plan.part_key(self.index),
             samples=self.samples,
@@ -204,7 +202,7 @@ def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[i
     splits = {split: _split(split, shards, [receipts[index] for index in kept]) for split in dict.fromkeys(s.split for s in plan.shards)}
     _check_usable(plan, splits, rejections)
     conversion = plan.conversion
-    of_train = [receipt.pixel_sums for receipt, planned in zip(receipts, plan.shards, strict=True) if planned.split == TRAIN]
+    of_train = [receipt.pixel_sums for receipt, planned in zip(receipts, plan.shards, strict=True) if planned.split == spec.TRAIN]
     mean, std = mean_and_std(of_train, conversion.channels)
     size = _size(plan, [receipts[index] for index in kept])
     has_image = bool(plan.spec.get("mean_image"))

@@ -11,10 +11,8 @@ from typing import Protocol, Self, TypeVar
 
 import lmdb
 
-from base.errors import DatasetError
-from base.publish import publish_directory, remove_tree
-from data_prep.build.locks import own_part, remove_dead_parts
-from data_prep.build.steps import receipt_path, shard_path
+from base import errors, publish
+from data_prep.build import locks, steps
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, Progress
 from data_prep.space import is_full, not_enough_space, require_space
@@ -26,7 +24,7 @@ R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
 
-class _WriteFailed(DatasetError):
+class _WriteFailed(errors.DatasetError):
     """The part could not be written or synced. It is removed, and another one is begun."""
 
 
@@ -50,8 +48,8 @@ class ShardWork(Protocol[R_co]):
 
 def make_shard(build_dir: Path, index: int, begin: Callable[[], ShardWork[R]], progress: Progress | None) -> R:
     """Make `build_dir/shard-NNNNN.lmdb/` and its receipt. Raises DatasetError, NotEnoughSpace, StorageError."""
-    remove_dead_parts(shard_path(build_dir, index))
-    receipt_path(build_dir, index).unlink(missing_ok=True)
+    locks.remove_dead_parts(steps.shard_path(build_dir, index))
+    steps.receipt_path(build_dir, index).unlink(missing_ok=True)
     for attempt in range(1, _TRIES + 1):
         try:
             return _attempt(build_dir, index, begin(), progress)
@@ -65,8 +63,8 @@ def make_shard(build_dir: Path, index: int, begin: Callable[[], ShardWork[R]], p
 def _attempt(build_dir: Path, index: int, work: ShardWork[R], progress: Progress | None) -> R:
     work.check_source()
     require_space(build_dir, work.least_bytes(), work.doing)
-    target = shard_path(build_dir, index)
-    with own_part(target) as part:
+    target = steps.shard_path(build_dir, index)
+    with locks.own_part(target) as part:
         work.write(part, progress)
         with writing(build_dir, 0, work.doing):
             (part / DATA_NAME).chmod(0o444)
@@ -79,9 +77,9 @@ def _attempt(build_dir: Path, index: int, work: ShardWork[R], progress: Progress
 def _publish(part: Path, target: Path, hashes: FileHashes) -> None:
     """Publish a shard. A shard of another builder has the same bytes and stays; one of an older plan is removed."""
     if target.exists() and not _is(target, hashes):
-        remove_tree(target)
-    if not publish_directory(part, target) and not _is(target, hashes):
-        raise DatasetError(f"{target} was written by another builder with other bytes; remove it and run again")
+        publish.remove_tree(target)
+    if not publish.publish_directory(part, target) and not _is(target, hashes):
+        raise errors.DatasetError(f"{target} was written by another builder with other bytes; remove it and run again")
 
 
 def _is(target: Path, hashes: FileHashes) -> bool:

@@ -14,10 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Protocol, TypeVar
 
+from base import humanize, jsonfile, publish
 from base.errors import DatasetError, SlipwayError
-from base.humanize import format_size
-from base.jsonfile import read_json
-from base.publish import NO_LINKS, publish_directory, remove_tree
 from base.typed import Check, Count, Digest, Name, read_as
 from data_prep.build.locks import held, own_part, publish_json_of, remove_all_dead_parts, remove_dead_parts
 from data_prep.hashing import FileHashes, hash_file
@@ -70,7 +68,7 @@ def planned_once(spec: DatasetSpec, name: str, build_dir: Path, read: Callable[[
             except MemoryError as error:
                 raise DatasetError(
                     f"{spec.path or spec.source} cannot be listed with the memory that this process may use (half of the machine's, at "
-                    f"most {format_size(OWN_MEMORY)}); a sample takes some 200 bytes: look whether the source is what it should be"
+                    f"most {humanize.format_size(OWN_MEMORY)}); a sample takes some 200 bytes: look whether the source is what it should be"
                 ) from error
         plan = read(build_dir)
     if (plan.name, plan.spec12) != (name, spec12(spec)):
@@ -85,14 +83,14 @@ def samples_dir(build_dir: Path) -> Path:
 
 def plan_schema(build_dir: Path) -> object:
     """Return what kind of plan is in `build_dir`. Raises DatasetError where there is none."""
-    plain = read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES)
+    plain = jsonfile.read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES)
     return plain.get("schema") if isinstance(plain, dict) else None
 
 
 def read_plan_as(kind: type[T], schema: str, build_dir: Path) -> T:
     """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
     path, again = build_dir / PLAN_FILE, f"remove {build_dir} and build again"
-    plain = read_json(path, DatasetError, MAX_BYTES)
+    plain = jsonfile.read_json(path, DatasetError, MAX_BYTES)
     if not isinstance(plain, dict) or plain.get("schema") != schema:
         raise DatasetError(f"{path} is not a plan of this version of Slipway, {schema}; {again}")
     return read_as(kind, plain, path, DatasetError, again)
@@ -142,7 +140,7 @@ def read_receipt_as(kind: type[R], schema: str, build_dir: Path, index: int, key
     """Read the receipt of a part. The result is None where there is no whole one with this key."""
     path = receipt_path(build_dir, index)
     try:
-        plain = read_json(path, DatasetError, MAX_BYTES)
+        plain = jsonfile.read_json(path, DatasetError, MAX_BYTES)
         receipt = read_as(kind, plain, path, DatasetError)
     except DatasetError:
         return None
@@ -212,7 +210,7 @@ class BuiltDataset:
 def read_dataset_file(build_dir: Path) -> BuiltDataset:
     """Read the finished dataset of `build_dir`. Raises DatasetError when it is not finished."""
     path = build_dir / DATASET_FILE
-    return read_as(BuiltDataset, read_json(path, DatasetError), path, DatasetError, "remove it and run again")
+    return read_as(BuiltDataset, jsonfile.read_json(path, DatasetError), path, DatasetError, "remove it and run again")
 
 
 def write_dataset_file(build_dir: Path, built: BuiltDataset) -> None:
@@ -292,7 +290,7 @@ def publish_dataset(
             fill(part)
             (part / FILE_NAME).write_bytes(content)
             (part / FILE_NAME).chmod(0o444)
-            is_new = publish_directory(part, target)
+            is_new = publish.publish_directory(part, target)
         except OSError as error:
             if is_full(datasets_dir, len(content)):
                 raise not_enough_space(datasets_dir, len(content), f"publishing {target.name}") from error
@@ -308,7 +306,7 @@ def _link(built: Path, target: Path, shard: Shard) -> None:
     try:
         os.link(built, target)
     except OSError as error:
-        if error.errno not in NO_LINKS:
+        if error.errno not in publish.NO_LINKS:
             raise
         shutil.copyfile(built, target)
         target.chmod(0o444)
@@ -319,8 +317,8 @@ def _link(built: Path, target: Path, shard: Shard) -> None:
 def _clear(build_dir: Path, shards: int) -> None:
     """Remove what the published dataset has made superfluous. Plan, lists and receipts stay."""
     for index in range(shards):
-        remove_tree(shard_path(build_dir, index))
-    remove_tree(build_dir / "spool")
+        publish.remove_tree(shard_path(build_dir, index))
+    publish.remove_tree(build_dir / "spool")
     remove_all_dead_parts(build_dir)
 
 

@@ -8,10 +8,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from base import jsonfile, sanitize
 from base.errors import StagingError
-from base.jsonfile import canonical_json, read_content, read_json
 from base.publish import move_directory, publish, remove_tree, why_left
-from base.sanitize import whole
 from data_prep.cache.layout import DATASET, HIDDEN, Cache, mark_of
 from data_prep.file_set import FileSet, parse_file_set
 from data_prep.manifest import FILE_NAME, MAX_BYTES
@@ -31,7 +30,7 @@ def check_entry(root: Path) -> FileSet:
     try:
         if root.is_symlink():
             raise StagingError(f"{root} is a symbolic link")
-        found = parse_file_set(read_content(root / FILE_NAME, StagingError, MAX_BYTES), str(root / FILE_NAME))
+        found = parse_file_set(jsonfile.read_content(root / FILE_NAME, StagingError, MAX_BYTES), str(root / FILE_NAME))
         if not root.name.endswith(f"-{found.digest[:12]}"):
             raise StagingError(f"manifest.json has the digest {found.digest[:12]}, which is not the one in the directory's name")
         for file in found.files:
@@ -49,7 +48,7 @@ def touch_used(cache: Cache, name: str, num_bytes: int) -> None:
     try:
         os.utime(stamp)
     except OSError:
-        publish(stamp, canonical_json({"bytes": num_bytes}), cache.file_mode)
+        publish(stamp, jsonfile.canonical_json({"bytes": num_bytes}), cache.file_mode)
 
 
 def last_used(cache: Cache, name: str) -> float:
@@ -59,7 +58,7 @@ def last_used(cache: Cache, name: str) -> float:
 
 def entry_bytes(cache: Cache, name: str) -> int:
     """Return the length of a published dataset from its stamp or, without a stamp, from its files."""
-    found = whole(json_object(cache.used / f"{name}.json").get("bytes"))
+    found = sanitize.whole(json_object(cache.used / f"{name}.json").get("bytes"))
     return allocated_bytes(cache.datasets / name) if found is None else found
 
 
@@ -109,7 +108,7 @@ def changed_at(path: Path) -> float:
 def json_object(path: Path) -> dict[str, object]:
     """Read the object in a file. It is empty if the file cannot be read."""
     try:
-        found = read_json(path, StagingError, MAX_STAMP)
+        found = jsonfile.read_json(path, StagingError, MAX_STAMP)
     except StagingError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -18,14 +18,10 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypedDict
 
 from blake3 import blake3
 
-from base.calls import moved
-from base.chunks import ChunkHasher, chunks_name
+from base import calls, chunks, humanize, system, typed
 from base.errors import DatasetError, PushError, StorageError, StorageFull
-from base.humanize import and_more, format_size, some
 from base.jsonfile import canonical_json, json_text, read_json
 from base.publish import publish, publish_directory, remove_leftover, remove_tree, sync_directory
-from base.system import DISK_FULL
-from base.typed import Count, Digest, read_as
 from base.untrusted import MOST_DEPTH, Entry, directory, entries, kind_of, make_directories, open_regular
 from data_prep.hashing import hash_file, new_hasher
 
@@ -97,7 +93,7 @@ def refused_text(refused: Iterable[Refusal]) -> bytes:
     """Format the refused entries for a file, one JSON line each. Of very many only the first are listed."""
     ordered = sorted(refused, key=lambda entry: entry["path"])
     shown = ordered[:MOST_REFUSED]
-    if more := and_more(len(ordered), len(shown)):
+    if more := humanize.and_more(len(ordered), len(shown)):
         shown.append({"path": "", "reason": more})
     return "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in shown).encode()
 
@@ -263,7 +259,7 @@ class _Push:
             for place in {path.parent for path in self._written}:
                 sync_directory(place)
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in system.DISK_FULL:
                 raise StorageError(
                     f"{self._local} cannot be pushed to {self._part}: {error.strerror}: {error.filename}; it stays on the node"
                 ) from error
@@ -292,7 +288,7 @@ class _Push:
                 hashes = self._filled(target, _pieces(file, self._log_bytes if _is_log(source.path) else None))
             yield _pushed(source.target, hashes)
             if source.path in passed_on:
-                yield self._write(part, chunks_name(source.target), json_text(hashes.chunk_list(Path(source.target).name)))
+                yield self._write(part, chunks.chunks_name(source.target), json_text(hashes.chunk_list(Path(source.target).name)))
 
     def _limited(self, path: str, size: int) -> int:
         return min(size, self._log_bytes) if _is_log(path) else size
@@ -309,7 +305,7 @@ class _Push:
         self._written.append(self._part / path)
         return descriptor
 
-    def _filled(self, descriptor: int, pieces: Iterable[bytes]) -> ChunkHasher:
+    def _filled(self, descriptor: int, pieces: Iterable[bytes]) -> chunks.ChunkHasher:
         hasher, synced = new_hasher(), 0
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             for piece in pieces:
@@ -320,12 +316,12 @@ class _Push:
                 if hasher.bytes - synced >= _SYNC_BYTES:
                     os.fdatasync(file.fileno())
                     synced = hasher.bytes
-                moved()
+                calls.moved()
             os.fsync(file.fileno())
         return hasher
 
 
-def _pushed(path: str, hashes: ChunkHasher) -> PushedFile:
+def _pushed(path: str, hashes: chunks.ChunkHasher) -> PushedFile:
     return {"path": path, "bytes": hashes.bytes, "blake3": hashes.hexdigest()}
 
 
@@ -372,8 +368,8 @@ def _free_bytes(place: Path) -> int:
 
 def _full(local_dir: Path, part_dir: Path, need: int, reason: str) -> StorageFull:
     return StorageFull(
-        f"storage is full: the result {local_dir} needs {format_size(need)}, {part_dir.parent} has "
-        f"{format_size(_free_bytes(part_dir.parent))} free ({reason}); free room or quota"
+        f"storage is full: the result {local_dir} needs {humanize.format_size(need)}, {part_dir.parent} has "
+        f"{humanize.format_size(_free_bytes(part_dir.parent))} free ({reason}); free room or quota"
     )
 
 
@@ -386,8 +382,8 @@ MAX_BYTES: Final = 64 << 20
 
 class _File(TypedDict):
     path: str
-    bytes: Count
-    blake3: Digest
+    bytes: typed.Count
+    blake3: typed.Digest
 
 
 class _List(TypedDict):
@@ -414,7 +410,7 @@ def read_list(directory: Path, attempt: str) -> list[dict[str, object]]:
     """Read the list of files delivered as `attempt` in `directory`, the list itself included. The node that delivered them wrote it, and
     the makers of records compare the files with it. Raises RecordError."""
     path = directory / list_name(attempt)
-    found = read_as(_List, read_json(path, max_bytes=MAX_BYTES), path)
+    found = typed.read_as(_List, read_json(path, max_bytes=MAX_BYTES), path)
     content = json_text(dict(found))
     own = {"path": path.name, "bytes": len(content), "blake3": blake3(content).hexdigest()}
     return [*map(dict, found["files"]), own]
@@ -487,7 +483,7 @@ def digest(content: Content) -> str:
 
 def _hash(path: Path) -> tuple[int, str]:
     try:
-        found = hash_file(path, on_piece=lambda _bytes: moved(), stored=True)
+        found = hash_file(path, on_piece=lambda _bytes: calls.moved(), stored=True)
     except DatasetError as error:
         raise PushError(f"{error}: nobody of ours put it there") from error
     return found.bytes, found.blake3
@@ -532,4 +528,4 @@ def _differences(wanted: Content, found: Content) -> str:
         for path in sorted(wanted.keys() & found.keys())
         if wanted[path] != found[path]
     ]
-    return some(problems, 5, "; ")
+    return humanize.some(problems, 5, "; ")

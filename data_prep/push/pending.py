@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from base.calls import call_limited
+from base import calls, jsonfile, lock, publish, untrusted
 from base.errors import PushError, RecordError, SlipwayError
-from base.jsonfile import parse_json, publish_json
-from base.lock import has_name, try_lock
-from base.publish import part_path, remove_leftover, remove_tree
 from base.typed import FileName, read_as
-from base.untrusted import directory, open_directory, open_regular
 from data_prep.limits import PUSH_STALL_S
 from data_prep.push.copy import AS_THEY_ARE, Naming, TargetDiffers, publish_or_differ, push_files, write_list
 
@@ -58,13 +54,13 @@ def keep_pending(run_dir: Path, target: Path, reason: str, *, own: str | None = 
     """Mark `run_dir` as a result that belongs to `target` (absolute) and could not be pushed for `reason`: its directory `out`, which a
     program wrote, and `own`, which we wrote. Raises OSError."""
     note = {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason[:MOST_REASON], **naming._asdict()}
-    publish_json(run_dir / NAME, note)
+    jsonfile.publish_json(run_dir / NAME, note)
 
 
 def deliver_pending(
     cache_dir: Path,
     check: Check,
-    remove: Remove = remove_leftover,
+    remove: Remove = publish.remove_leftover,
     only: Container[Path] | None = None,
     record: Remove = lambda _target: None,
 ) -> list[Delivery]:
@@ -90,13 +86,13 @@ def _taken(run_dir: Path) -> Iterator[tuple[int, int] | None]:
     another process delivers the result now."""
     with contextlib.ExitStack() as open_:
         try:
-            root = open_.enter_context(directory(run_dir))
-            note = open_regular(root, NAME)
+            root = open_.enter_context(untrusted.directory(run_dir))
+            note = untrusted.open_regular(root, NAME)
         except OSError:
             yield None
             return
         open_.callback(os.close, note)
-        is_free = _ours(root) and _ours(note) and try_lock(note) and has_name(note, NAME, root)
+        is_free = _ours(root) and _ours(note) and lock.try_lock(note) and lock.has_name(note, NAME, root)
         yield (root, note) if is_free else None
 
 
@@ -111,7 +107,7 @@ def push(root: int, name: str, note: _Note, check: Check) -> str:
     out, own, target = note["out"], note.get("own"), note["target"]
     check(target)
     here = Path(f"/proc/self/fd/{root}")  # the directory that was looked at, whatever has its name by now
-    part = part_path(target)
+    part = publish.part_path(target)
     try:
         own_dir = None if own is None else here / own
         naming = Naming(tuple(note.get("first", ())), note.get("below"), tuple(note.get("passed_on", ())))
@@ -124,7 +120,7 @@ def push(root: int, name: str, note: _Note, check: Check) -> str:
             target = target.with_name(f"{target.name}.lost-{name}")
             publish_or_differ(part, files, target)
     except SlipwayError:
-        remove_tree(part)
+        publish.remove_tree(part)
         raise
     return str(target)
 
@@ -134,7 +130,7 @@ def _deliver(run_dir: Path, taken: tuple[int, int], check: Check, record: Remove
     try:
         said = _content(run_dir, root, note)
         target = said["target"]
-        went = Path(call_limited(f"push of {run_dir}", push, root, run_dir.name, said, check, timeout_s=PUSH_STALL_S, renewed=True))
+        went = Path(calls.call_limited(f"push of {run_dir}", push, root, run_dir.name, said, check, timeout_s=PUSH_STALL_S, renewed=True))
         record(went)
         remove(run_dir)
     except SlipwayError as error:
@@ -147,7 +143,7 @@ def _deliver(run_dir: Path, taken: tuple[int, int], check: Check, record: Remove
 
 def _content(run_dir: Path, root: int, note: int) -> _Note:
     path = run_dir / NAME
-    content = parse_json(os.pread(note, MAX_BYTES, 0), path, RecordError, BY_HAND)
+    content = jsonfile.parse_json(os.pread(note, MAX_BYTES, 0), path, RecordError, BY_HAND)
     said = read_as(_Note, content, f"{path} is not a note of ours", RecordError, BY_HAND)
     out, own, target = said["out"], said.get("own"), said["target"]
     if not target.is_absolute() or not all(_is_beside(root, name) for name in (out, own) if name is not None):
@@ -159,7 +155,7 @@ def _is_beside(root: int, name: str) -> bool:
     if "/" in name or name in ("", ".", ".."):
         return False
     try:
-        os.close(open_directory(name, root))
+        os.close(untrusted.open_directory(name, root))
     except (OSError, ValueError):
         return False
     return True

@@ -22,16 +22,14 @@ from base.errors import DatasetError
 from base.humanize import some
 from base.jsonfile import canonical_json, publish_json
 from base.typed import Count, Digest, FromOne, Like, Name, PathText
+from data_prep import hashing, manifest, space
 from data_prep.build.locks import held, replaced
 from data_prep.build.selection import Rejections, shards_per_split, slices
 from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
-from data_prep.hashing import hash_file, require
-from data_prep.manifest import Progress
 from data_prep.sequences.manifest import END_OF_BYTES, END_OF_WORDS, UNKNOWN, type_of, width_of
 from data_prep.sources.files import OpenFiles, check_unchanged, retried
 from data_prep.sources.naming import SPLIT_NAMES, printable
 from data_prep.sources.types import BadSample
-from data_prep.space import require_space
 from data_prep.spec import TRAIN, DatasetSpec, spec12
 from data_prep.tree.plan import list_tree
 
@@ -421,7 +419,7 @@ class SequencePlan:
     rejected_count: Count
 
     def __post_init__(self) -> None:
-        require(all(stream.width in (2, 4) for stream in self.streams), "streams: an id has 2 or 4 bytes")
+        hashing.require(all(stream.width in (2, 4) for stream in self.streams), "streams: an id has 2 or 4 bytes")
 
     @property
     def width(self) -> int:
@@ -445,7 +443,7 @@ class SequencePlan:
         return blake3(canonical_json([asdict(self.shards[index]), self.vocabulary, [asdict(one) for one in self.streams]])).hexdigest()
 
 
-def plan_sequences(spec: DatasetSpec, name: str, build_dir: Path, _progress: Progress | None = None) -> SequencePlan:
+def plan_sequences(spec: DatasetSpec, name: str, build_dir: Path, _progress: manifest.Progress | None = None) -> SequencePlan:
     """Write `build_dir/plan.json`, the tables of rows and, of text, the streams; a plan of the same specification that is there already is
     taken. Raises DatasetError for a source that cannot be used, NotEnoughSpace, StorageError."""
     return planned_once(spec, name, build_dir, read_sequence_plan, lambda: _plan(spec, name, build_dir))
@@ -462,7 +460,7 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
         raise rejections.refuse(f"{spec.path}, strict")
     splits = share_out(rows_of(spec, build_dir, streams, end), spec)
     groups = [(split, *group) for split, rows in splits.items() for group in in_buckets(rows, spec.lengths)]
-    require_space(build_dir, sum(len(rows) * (length + 1) * width_of(vocabulary) for _, length, rows in groups), f"building {name}")
+    space.require_space(build_dir, sum(len(rows) * (length + 1) * width_of(vocabulary) for _, length, rows in groups), f"building {name}")
     shards = _write_rows(build_dir, groups, spec)
     plan = SequencePlan(
         name=name,
@@ -495,7 +493,7 @@ def _streams(
             raise rejections.refuse(f"{spec.path} holds no words to train on")
     elif not has_text(listed):
         raise rejections.refuse(f"{spec.path} holds white space only: no text to train on")
-    require_space(build_dir, 2 * sum(file.bytes for file in listed) if words is None else 0, f"the ids of {spec.path}")
+    space.require_space(build_dir, 2 * sum(file.bytes for file in listed) if words is None else 0, f"the ids of {spec.path}")
     return listed, to_streams(build_dir, listed, words, lines=spec.documents == "line"), words
 
 
@@ -529,7 +527,7 @@ def _write_rows(build_dir: Path, groups: Sequence[tuple[str, int, Rows]], spec: 
         for number, (split, length, rows) in enumerate(groups):
             path = part / rows_path(build_dir, number).name
             path.write_bytes(rows.tobytes())
-            listed = hash_file(path).blake3
+            listed = hashing.hash_file(path).blake3
             for start, end in slices(len(rows), shares[f"{split}, {length}"]):
                 planned.append(PlannedRows(split=split, length=length, rows=number, first=start, count=end - start, listed=listed))
     return planned

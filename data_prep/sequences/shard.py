@@ -10,9 +10,7 @@ from typing import Final
 import numpy as np
 from blake3 import blake3
 
-from base.errors import DatasetError
-from base.jsonfile import canonical_json
-from base.typed import Count
+from base import errors, jsonfile, typed
 from data_prep.build.shard_file import ShardWriter, make_shard, map_bytes, writing
 from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
 from data_prep.hashing import FileHashes, hash_file
@@ -30,8 +28,8 @@ class SequenceReceipt:
     """The receipt of a shard. `key` is the plan's name for the content."""
 
     key: str
-    samples: Count
-    tokens: Count
+    samples: typed.Count
+    tokens: typed.Count
     hashes: FileHashes
 
 
@@ -95,10 +93,10 @@ class _Shard:
         path = rows_path(self.build_dir, self.planned.rows)
         try:
             if hash_file(path).blake3 != self.planned.listed:
-                raise DatasetError(f"{path} is damaged: it is not what was planned; remove {self.build_dir} and build again")
+                raise errors.DatasetError(f"{path} is damaged: it is not what was planned; remove {self.build_dir} and build again")
             rows = np.fromfile(path, np.uint64, 3 * self.planned.count, offset=ROW_BYTES * self.planned.first)
         except OSError as error:
-            raise DatasetError(f"{path} cannot be read: {error.strerror}; remove {self.build_dir} and build again") from error
+            raise errors.DatasetError(f"{path} cannot be read: {error.strerror}; remove {self.build_dir} and build again") from error
         return rows.reshape(-1, 3)
 
     def _value(self, files: OpenFiles, rows: Rows) -> bytes:
@@ -115,7 +113,7 @@ class _Shard:
 
     def _refuse(self, path: str, first: int, found: Ids) -> None:
         at = int(np.argmax(found >= self.plan.vocabulary))
-        raise DatasetError(
+        raise errors.DatasetError(
             f"{printable(path)}: the id at position {first + at} is {found[at]}, and the vocabulary has 0 to {self.plan.vocabulary - 1}; "
             "set vocabulary to the number of ids, id_type to what the file has, or tokenise it again"
         )
@@ -151,7 +149,7 @@ def _manifest(plan: SequencePlan, receipts: Sequence[SequenceReceipt]) -> tuple[
         tokens=sum(shard.tokens for shard in shards),
         bytes=sum(shard.bytes for shard in shards),
         shards=shards,
-        source=source_facts(plan.spec, _PROVENANCE, blake3(canonical_json(listing)).hexdigest()),
+        source=source_facts(plan.spec, _PROVENANCE, blake3(jsonfile.canonical_json(listing)).hexdigest()),
         rejected=plan.rejected,
         rejected_count=plan.rejected_count,
     )

@@ -17,14 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from base import jsonfile, process
 from base.errors import DatasetError
-from base.jsonfile import parse_json
-from base.process import last_lines, packages_environ, run
 from data_prep.limits import UNPICKLE_S
+from data_prep.sources import naming, spool, tar
 from data_prep.sources.files import OffsetReader, OpenFiles
-from data_prep.sources.naming import printable, to_text
-from data_prep.sources.spool import plain_file
-from data_prep.sources.tar import BLOCK, TarError, is_tar_header, members
 from data_prep.sources.types import MAX_MEMBER_BYTES, Found, Pixels, Prepared, Refused, Root
 from data_prep.sources.unpickle import MAX_NAMES_BYTES, PIXEL_BYTES
 
@@ -62,7 +59,7 @@ def prepare(root: Root) -> Prepared:
             continue
         blob, label_bytes = _as_records(blobs[name], name, root)
         part = _part(blob, name, label_bytes)
-        parts.append({**part, "name": printable(stem), "split": None if single else split, "file": len(files)})
+        parts.append({**part, "name": naming.printable(stem), "split": None if single else split, "file": len(files)})
         files.append(blob.path)
     if not parts:
         raise DatasetError(f"{root.path} holds no CIFAR files: {_FILES}")
@@ -120,13 +117,13 @@ def _blobs(root: Root) -> dict[str, _Blob]:
     if not _is_archive(root):
         names = (path.name, *_META)
         return {name: _Blob(path.parent / name, 0, (path.parent / name).stat().st_size) for name in names if (path.parent / name).is_file()}
-    return _in_archive(plain_file(path, root.scratch))
+    return _in_archive(spool.plain_file(path, root.scratch))
 
 
 def _is_archive(root: Root) -> bool:
-    plain = plain_file(root.path, root.scratch)
+    plain = spool.plain_file(root.path, root.scratch)
     with OpenFiles([plain]) as files:
-        return is_tar_header(files.read_at(0, BLOCK))
+        return tar.is_tar_header(files.read_at(0, tar.BLOCK))
 
 
 def _in_directory(path: Path) -> dict[str, _Blob]:
@@ -144,11 +141,11 @@ def _in_archive(archive: Path) -> dict[str, _Blob]:
     found: dict[str, _Blob] = {}
     try:
         with OpenFiles([archive]) as files:
-            for member in members(files.read_at, 0, files.size()):
-                name = to_text(member.name.rpartition(b"/")[2])
+            for member in tar.members(files.read_at, 0, files.size()):
+                name = naming.to_text(member.name.rpartition(b"/")[2])
                 if member.kind == "file" and _is_ours(name):
                     found.setdefault(name, _Blob(archive, member.offset, member.size))
-    except TarError as error:
+    except tar.TarError as error:
         raise DatasetError(f"{archive} is damaged: {error}; fetch it again") from error
     return found
 
@@ -195,13 +192,13 @@ def _unpickled(blob: _Blob, name: str, records: Path) -> dict[str, Any]:
     _check_size(blob, name, MAX_MEMBER_BYTES)
     words = (str(blob.path), str(blob.offset), str(blob.size), str(records))
     argv = [sys.executable, "-P", "-m", "data_prep.sources.unpickle", *words]
-    result = run(argv, timeout_s=UNPICKLE_S, env={**os.environ, **packages_environ(os.environ)})
+    result = process.run(argv, timeout_s=UNPICKLE_S, env={**os.environ, **process.packages_environ(os.environ)})
     if result.returncode < 0:
         died = signal.Signals(-result.returncode).name
         raise DatasetError(f"{blob.path}: {name} is no safe pickle of arrays, lists, numbers and strings: its reader died with {died}")
     if result.returncode:
-        raise DatasetError(f"{blob.path}: {name} cannot be read: {last_lines(result.stderr, 1)}")
-    answer: dict[str, Any] = parse_json(result.stdout.encode(), name, DatasetError)
+        raise DatasetError(f"{blob.path}: {name} cannot be read: {process.last_lines(result.stderr, 1)}")
+    answer: dict[str, Any] = jsonfile.parse_json(result.stdout.encode(), name, DatasetError)
     if "error" in answer:
         raise DatasetError(f"{blob.path}: {name} {answer['error']}")
     return answer
@@ -213,8 +210,8 @@ def _class_names(blobs: Mapping[str, _Blob], root: Root) -> list[str]:
         if name not in blobs:
             continue
         if name.endswith(".txt"):
-            lines = to_text(blobs[name].read(name, MAX_NAMES_BYTES)).splitlines()
-            return [printable(line.strip()) for line in lines if line.strip()]
+            lines = naming.to_text(blobs[name].read(name, MAX_NAMES_BYTES)).splitlines()
+            return [naming.printable(line.strip()) for line in lines if line.strip()]
         names: list[str] = _unpickled(blobs[name], name, root.scratch / f"{name}.records").get("names", [])
         return names
     return []

@@ -14,8 +14,7 @@ from typing import Any, Self
 
 from base.errors import DatasetError
 from base.process import PipedChild, last_lines
-from data_prep.image_header import sniff
-from data_prep.lmdb_child import FRAME, LENGTH
+from data_prep import image_header, lmdb_child
 from data_prep.sources.naming import to_text
 from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, Found, Refused
 
@@ -49,7 +48,7 @@ def entry_reason(num_bytes: int, head: str | None) -> str | None:
     """Return why an entry cannot be a sample, or None. `head`: the first bytes of its image file, in hex; None if it holds pixels."""
     if num_bytes > MAX_MEMBER_BYTES:
         return f"larger than {MAX_MEMBER_BYTES >> 20} MiB"
-    return "not an image of a listed format" if head is not None and sniff(bytes.fromhex(head)) is None else None
+    return "not an image of a listed format" if head is not None and image_header.sniff(bytes.fromhex(head)) is None else None
 
 
 def child(mode: str, *paths: Path) -> PipedChild:
@@ -91,13 +90,13 @@ class LmdbReader:
         key, number = str(found.at[0]).encode("latin-1"), int(found.at[1])
         path = self.paths[number]
         try:
-            self.child.ask(FRAME.pack(number, len(key)) + key)
-            head = answers.read(LENGTH.size)
+            self.child.ask(lmdb_child.FRAME.pack(number, len(key)) + key)
+            head = answers.read(lmdb_child.LENGTH.size)
         except BrokenPipeError as error:
             raise _died(path, self.child) from error
-        if len(head) < LENGTH.size:
+        if len(head) < lmdb_child.LENGTH.size:
             raise _died(path, self.child)
-        if LENGTH.unpack(head)[0] != found.size:  # before it is read: a changed entry may have gigabytes
+        if lmdb_child.LENGTH.unpack(head)[0] != found.size:  # before it is read: a changed entry may have gigabytes
             raise DatasetError(f"{path}: key {found.name!r} has changed since the source was listed; build it afresh")
         value = answers.read(found.size)
         if len(value) != found.size:

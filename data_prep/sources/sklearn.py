@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from base.errors import DatasetError
-from data_prep.sources.idx import IdxReader
-from data_prep.sources.spool import write_scratch
+from data_prep.sources import idx, spool
 from data_prep.sources.types import Found, Pixels, Prepared, Root
 
 SIDE = 8
@@ -25,7 +24,7 @@ _FULL = 16  # the largest value in the file
 def prepare(root: Root) -> Prepared:
     """Write pixels 0 to 255 and labels into one file, images first."""
     pixels, labels = _load()
-    target = write_scratch(root.scratch / "digits.records", [pixels.tobytes(), labels.tobytes()])
+    target = spool.write_scratch(root.scratch / "digits.records", [pixels.tobytes(), labels.tobytes()])
     return Prepared(files=(target,), facts={"samples": len(labels)})
 
 
@@ -38,9 +37,9 @@ def scan(_root: Root, prepared: Prepared) -> Iterator[Found]:
         yield Found(f"{index:04d}", str(label), size, 0, (0, index * size, SIDE, SIDE))
 
 
-def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[IdxReader]:
+def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[idx.IdxReader]:
     """Open a reader like that of an IDX file."""
-    return IdxReader(prepared.files)
+    return idx.IdxReader(prepared.files)
 
 
 def _load() -> tuple[Pixels, Pixels]:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from base import publish, system
 from base.errors import DatasetError
-from base.publish import part_path, publish_file
-from base.system import DISK_FULL
 from data_prep.space import not_enough_space
 
 MAX_RATIO = 200
@@ -42,16 +41,16 @@ def plain_file(path: Path, scratch: Path) -> Path:
 def write_scratch(target: Path, chunks: Iterable[bytes]) -> Path:
     """Write a scratch file with these bytes, whole or not at all. Raises NotEnoughSpace."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = part_path(target)
+    part = publish.part_path(target)
     written = 0
     try:
         with part.open("xb") as out:
             for chunk in chunks:
                 out.write(chunk)
                 written += len(chunk)
-        publish_file(part, target)
+        publish.publish_file(part, target)
     except OSError as error:
-        if error.errno in DISK_FULL:
+        if error.errno in system.DISK_FULL:
             raise not_enough_space(target.parent, max(written, _BLOCK), f"unpacking into {target}") from error
         raise DatasetError(f"{target} cannot be written: {error.strerror}") from error
     finally:

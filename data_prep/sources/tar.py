@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from base.errors import DatasetError
 from data_prep.image_header import SNIFF_BYTES
+from data_prep.sources import naming, spool
 from data_prep.sources.files import OffsetReader, OpenFiles, sample_reason
-from data_prep.sources.naming import has_image_suffix, own_splits, printable, to_text
-from data_prep.sources.spool import plain_file
 from data_prep.sources.types import MAX_MEMBERS, Found, Prepared, Refused, Root
 
 # List the members of a tar archive as places in the file: name, kind, offset, size. Nothing is extracted, no name becomes a path.
@@ -185,15 +184,15 @@ def prepare(root: Root) -> Prepared:
     if not root.path.is_file():
         what = "is not a file" if root.path.exists() else "does not exist"
         raise DatasetError(f"{root.path} {what}: source: tar wants one archive")
-    archive = plain_file(root.path, root.scratch)
+    archive = spool.plain_file(root.path, root.scratch)
     with OpenFiles([archive]) as files:
         if not is_tar_header(files.read_at(0, BLOCK)):
             raise DatasetError(f"{root.path} is no tar archive")
-        folders = {entry.path[:-1] for entry in _entries(files) if isinstance(entry, _Entry) and has_image_suffix(entry.name)}
+        folders = {entry.path[:-1] for entry in _entries(files) if isinstance(entry, _Entry) and naming.has_image_suffix(entry.name)}
     prefix = _common_prefix(folders)
     below = {folder[len(prefix) :] for folder in folders}
     deep = all(len(folder) > 1 for folder in below)
-    splits = own_splits({folder[0] for folder in below}) if deep and not root.whole else {}
+    splits = naming.own_splits({folder[0] for folder in below}) if deep and not root.whole else {}
     return Prepared(files=(archive,), facts={"prefix": list(prefix), "splits": splits})
 
 
@@ -213,7 +212,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
             elif not classes:
                 yield Refused(entry.name, "lies outside the class folders")
             else:
-                yield _found(files, entry, printable(classes[0]), split or root.whole)
+                yield _found(files, entry, naming.printable(classes[0]), split or root.whole)
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[TarReader]:
@@ -278,7 +277,7 @@ def _walk(files: OpenFiles, start: int, end: int, prefix: str) -> Iterator[_Entr
         for member in members(files.read_at, start, end):
             if member.kind == "folder":
                 continue
-            name = to_text(member.name)
+            name = naming.to_text(member.name)
             path = tuple(part for part in name.split("/") if part not in ("", "."))
             reason = _name_reason(name, path) or (f"a {member.kind} in the archive" if member.kind != "file" else None)
             shown = prefix + name.removeprefix("./")

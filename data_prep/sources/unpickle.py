@@ -20,11 +20,10 @@ from typing import Any, Final
 import numpy as np
 
 from base.jsonfile import json_line
-from data_prep.limits import UNPICKLE_CPU_S
+from data_prep import limits, space
 from data_prep.sources.naming import printable
 from data_prep.sources.spool import write_scratch
 from data_prep.sources.types import Pixels
-from data_prep.space import limit_address_space
 
 PIXEL_BYTES: Final = 3 * 32 * 32
 MEMORY_BYTES: Final = 512 << 20
@@ -148,8 +147,8 @@ def main(argv: list[str]) -> int:
     with Path(path).open("rb") as file:
         file.seek(int(offset))
         content = file.read(int(size))
-    limit_address_space(MEMORY_BYTES + 4 * len(content))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(UNPICKLE_CPU_S), int(UNPICKLE_CPU_S)))
+    space.limit_address_space(MEMORY_BYTES + 4 * len(content))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(limits.UNPICKLE_CPU_S), int(limits.UNPICKLE_CPU_S)))
     try:
         answer = converted(content, Path(records))
     except UnsafePickle as error:

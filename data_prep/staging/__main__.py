@@ -25,8 +25,7 @@ from typing import NoReturn
 from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
 from data_prep.limits import PEER_HANG_S, PEER_LATE_S, RECHECK_S, STAGING_PROGRESS_EVERY_S
-from data_prep.staging.copy import CopyOptions
-from data_prep.staging.exchange import PeerGroup
+from data_prep.staging import copy, exchange
 from data_prep.staging.stage import GroupStaging, StageOptions, stage
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ def _meeting(arguments: argparse.Namespace) -> Iterator[GroupStaging | None]:
         token += byte
     index, _, nodes = arguments.peer_group.partition("/")
     try:
-        peer_group = PeerGroup(
+        peer_group = exchange.PeerGroup(
             index=int(index),
             nodes=int(nodes),
             address=arguments.address,
@@ -118,7 +117,7 @@ def _stage(arguments: argparse.Namespace, group_staging: GroupStaging | None) ->
             single=arguments.single,
             num_bytes=arguments.bytes,
             group_staging=group_staging,
-            copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
+            copy=copy.CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
         ),
     )
     say({"result": {**vars(staged), "root": str(staged.root)}})

@@ -15,25 +15,12 @@ from typing import Any, Final
 
 import xxhash
 
-from base.errors import SlipwayError
-from base.publish import each
+from base import errors, publish
 from data_prep.limits import EXCHANGE_TURN_S, SLOW_SCAN_EVERY_S
-from data_prep.staging.copy import (
-    CopyOptions,
-    Rate,
-    ReadBack,
-    Source,
-    SourceFile,
-    Target,
-    VerifiedReader,
-    direct_io,
-    disk_lies,
-    open_source,
-)
+from data_prep.staging import copy, table
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.files import OpenFiles, aligned_buffer
 from data_prep.staging.swarm import NOBODY, owners_of
-from data_prep.staging.table import Chunk, Journal
 
 logger = logging.getLogger(__name__)
 
@@ -124,18 +111,18 @@ class Gather:
     while the next chunks are copied: only then the journal lists it.
     """
 
-    def __init__(self, source: Source, part: Path, journal: Journal, exchange: Exchange, options: CopyOptions) -> None:
+    def __init__(self, source: copy.Source, part: Path, journal: table.Journal, exchange: Exchange, options: copy.CopyOptions) -> None:
         self._journal, self._exchange, self._options = journal, exchange, options
         self._table, self._swarm = exchange.table, exchange.swarm
         self._is_alone = exchange.peer_group.nodes == 1
         files = source.file_set.files
-        self._targets = OpenFiles[Target](
-            lambda number: Target(part, files[number], self._is_alone and self._direct[1]), MAX_OPEN, lambda target: target.is_synced
+        self._targets = OpenFiles[copy.Target](
+            lambda number: copy.Target(part, files[number], self._is_alone and self._direct[1]), MAX_OPEN, lambda target: target.is_synced
         )
-        self._sources = OpenFiles[SourceFile](lambda number: open_source(source, files[number], self._direct[0]), 8)
-        self._read_back = ReadBack(part, files, past_cache=True)
+        self._sources = OpenFiles[copy.SourceFile](lambda number: copy.open_source(source, files[number], self._direct[0]), 8)
+        self._read_back = copy.ReadBack(part, files, past_cache=True)
         self._source, self._part = source, part
-        self._rate = Rate(None)
+        self._rate = copy.Rate(None)
         self._readers = ThreadPoolExecutor(options.threads)
         self._writers = ThreadPoolExecutor(_WRITERS)
         self._checker = ThreadPoolExecutor(1)
@@ -166,7 +153,7 @@ class Gather:
                 exchange.turn(EXCHANGE_TURN_S)
                 on_wait()
             self._quota = Quota(exchange)
-            self._reader = VerifiedReader(self._source, self._rate, self._options.retries)
+            self._reader = copy.VerifiedReader(self._source, self._rate, self._options.retries)
             self._share_rate()
             while self._swarm.missing or self._jobs > self._swarm.num_left or self._unsynced:
                 self._read_more()
@@ -200,8 +187,8 @@ class Gather:
         the threads that read. A group reads so even where the files are small, since nothing is to be read ahead into another node's share,
         and never writes so, since others are sent it from the page cache."""
         if self._is_alone:
-            return direct_io(self._source, self._part, self._options.direct)
-        return direct_io(self._source, self._part, self._options.direct is not False)[0], False
+            return copy.direct_io(self._source, self._part, self._options.direct)
+        return copy.direct_io(self._source, self._part, self._options.direct is not False)[0], False
 
     # -- what to do next
 
@@ -262,7 +249,7 @@ class Gather:
         with self._sources.use(file) as source, self._targets.use(file) as target:
             try:
                 content = self._reader.read(source, self._table.files[file], chunk, buffer)
-            except (SlipwayError, OSError):
+            except (errors.SlipwayError, OSError):
                 if self._swarm.have[number]:
                     return
                 raise
@@ -334,21 +321,21 @@ class Gather:
         self._syncing = True
         self._start(self._checker, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
 
-    def _sync(self, chunks: list[Chunk]) -> list[Chunk]:
+    def _sync(self, chunks: list[table.Chunk]) -> list[table.Chunk]:
         """Flush the data in a thread, and return the chunks that the disk does not give back."""
-        each(Target.sync, self._targets.all())
+        publish.each(copy.Target.sync, self._targets.all())
         self._targets.trim()
         wrong = set(self._read_back.wrong(chunks))
         self._journal.add([chunk for chunk in chunks if chunk not in wrong])
         return sorted(wrong)
 
-    def _was_synced(self, wrong: list[Chunk]) -> None:
+    def _was_synced(self, wrong: list[table.Chunk]) -> None:
         self._syncing = False
         for where in wrong:
             chunk = self._table.number(where)
             self._tries[chunk] += 1
             if self._tries[chunk] > self._options.retries:
-                raise disk_lies(self._part, self._table.files, wrong, self._tries[chunk])
+                raise copy.disk_lies(self._part, self._table.files, wrong, self._tries[chunk])
             self._swarm.drop(chunk)
             self._exchange.changed = True
             self._on_bytes(-self._table.span(chunk)[2])

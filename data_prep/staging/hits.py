@@ -11,18 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from base import humanize, logs, publish, seal
 from base.errors import DigestMismatch, RecordError, SlipwayError, StagingError
-from base.humanize import some
-from base.logs import printable
-from base.publish import publish
-from base.seal import read_sealed, sealed_text
 from cluster.processes import boot_id
 from data_prep.cache.layout import Cache, mark_of
 from data_prep.cache.lock import Lock, live_leases
 from data_prep.cache.stored import check_entry, remove_entry, remove_unlisted
 from data_prep.file_set import FileSet
-from data_prep.staging.copy import DIRECT_FROM_BYTES, ReadBack
-from data_prep.staging.table import Chunk
+from data_prep.staging import copy, table
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +62,9 @@ def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callab
         on_bytes(num_bytes)
 
     must = [chunk for chunk in chunks if chunk[0] in moved]
-    past_cache = entry.file_set.bytes >= DIRECT_FROM_BYTES  # a smaller one is read from memory afterwards: what was right stays there
+    past_cache = entry.file_set.bytes >= copy.DIRECT_FROM_BYTES  # a smaller one is read from memory afterwards: what was right stays there
     try:
-        with contextlib.closing(ReadBack(entry.root, files, past_cache=past_cache)) as read_back:
+        with contextlib.closing(copy.ReadBack(entry.root, files, past_cache=past_cache)) as read_back:
             wrong = read_back.wrong(must, on_bytes=count)
             wrong += read_back.wrong(rest, None if check_s is None else time.monotonic() + check_s, count)
     except OSError as error:
@@ -100,7 +96,7 @@ def _read_mark(entry: Entry) -> dict[str, Any]:
     try:
         if path.lstat().st_uid != os.geteuid():
             return {}
-        mark = read_sealed(path)
+        mark = seal.read_sealed(path)
     except (OSError, RecordError):
         return {}
     ours = isinstance(mark, dict) and mark.get("schema") == SCHEMA and mark.get("digest") == entry.file_set.digest and "seal" in mark
@@ -111,14 +107,14 @@ def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
     """Write the note. A failure is only logged, since the next use then hashes everything."""
     mark = {"schema": SCHEMA, "digest": entry.file_set.digest, "boot_id": boot_id(), **content}
     try:
-        publish(mark_of(entry.cache, entry.root.name), sealed_text(mark), 0o600)
+        publish.publish(mark_of(entry.cache, entry.root.name), seal.sealed_text(mark), 0o600)
     except OSError as error:
         logger.warning("that %s was checked cannot be noted: %s; its next use hashes all of it", entry.root.name, error.strerror)
 
 
-def _problem(entry: Entry, wrong: list[Chunk]) -> str:
+def _problem(entry: Entry, wrong: list[table.Chunk]) -> str:
     files = entry.file_set.files
-    return f"{some([f'chunk {chunk} of {files[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"
+    return f"{humanize.some([f'chunk {chunk} of {files[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"
 
 
 def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int]) -> tuple[Entry, int] | None:
@@ -153,7 +149,7 @@ def _take_unlisted_away(root: Path, file_set: FileSet) -> bool:
     except OSError as error:
         raise StagingError(f"what was put among its files cannot be removed: {error.filename}: {error.strerror}") from error
     if removed:
-        logger.warning("%s: a program has put %s among its files, which was removed", root, printable(some(removed, _SHOWN)))
+        logger.warning("%s: a program has put %s among its files, which was removed", root, logs.printable(humanize.some(removed, _SHOWN)))
     return bool(removed)
 
 

@@ -17,15 +17,12 @@ from typing import Any, TypeVar
 from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, SlipwayError, StagingError
 from base.publish import publish_directory, remove_tree
 from base.system import DISK_FULL
+from data_prep import hashing, limits, manifest, space
 from data_prep.cache.layout import Cache, dataset_name, open_cache, part_of, usable
 from data_prep.cache.lock import Lock, describe, refuse_if_removing, this_process, write_lease
 from data_prep.cache.space import Need, make_room, not_enough, sweep
 from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet
-from data_prep.hashing import ChunkedFile
-from data_prep.limits import EXCHANGE_TURN_S, RECHECK_S
-from data_prep.manifest import FILE_NAME
-from data_prep.space import free_bytes
 from data_prep.staging.copy import DIRECT_FROM_BYTES, MAX_CHUNK_BYTES, CopyOptions, ReadBack, Source, open_dataset, open_single
 from data_prep.staging.exchange import Exchange, PeerGroup
 from data_prep.staging.files import BLOCK, allocate, open_file
@@ -92,7 +89,7 @@ class GroupStaging:
             future = pool.submit(what)
             future.add_done_callback(lambda _future: exchange.wake())
             while not future.done():
-                exchange.turn(EXCHANGE_TURN_S)
+                exchange.turn(limits.EXCHANGE_TURN_S)
             return future.result()
 
     def serve(self) -> None:
@@ -134,7 +131,7 @@ class StageOptions:
 
     stall_s: float = 60.0
     patience_s: float = 60.0
-    check_s: float | None = RECHECK_S
+    check_s: float | None = limits.RECHECK_S
     group: bool = False
     single: bool = False
     num_bytes: int | None = None
@@ -208,11 +205,11 @@ class Part:
 
     def publish(self, target: Path) -> bool:
         """Add the manifest, make everything read-only and durable, and rename to `target`. False if that is there already."""
-        (self.path / FILE_NAME).unlink(missing_ok=True)
-        descriptor = os.open(self.path / FILE_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        (self.path / manifest.FILE_NAME).unlink(missing_ok=True)
+        descriptor = os.open(self.path / manifest.FILE_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(self.source.file_set.content)
-        for name in [FILE_NAME, *(file.path for file in self.source.file_set.files)]:
+        for name in [manifest.FILE_NAME, *(file.path for file in self.source.file_set.files)]:
             (self.path / name).chmod(0o444)
         published = publish_directory(self.path, target)
         if published:
@@ -223,7 +220,7 @@ class Part:
         """Give the room back: after an error of the node's disk nothing in it is trusted, and what was not synced is never synced again."""
         remove_tree(self.path)
 
-    def _is_whole(self, file: ChunkedFile) -> bool:
+    def _is_whole(self, file: hashing.ChunkedFile) -> bool:
         """Return True if the file has its full size, without which the journal says nothing about it."""
         try:
             status = (self.path / file.path).lstat()
@@ -381,7 +378,7 @@ class Stager:
             return not_enough(self.cache, need, f"the disk became full while copying ({error.strerror})")
         return StagingError(
             f"the disk of the cache {self.cache.root} failed while {self.source.name} was copied: {error.strerror}; the unfinished copy "
-            f"was removed ({free_bytes(self.cache.root)} bytes free); see the kernel's log, or set another cache.path"
+            f"was removed ({space.free_bytes(self.cache.root)} bytes free); see the kernel's log, or set another cache.path"
         )
 
 

@@ -13,8 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from base.sanitize import ascii_int
-from data_prep.file_set import JOURNAL_NAME
-from data_prep.hashing import ChunkedFile
+from data_prep import file_set, hashing
 
 # Journals
 
@@ -32,7 +31,7 @@ class Journal:
     """
 
     def __init__(self, directory: Path, digest: str) -> None:
-        self._descriptor = os.open(directory / JOURNAL_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._descriptor = os.open(directory / file_set.JOURNAL_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         head = self._head = _line(f"journal of {digest}")
         self.done: set[Chunk] = set()
         end = len(head)
@@ -100,7 +99,7 @@ def _runs(chunks: list[Chunk]) -> Iterator[tuple[int, int, int]]:
 class ChunkTable:
     """A table of where each chunk lies, how long it is, and what it must hash to."""
 
-    def __init__(self, files: Sequence[ChunkedFile]) -> None:
+    def __init__(self, files: Sequence[hashing.ChunkedFile]) -> None:
         self.files = files
         self._starts = [0, *accumulate(len(file.chunks) for file in files)]
         self.num_chunks = self._starts[-1]

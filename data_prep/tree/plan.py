@@ -14,26 +14,12 @@ from typing import Final, NamedTuple
 import xxhash
 from blake3 import blake3
 
+from base import jsonfile, typed
 from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError, DigestMismatch
 from base.humanize import counted, some
-from base.jsonfile import canonical_json
-from base.typed import FromOne, Name, PathText
+from data_prep.build import steps
 from data_prep.build.locks import held, publish_json_of, remove_all_dead_parts
-from data_prep.build.steps import (
-    DATASET_FILE,
-    PLAN_FILE,
-    BuiltDataset,
-    made_once,
-    planned_once,
-    publish_dataset,
-    read_dataset_file,
-    read_plan_as,
-    read_receipt_as,
-    touch_finished,
-    write_dataset_file,
-    write_receipt,
-)
 from data_prep.hashing import CHUNK, require
 from data_prep.manifest import Progress, chunk_problems, name_problems
 from data_prep.sources.files import Inside, retried
@@ -219,13 +205,13 @@ _SHOWN: Final = 3
 class TreePlan:
     """The content of plan.json."""
 
-    name: Name
-    path: PathText
+    name: typed.Name
+    path: typed.PathText
     """The path in the study, which may hold links; `root` is without."""
-    root: PathText
+    root: typed.PathText
     spec12: str
     files: tuple[ListedFile, ...]
-    parts: FromOne
+    parts: typed.FromOne
     """Jobs that share the chunks."""
 
     def __post_init__(self) -> None:
@@ -248,7 +234,7 @@ class TreePlan:
     @cached_property
     def listed(self) -> str:
         """Return a digest of all that the parts hash."""
-        return blake3(canonical_json([self.root, self.files])).hexdigest()
+        return blake3(jsonfile.canonical_json([self.root, self.files])).hexdigest()
 
     @property
     def num_parts(self) -> int:
@@ -298,20 +284,20 @@ def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress 
     def make() -> TreePlan:
         tree = list_tree(path, progress)
         plan = TreePlan(name=name, path=str(path), root=os.fspath(tree.root), spec12=spec12(spec), files=tree.files, parts=spec.shards)
-        publish_json_of(build_dir / PLAN_FILE, {"schema": PLAN_SCHEMA, **asdict(plan), "left_out": tree.left_out})
+        publish_json_of(build_dir / steps.PLAN_FILE, {"schema": PLAN_SCHEMA, **asdict(plan), "left_out": tree.left_out})
         return plan
 
-    return planned_once(spec, name, build_dir, read_tree_plan, make)
+    return steps.planned_once(spec, name, build_dir, read_tree_plan, make)
 
 
 def read_tree_plan(build_dir: Path) -> TreePlan:
     """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    return read_plan_as(TreePlan, PLAN_SCHEMA, build_dir)
+    return steps.read_plan_as(TreePlan, PLAN_SCHEMA, build_dir)
 
 
 def read_left_out(build_dir: Path) -> list[tuple[str, str]]:
     """Read which entries of the tree are left out, as (name, reason)."""
-    return read_plan_as(_LeftOut, PLAN_SCHEMA, build_dir).left_out
+    return steps.read_plan_as(_LeftOut, PLAN_SCHEMA, build_dir).left_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,15 +337,15 @@ def hash_part(build_dir: Path, index: int, progress: Progress | None = None) -> 
 
     def make() -> PartReceipt:
         made = PartReceipt(key=plan.part_key(index), chunks=tuple(_hashes(plan, index, progress)))
-        write_receipt(build_dir, index, PART_SCHEMA, made)
+        steps.write_receipt(build_dir, index, PART_SCHEMA, made)
         return made
 
-    return made_once(build_dir, index, plan, lambda: finished_part(build_dir, index, plan), make, progress)
+    return steps.made_once(build_dir, index, plan, lambda: finished_part(build_dir, index, plan), make, progress)
 
 
 def finished_part(build_dir: Path, index: int, plan: TreePlan) -> PartReceipt | None:
     """Find the receipt of a part of this plan. The result is None where there is no whole one."""
-    receipt = read_receipt_as(PartReceipt, PART_SCHEMA, build_dir, index, plan.part_key(index))
+    receipt = steps.read_receipt_as(PartReceipt, PART_SCHEMA, build_dir, index, plan.part_key(index))
     expected = sum(last - first for _, first, last in plan.share(index))
     return receipt if receipt is not None and len(receipt.chunks) == expected else None
 
@@ -421,7 +407,7 @@ def _changed(plan: TreePlan, file: ListedFile, how: str) -> DatasetError:
 # Finish
 
 
-def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
+def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> steps.BuiltDataset:
     """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A part that is missing is hashed here. Raises
     DatasetError, also where the tree is not what it was when it was listed; StorageError."""
     with held(build_dir / "locks" / "finish"):
@@ -435,13 +421,13 @@ def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress | None =
             raise DatasetError(f"{plan.path} has changed since it was listed: {changes}; {advice_of(plan.name)}")
         manifest = TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, chunks)))
         place = Place(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None})
-        built, is_new = publish_dataset(
+        built, is_new = steps.publish_dataset(
             datasets_dir, plan.spec12, manifest, None, lambda part: publish_json_of(part / PLACE_NAME, asdict(place))
         )
         if not is_new:  # where the same files lie at two places, the last one that was listed is read
             publish_json_of(datasets_dir / built.path / PLACE_NAME, asdict(place))
         if not _is_written(build_dir, built):
-            write_dataset_file(build_dir, built)
+            steps.write_dataset_file(build_dir, built)
         remove_all_dead_parts(build_dir)
         return built
 
@@ -453,12 +439,12 @@ def _files(plan: TreePlan, chunks: Sequence[Sequence[str]]) -> Iterator[TreeFile
         yield TreeFile(name=file.name, bytes=file.bytes, chunk_bytes=CHUNK_BYTES, chunks=own)
 
 
-def _is_written(build_dir: Path, built: BuiltDataset) -> bool:
+def _is_written(build_dir: Path, built: steps.BuiltDataset) -> bool:
     """Return True if dataset.json holds this dataset already. Its time is then only kept from being older than its receipts."""
-    if not (build_dir / DATASET_FILE).exists():
+    if not (build_dir / steps.DATASET_FILE).exists():
         return False
-    touch_finished(build_dir)
-    return read_dataset_file(build_dir) == built
+    steps.touch_finished(build_dir)
+    return steps.read_dataset_file(build_dir) == built
 
 
 # Verify

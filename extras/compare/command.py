@@ -11,7 +11,6 @@ from base.errors import ConfigError, Slower, Undecided
 from workflow.commands.chosen_study import report_outputs
 from workflow.commands.options import JsonOption, SiteOption
 from workflow.commands.watching import output
-from workflow.commands.watching.output import waiting
 from workflow.report.files import without_garbage_collection
 
 PERCENT: Final = re.compile(r"(\d{1,2}(?:\.\d{1,6})?) ?%")
@@ -37,7 +36,7 @@ def main(
     from workflow.report.formats import to_values
     from workflow.report.terminal import print_table
 
-    with waiting("compare: reading the records"):
+    with output.waiting("compare: reading the records"):
         first, second = read_side(a, site), read_side(b, site)
         found = compared(first, second, match(first, second), allowed)
     if as_json:

@@ -7,16 +7,13 @@ from typing import Annotated
 
 import typer
 
-from base.errors import ConfigError, RecordError
-from base.humanize import choices, counted
-from base.logs import private_umask
+from base import errors, humanize, logs
 from extras.export import FORMATS
 from extras.export.runs import exported_runs
 from workflow.commands.chosen_study import results_as_they_are
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.watching import output
-from workflow.report.cells import marks_of_runs
-from workflow.report.collect import collect
+from workflow.report import cells, collect
 
 
 def main(
@@ -28,14 +25,14 @@ def main(
 ) -> None:
     """Write what the records and events of a study tell in the format of another tool, a directory per study and run."""
     if name not in FORMATS:
-        raise ConfigError(f"slipway export {name}: no such format; {choices(name, FORMATS)}")
-    private_umask()
+        raise errors.ConfigError(f"slipway export {name}: no such format; {humanize.choices(name, FORMATS)}")
+    logs.private_umask()
     for results in results_as_they_are(study, site, places or []):
-        runs = list(exported_runs(results, marks_of_runs(collect([results]).frame)))
+        runs = list(exported_runs(results, cells.marks_of_runs(collect.collect([results]).frame)))
         if not runs:
-            raise RecordError(f"{results} has no record of any run yet: `slipway status` shows how its runs stand")
+            raise errors.RecordError(f"{results} has no record of any run yet: `slipway status` shows how its runs stand")
         directory = to / results.name
         directory.mkdir(parents=True, exist_ok=True)
         files = FORMATS[name].export(runs, directory)
-        output.line(f"{counted(len(runs), 'run')} of {results.name}: {counted(files, 'file')} in {directory}")
+        output.line(f"{humanize.counted(len(runs), 'run')} of {results.name}: {humanize.counted(files, 'file')} in {directory}")
     output.line(f"look at it: {FORMATS[name].NEXT.format(to=to)}")

@@ -12,9 +12,8 @@ from base.errors import RecordError
 from workflow.run.record.events import RankEvents, read_events
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import find_record, names, read_record, read_value
+from workflow.study import paths, series
 from workflow.study.cell import SIZES
-from workflow.study.paths import attempts_dir
-from workflow.study.series import flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = N
             raise RecordError(f"{runs / str(found.path)} cannot be exported: {error}; `slipway verify {results}` tells more") from error
         if record["cell"].get("profile") is not None:
             continue
-        attempt = attempts_dir(results, run_id) / str(number)
+        attempt = paths.attempts_dir(results, run_id) / str(number)
         yield ExportedRun(run_id=run_id, record=record, attempt=attempt, marks=(marks or {}).get(run_id, ()))
 
 
@@ -67,7 +66,7 @@ RESULTS: Final = ("samples_per_s", "samples_per_s_per_gpu", "tokens_per_s", "win
 
 def parameters(cell: Mapping[str, Any]) -> dict[str, str]:
     """Return the keys of a cell that say something, nested ones as `optimizer.momentum`."""
-    return {name: _text(value) for name, value in flat(dict(cell)).items() if value is not None and value != {}}
+    return {name: _text(value) for name, value in series.flat(dict(cell)).items() if value is not None and value != {}}
 
 
 def series_keys(cell: Mapping[str, Any]) -> dict[str, str]:

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from base.errors import ConfigError
-from base.jsonfile import parse_json
+from base import errors, jsonfile
 from base.sanitize import ascii_int, number, text, whole
 from extras.export.mlperf import CELL
 from extras.lint_table.columns import Kind, Understood, is_of_a_node, understand
@@ -51,13 +50,13 @@ def read_results(path: Path) -> list[Result]:
     if MLLOG in content:
         found = list(_mlperf(path, content))
     elif start in ("{", "["):
-        value = parse_json(content.encode(), path, ConfigError, ADVICE)
+        value = jsonfile.parse_json(content.encode(), path, errors.ConfigError, ADVICE)
         found = list(_nccl(path, value) if isinstance(value, dict) and "nccl_version" in value else _reframe(path, value))
     else:
         found = [result for table in read_tables(path) for result in _separated(understand(table))]
     if not found:
         kinds = "nccl-tests' JSON (-J), ReFrame's report, MLPerf's log (:::MLLOG), or a table with processes and a throughput or time"
-        raise ConfigError(f"{path}: no result is found there: not {kinds}")
+        raise errors.ConfigError(f"{path}: no result is found there: not {kinds}")
     return found
 
 
@@ -143,7 +142,7 @@ def _mlperf(path: Path, content: str) -> Iterator[Result]:
     last: dict[str, Mapping[str, object]] = {}
     for at, line in enumerate(content.splitlines(), 1):
         if MLLOG in line:
-            entry = _dict(parse_json(line.partition(MLLOG)[2].encode(), f"{path}:{at}", ConfigError, ADVICE))
+            entry = _dict(jsonfile.parse_json(line.partition(MLLOG)[2].encode(), f"{path}:{at}", errors.ConfigError, ADVICE))
             key = str(entry.get("key"))
             first.setdefault(key, entry.get("time_ms") if key == "run_start" else entry.get("value"))
             last[key] = entry

@@ -8,11 +8,10 @@ from typing import Final
 from base.humanize import counted
 from containers.models.facts import LayerCost
 from workflow.commands.watching import output
-from workflow.report.layers_table import layers_of_trace
+from workflow.report import layers_table, terminal
 from workflow.report.profile.copies import advice_on, described
 from workflow.report.profile.profile import Profile, short_kernel
 from workflow.report.table import percent, significant
-from workflow.report.terminal import print_table
 
 MOST_KERNELS: Final = 10
 
@@ -23,7 +22,7 @@ def print_profile(profile: Profile, step_ms: float | None, costs: Mapping[str, L
     steps = f"mean of {counted(profile.steps, 'profiled step')}" if profile.steps else "the whole trace"
     output.prose(f"{profile.device}: {steps}, {significant(profile.step_ms)} ms; shares are of {significant(whole_ms)} ms")
     output.line()
-    print_table(layers_of_trace(profile, whole_ms, costs))
+    terminal.print_table(layers_table.layers_of_trace(profile, whole_ms, costs))
     for title, rows in (
         ("Longest kernels", _kernels(profile, whole_ms)),
         ("Copies", _copies(profile, whole_ms)),

@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, TypeVar
 
-from base import VERSION
+from base import VERSION, jsonfile, process, publish, untrusted
 from base.errors import RemoteError, error_of_exit
 from base.humanize import counted, format_size
-from base.jsonfile import parse_json
 from base.lock import LockFile
-from base.process import CommandResult, last_lines
-from base.publish import publish_file, remove_tree
 from base.typed import Check, Count, Digest, read_as
-from base.untrusted import Unusable, open_plain
 from cluster import ssh
-from cluster.ssh import MEMBER_BYTES, OpenSsh, again, run_there
-from data_prep.hashing import hash_open
-from data_prep.space import require_space
+from data_prep import hashing, space
 from data_prep.tree.manifest import name_fault
 from extras.remote.kept import Settings
 
@@ -110,19 +104,19 @@ class Results:
 class RemoteHost:
     """A host with a Slipway on it."""
 
-    line: OpenSsh
+    line: ssh.OpenSsh
     settings: Settings
 
     def ask(self, kind: type[Answer], *words: str) -> Answer:
         """Return the answer of `slipway remote-end`. Raises RemoteError, and the error that the command there ended with."""
-        result = again(lambda: run_there(self.line, [self.settings.slipway, "remote-end", *words], limit_s=ANSWER_S))
+        result = ssh.again(lambda: ssh.run_there(self.line, [self.settings.slipway, "remote-end", *words], limit_s=ANSWER_S))
         return answer_of(kind, result, self.line.host)
 
 
-def find_slipway(line: OpenSsh, given: str | None) -> Hello:
+def find_slipway(line: ssh.OpenSsh, given: str | None) -> Hello:
     """Return the answer of the first Slipway that is there; a shell may not have it on its PATH. Raises RemoteError where none is."""
     places = PLACES if given is None else (given,)
-    result = again(lambda: run_there(line, ["/bin/sh", "-c", SCRIPT, "sh", *places], limit_s=ANSWER_S))
+    result = ssh.again(lambda: ssh.run_there(line, ["/bin/sh", "-c", SCRIPT, "sh", *places], limit_s=ANSWER_S))
     if result.returncode == GONE:
         raise RemoteError(
             f"no Slipway was found on {line.host}: looked for {', '.join(places)}. Install it there, on storage that all nodes see "
@@ -131,17 +125,17 @@ def find_slipway(line: OpenSsh, given: str | None) -> Hello:
     return answer_of(Hello, result, line.host)
 
 
-def answer_of(kind: type[Answer], result: CommandResult, host: str) -> Answer:
+def answer_of(kind: type[Answer], result: process.CommandResult, host: str) -> Answer:
     """Read the answer of `host` as a `kind`. Raises RemoteError for anything else, and the class that the command there ended with."""
     if result.returncode == 2:
         raise RemoteError(
-            f"the Slipway on {host} does not know this question: {last_lines(result.stderr, 3)[-MOST_SHOWN:]}\n{update(host)}"
+            f"the Slipway on {host} does not know this question: {process.last_lines(result.stderr, 3)[-MOST_SHOWN:]}\n{update(host)}"
         )
     if result.returncode:
-        shown = last_lines(result.stderr, 6).removeprefix("slipway: ")[-MOST_SHOWN:]
+        shown = process.last_lines(result.stderr, 6).removeprefix("slipway: ")[-MOST_SHOWN:]
         raise error_of_exit(result.returncode, RemoteError)(f"on {host}: {shown or f'exit code {result.returncode}'}")
     where = f"the answer of {host}"
-    found = parse_json(result.stdout.encode(), where, RemoteError)
+    found = jsonfile.parse_json(result.stdout.encode(), where, RemoteError)
     if isinstance(found, dict) and found.get("protocol", PROTOCOL) != PROTOCOL:
         raise RemoteError(f"{where}: its Slipway and {VERSION} here do not understand each other: {update(host)}")
     return read_as(kind, found, where, RemoteError, update(host))
@@ -162,12 +156,12 @@ TRIES: Final = 3
 BLOCK: Final = 256 << 10
 
 
-def fetch(line: OpenSsh, found: Results, out: Path, max_bytes: int, tell: Callable[[str], None] = lambda _text: None) -> list[str]:
+def fetch(line: ssh.OpenSsh, found: Results, out: Path, max_bytes: int, tell: Callable[[str], None] = lambda _text: None) -> list[str]:
     """Bring the files of `found` that are not below `out` yet, at most `max_bytes` of them, and return lines about them. `tell` gets a line
     before that. Raises RemoteError, NotEnoughSpace, OSError."""
     missing = [file for file in found.files if described(out, file.name) != file]
     coming = f"{counted(len(missing), 'file')} of {format_size(sum(file.bytes for file in missing))} from {line.host}"
-    needed = sum(file.bytes + MEMBER_BYTES for file in missing)
+    needed = sum(file.bytes + ssh.MEMBER_BYTES for file in missing)
     if needed > max_bytes:
         largest = max(missing, key=lambda file: file.bytes)
         raise RemoteError(
@@ -175,7 +169,7 @@ def fetch(line: OpenSsh, found: Results, out: Path, max_bytes: int, tell: Callab
             f"{format_size(largest.bytes)}. If you want them: `--max-bytes SIZE`, such as {-(-needed // 10**9)}GB"
         )
     out.mkdir(parents=True, exist_ok=True)
-    require_space(out, 2 * needed, f"fetching {coming}")  # packed, and unpacked
+    space.require_space(out, 2 * needed, f"fetching {coming}")  # packed, and unpacked
     if missing:
         tell(f"fetching {coming}")
     with LockFile(out / LOCK) as lock:
@@ -185,7 +179,7 @@ def fetch(line: OpenSsh, found: Results, out: Path, max_bytes: int, tell: Callab
             )
         try:
             for _ in range(TRIES if missing else 0):
-                missing = again(lambda: _bring(line, found.results, missing, out))  # noqa: B023 - called at once
+                missing = ssh.again(lambda: _bring(line, found.results, missing, out))  # noqa: B023 - called at once
                 if not missing:
                     break
         finally:
@@ -198,10 +192,10 @@ def fetch(line: OpenSsh, found: Results, out: Path, max_bytes: int, tell: Callab
     return [f"{counted(len(found.files), 'file')} ({total}): {out}", *page]
 
 
-def _bring(line: OpenSsh, source: str, files: Sequence[ResultFile], out: Path) -> list[ResultFile]:
+def _bring(line: ssh.OpenSsh, source: str, files: Sequence[ResultFile], out: Path) -> list[ResultFile]:
     """Return those of `files` that have not come whole. Those that have stay, also where the line was cut after them."""
     coming = out / COMING
-    remove_tree(coming)
+    publish.remove_tree(coming)
     coming.mkdir()
     try:
         ssh.get(line, source, {file.name: file.bytes for file in files}, coming)
@@ -211,18 +205,18 @@ def _bring(line: OpenSsh, source: str, files: Sequence[ResultFile], out: Path) -
             if described(coming, file.name) == file:
                 target = out / file.name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                publish_file(coming / file.name, target)
+                publish.publish_file(coming / file.name, target)
             else:
                 wrong.append(file)
-        remove_tree(coming)
+        publish.remove_tree(coming)
     return wrong
 
 
 def described(root: Path, name: str) -> ResultFile | None:
     """Return the file `name` below `root` with the size and the digest of one reading, and None for what is not a regular file."""
     try:
-        with open(open_plain(root / name), "rb", buffering=0) as file:
-            found = hash_open(file, BLOCK)
-    except (FileNotFoundError, NotADirectoryError, Unusable):
+        with open(untrusted.open_plain(root / name), "rb", buffering=0) as file:
+            found = hashing.hash_open(file, BLOCK)
+    except (FileNotFoundError, NotADirectoryError, untrusted.Unusable):
         return None
     return ResultFile(name=name, bytes=found.bytes, blake3=found.blake3)

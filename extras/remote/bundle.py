@@ -15,10 +15,8 @@ from typing import Any, Final
 
 from base.errors import ConfigError
 from containers import program_folder
+from workflow.study import programs, publishing, site_file
 from workflow.study.loader import Document, Place, dotted, read_document
-from workflow.study.programs import with_program_files
-from workflow.study.publishing import HASH_LENGTH
-from workflow.study.site_file import BESIDE
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
@@ -36,12 +34,12 @@ class Bundle:
 def make_bundle(study: Path, tree: Path) -> Bundle:
     """Copy what goes up to the new directory `tree`. Raises ConfigError for what is not there, lies outside of the study's folder, is no
     plain file or is larger than a program may be; and for sources of datasets, which do not travel."""
-    document = with_program_files(read_document(study, "study"))
+    document = programs.with_program_files(read_document(study, "study"))
     folder = Path(os.path.abspath(study)).parent
     tops = _tops([_checked(document, place, text, folder) for place, text in (*_relative(document), *_given_parameters(document))])
     if "." in tops:
         _copy(folder, tree)
-        (tree / BESIDE).unlink(missing_ok=True)  # it says where things are on the laptop
+        (tree / site_file.BESIDE).unlink(missing_ok=True)  # it says where things are on the laptop
     else:
         tree.mkdir()
         for top in tops:
@@ -61,7 +59,7 @@ def make_bundle(study: Path, tree: Path) -> Bundle:
 
 def digest_of(tree: Path) -> str:
     """Return the digest of paths, contents and which files may be executed. Raises as program_folder.look_at does."""
-    return program_folder.look_at(tree, executed=False).digest[:HASH_LENGTH]
+    return program_folder.look_at(tree, executed=False).digest[: publishing.HASH_LENGTH]
 
 
 def _relative(document: Document) -> Iterator[tuple[Place, str]]:

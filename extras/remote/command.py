@@ -18,19 +18,15 @@ from typing import IO, Annotated, Any, Final
 
 import typer
 
-from base import VERSION
+from base import VERSION, humanize, logs
 from base.errors import ConfigError, LineCut, RemoteError
-from base.humanize import choices
-from base.logs import printable
-from cluster import ssh
-from cluster.processes import age_s
+from cluster import processes, ssh
 from cluster.ssh import OpenSsh, again, run_there
 from extras.remote.asking import ANSWER_S, Have, Placed, RemoteHost, Results, fetch, find_slipway, update
 from extras.remote.bundle import Bundle, make_bundle
 from extras.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
 from extras.remote.typed import Typed, parse_typed
-from workflow.commands.completion import REMOTE_VERBS
-from workflow.commands.options import PassingCommand
+from workflow.commands import completion, options
 from workflow.commands.watching import output
 from workflow.run.record.continuation import with_login
 
@@ -67,10 +63,10 @@ class Relay:
         command = f"slipway remote {shlex.quote(self._host)} "
         line = SESSIONS.sub(lambda _: command, line)
         if self._there is None or self._there not in line:
-            return printable(line)
+            return logs.printable(line)
         proposed, commands = PROPOSED.subn(lambda _: command, line)
         here = shlex.quote(self._here) if commands else self._here
-        return printable(proposed.replace(shlex.quote(self._there), here).replace(self._there, here))
+        return logs.printable(proposed.replace(shlex.quote(self._there), here).replace(self._there, here))
 
     def _take(self, data: bytes, *, is_out: bool) -> None:
         *lines, rest = (self._rest[is_out] + data).split(b"\n")
@@ -93,7 +89,7 @@ ENDED: Final = (0, 19, 25, 26)
 """The exit codes with which, under --wait, the job is over."""
 
 
-class COMMAND_CLASS(PassingCommand):  # noqa: N801 - what main.py looks for
+class COMMAND_CLASS(options.PassingCommand):  # noqa: N801 - what main.py looks for
     """A command that passes all words on, with the `--` that stands before a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -117,8 +113,8 @@ def main(
 def run_verb(host: str, verb: str, words: Sequence[str], slipway: str | None = None) -> int:
     """Run the command there, and return its exit code. `slipway`: the program there; None: what was found before, or is found now. Raises
     ConfigError, RemoteError."""
-    if verb not in REMOTE_VERBS:
-        raise ConfigError(f"{verb!r}: no command of slipway remote; {choices(verb, REMOTE_VERBS)}")
+    if verb not in completion.REMOTE_VERBS:
+        raise ConfigError(f"{verb!r}: no command of slipway remote; {humanize.choices(verb, completion.REMOTE_VERBS)}")
     line = OpenSsh(host)
     if verb == "close":
         output.line(f"the line to {host} is closed" if line.hang_up() else f"no line to {host} is open")
@@ -223,7 +219,7 @@ def _submit(remote: RemoteHost, argv: Sequence[str], relay: Relay, what: Sequenc
 
 def with_time(argv: Sequence[str]) -> list[str]:
     """Add to `argv` how long this command has taken here until now: it counts as the step `login` of the runs."""
-    return ["env", *(f"{name}={value}" for name, value in with_login({}, age_s(os.getpid())).items()), *argv]
+    return ["env", *(f"{name}={value}" for name, value in with_login({}, processes.age_s(os.getpid())).items()), *argv]
 
 
 def _once(remote: RemoteHost, argv: Sequence[str], relay: Relay) -> int:

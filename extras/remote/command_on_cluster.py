@@ -25,8 +25,7 @@ from extras.remote.bundle import digest_of
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import SiteOption
 from workflow.commands.watching import output
-from workflow.study.publishing import place_of
-from workflow.study.site_file import load_site
+from workflow.study import publishing, site_file
 
 COMES_DOWN: Final = (*FILES, *(f"{tree}/**/*" for tree in TREES))
 OLD_S: Final = 86400.0
@@ -92,9 +91,9 @@ def _place(source: str, digest: str, site: str | None) -> Path:
     """Raise ConfigError for what names no version of a study, StorageError where storage cannot be written."""
     if "/" in source or source.startswith(".") or not digest.isalnum():
         raise ConfigError(f"{source!r}, {digest!r}: no study that `slipway remote` brings")
-    chosen = load_site(site)
+    chosen = site_file.load_site(site)
     private_umask(group=chosen.shared == "group")
-    target = place_of(chosen.storage, source, digest)
+    target = publishing.place_of(chosen.storage, source, digest)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from base.errors import ConfigError
-from base.jsonfile import canonical_json, publish_json, read_json
-from base.publish import create_exclusive, publish
-from base.typed import Closed, read_as
+from base import errors, jsonfile, publish, typed
 from cluster.installation import NAME
 
 TOKEN_LENGTH: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Closed):
+class Settings(typed.Closed):
     """The settings of a host. `slipway` is the program there, as an absolute path; `site` is one of the cluster, None: its default."""
 
     slipway: str
@@ -40,17 +37,17 @@ def read_settings(host: str) -> Settings | None:
     path = settings_file(host)
     if not path.exists():
         return None
-    value = read_json(path, ConfigError)
+    value = jsonfile.read_json(path, errors.ConfigError)
     if isinstance(value, dict):
         value.pop("transport", None)  # earlier versions had another one beside `ssh`
-    return read_as(Settings, value, path, ConfigError, f"`slipway remote {host} setup` writes it")
+    return typed.read_as(Settings, value, path, errors.ConfigError, f"`slipway remote {host} setup` writes it")
 
 
 def write_settings(host: str, settings: Settings) -> Path:
     """Write the settings of a host, and return the path of the file."""
     path = settings_file(host)
     path.parent.mkdir(parents=True, exist_ok=True)
-    publish_json(path, asdict(settings))
+    jsonfile.publish_json(path, asdict(settings))
     return path
 
 
@@ -74,13 +71,13 @@ class Submission:
 
 def submission(*what: object) -> Submission:
     """Return the open submission of `what`, else a new one, which is on the disk before anything is asked of the cluster."""
-    file = _state() / "submissions" / hashlib.sha256(canonical_json(list(what))).hexdigest()[:24]
+    file = _state() / "submissions" / hashlib.sha256(jsonfile.canonical_json(list(what))).hexdigest()[:24]
     file.parent.mkdir(parents=True, exist_ok=True)
-    create_exclusive(file, secrets.token_hex(TOKEN_LENGTH // 2).encode())
+    publish.create_exclusive(file, secrets.token_hex(TOKEN_LENGTH // 2).encode())
     token = file.read_text()
     if len(token) != TOKEN_LENGTH or set(token) - set("0123456789abcdef"):  # torn by a power cut, before anything was asked
         token = secrets.token_hex(TOKEN_LENGTH // 2)
-        publish(file, token.encode())
+        publish.publish(file, token.encode())
     return Submission(file=file, token=token)
 
 
@@ -92,7 +89,7 @@ def without_wait(words: Sequence[str]) -> list[str]:
 def _laptop() -> str:
     file = _state() / "laptop"
     file.parent.mkdir(parents=True, exist_ok=True)
-    create_exclusive(file, secrets.token_hex(8).encode())
+    publish.create_exclusive(file, secrets.token_hex(8).encode())
     return file.read_text()
 
 

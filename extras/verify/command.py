@@ -8,12 +8,10 @@ from typing import Annotated, Final
 
 import typer
 
-from base.errors import RecordError
-from base.humanize import and_more
+from base import errors, humanize
 from workflow.commands.chosen_study import report_outputs, results_as_they_are
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.watching import output
-from workflow.commands.watching.output import progress
 from workflow.report.files import without_garbage_collection
 
 MOST_SHOWN: Final = 200
@@ -39,16 +37,16 @@ def main(
     until = None if minutes is None else time.monotonic() + 60 * minutes
     total = Verified()
     for directory in results:
-        with progress(f"verify {directory.name}", "runs", forks=True) as seen:
+        with output.progress(f"verify {directory.name}", "runs", forks=True) as seen:
             total.add(verify_runs(directory, until, seen))
     for directory in results if out is None else [out]:  # after all runs, which are looked at in forked children: this starts threads
         left = total.silent or (until is not None and time.monotonic() >= until)
         total.add(Verified(left_outputs=1) if left else verify_outputs(directory, results if out else ()))
     for sentence in total.findings[:MOST_SHOWN]:
         output.line(sentence)
-    if more := and_more(len(total.findings), MOST_SHOWN):
+    if more := humanize.and_more(len(total.findings), MOST_SHOWN):
         output.line(more)
     said = summary(total, results)
     if not total.is_whole:
-        raise RecordError(said)
+        raise errors.RecordError(said)
     output.line(said)

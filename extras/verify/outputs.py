@@ -13,11 +13,10 @@ from base.errors import RecordError
 from base.humanize import counted, some
 from base.jsonfile import read_content
 from extras.verify.result import Verified
+from workflow.report import outputs, page
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import Collection, Source, collect, read_records
 from workflow.report.files import PAGE_FILE, PLOT_FILES, PLOT_NAMES, RECORDS_FILE, TABLE_FILES
-from workflow.report.outputs import plots_of, tables_of
-from workflow.report.page import page
 from workflow.study.paths import STUDY_FILE
 
 AGAIN = "`slipway tables` makes it anew"
@@ -45,8 +44,8 @@ def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
     analysis = analyse(now)
     moved = tuple(replace(was, lies=by_now.path) for was, by_now in zip(there.sources, now.sources, strict=True))
     findings = [
-        *(_output_files(tables_of(analysis), out, AGAIN) if set(TABLE_FILES) & set(made) else []),
-        *(_output_files(plots_of(analysis), out, PAGE_AGAIN) if set(PLOT_FILES) & set(made) else []),
+        *(_output_files(outputs.tables_of(analysis), out, AGAIN) if set(TABLE_FILES) & set(made) else []),
+        *(_output_files(outputs.plots_of(analysis), out, PAGE_AGAIN) if set(PLOT_FILES) & set(made) else []),
         *(
             _page(analyse(replace(now, sources=moved)), out, None if _is_beside(out) else out) if PAGE_FILE in made else []
         ),  # it tells where it was made, and shows what lies in the copy
@@ -102,7 +101,7 @@ def _page(analysis: Analysis, out: Path, page_dir: Path | None) -> Iterator[str]
     except (RecordError, UnicodeDecodeError) as error:
         yield f"{file}: not verified, since a plot that it shows is not there: {error}; {PAGE_AGAIN}"
         return
-    if problem := _output_problem(file, page(analysis, svgs, page_dir).encode()):
+    if problem := _output_problem(file, page.page(analysis, svgs, page_dir).encode()):
         yield f"{file}: {problem}; {PAGE_AGAIN}"
 
 

@@ -16,26 +16,23 @@ from typing import Any, Final
 
 import msgspec
 
+from base import humanize, seal
 from base.calls import LimitedCall, call_limited, moved
 from base.errors import DatasetError, RecordError, SlipwayError, StorageError
-from base.humanize import is_name, some
 from base.jsonfile import canonical_json, read_content, read_json
-from base.seal import seal_state
 from containers.program_folder import look_at
 from data_prep.hashing import hash_file
 from extras.verify.result import Verified
-from workflow.report.collect import StudyFile, check_directory, read_study
-from workflow.report.provenance import DIGEST, MAX_PROGRAM_BYTES
+from workflow.report import collect, provenance
 from workflow.run.record.events import RequestedSteps, most_steps, read_events, requested_steps
 from workflow.run.record.machine_load import loads
 from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.outcome import other_device
 from workflow.run.record.reading import ASIDE, MAX_BYTES, attempt_directories, names, read_value, record_of
 from workflow.run.record.run_record import join_measurements, measured
+from workflow.study import programs, publishing
 from workflow.study.cell import NO_EXCHANGE, Cell
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE, kept_program
-from workflow.study.programs import identity
-from workflow.study.publishing import last_version
 
 # The numbers of a record, computed again from the pushed events.
 
@@ -139,7 +136,7 @@ class StudyRuns:
 def read_study_runs(results: Path) -> tuple[StudyRuns, list[str]]:
     """Read study.json; return it, and the findings about it and the study file beside it."""
     try:
-        study = read_study(results)
+        study = collect.read_study(results)
     except RecordError as error:
         return StudyRuns(), [str(error)]
     findings = []
@@ -155,17 +152,17 @@ def read_study_runs(results: Path) -> tuple[StudyRuns, list[str]]:
 def _is_as_written(path: Path) -> bool:
     """Return True if the content, limits and site too, has the digest in the last line of its history, where there is one."""
     content = dict(read_json(path))
-    digest = last_version(content.pop("history", None)).get("sha256")
+    digest = publishing.last_version(content.pop("history", None)).get("sha256")
     return digest is None or hashlib.sha256(canonical_json(content)).hexdigest() == digest
 
 
-def file_changed(results: Path, study: StudyFile) -> str | None:
+def file_changed(results: Path, study: collect.StudyFile) -> str | None:
     """Explain why the study file in `results` is not that of the last run; None where it is, and where an older version left no digest
     of it."""
     if study.file_sha256 is None:
         return None
     try:
-        content = read_content(results / STUDY_SOURCE, max_bytes=MAX_PROGRAM_BYTES)
+        content = read_content(results / STUDY_SOURCE, max_bytes=provenance.MAX_PROGRAM_BYTES)
     except RecordError:
         return "it is missing, or cannot be read: nobody can see what was typed"
     there = hashlib.sha256(content).hexdigest()
@@ -188,11 +185,11 @@ def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Itera
 def _identifying(cell: Mapping[str, object]) -> Mapping[str, object]:
     """Return a cell without the image, interpreter and paths of its program, which may change between its runs."""
     program = cell.get("program")
-    return {**cell, "program": identity(program)} if isinstance(program, Mapping) else cell
+    return {**cell, "program": programs.identity(program)} if isinstance(program, Mapping) else cell
 
 
 def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> str:
-    return some([key for key in sorted(one.keys() & other.keys()) if one[key] != other[key]], MOST_KEYS)
+    return humanize.some([key for key in sorted(one.keys() & other.keys()) if one[key] != other[key]], MOST_KEYS)
 
 
 MOST_RESULTS: Final = 10_000
@@ -276,8 +273,8 @@ def _result(call: LimitedCall, num_runs: int) -> Verified:
 
 def _listed(results: Path) -> tuple[list[str], dict[str, object], dict[str, object]]:
     """Return the runs, the findings about study.json, and what it asks for, as a child can send it."""
-    check_directory(results)
-    there = sorted(name for name in names(str(results / "runs")) if is_name(name))
+    collect.check_directory(results)
+    there = sorted(name for name in names(str(results / "runs")) if humanize.is_name(name))
     asked, findings = read_study_runs(results)
     return there, asdict(Verified(without=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
 
@@ -348,7 +345,7 @@ def _believed(found: Verified, path: Path, attempt: int | None) -> bytes | None:
     except RecordError as error:
         found.findings.append(str(error))
         return None
-    found.not_sealed += seal_state(content) == "unsealed"
+    found.not_sealed += seal.seal_state(content) == "unsealed"
     return content
 
 
@@ -430,7 +427,7 @@ def verify_programs(results: Path, digests: Iterable[str], until: float | None =
 def program_digests(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield the digest of the folder of the record's own program, where it has one; what is no digest is nobody's path."""
     digest = (record["provenance"] or {}).get("program_digest")
-    if isinstance(digest, str) and DIGEST.fullmatch(digest):
+    if isinstance(digest, str) and provenance.DIGEST.fullmatch(digest):
         yield digest
 
 

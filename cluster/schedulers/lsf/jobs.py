@@ -10,11 +10,8 @@ from typing import Final
 
 from base.errors import ConfigError
 from base.humanize import choices
+from cluster.schedulers import inside_job, jobs, lsf
 from cluster.schedulers import jobs as requests
-from cluster.schedulers import lsf
-from cluster.schedulers.inside_job import SECONDS, STARTED, exported_end
-from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
-from cluster.schedulers.lsf import STARTS
 from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, submit_script
 
@@ -46,7 +43,7 @@ OWNED: Mapping[str, str] = {
 }
 
 
-def bsub_options(job: BatchJob) -> tuple[str, ...]:
+def bsub_options(job: jobs.BatchJob) -> tuple[str, ...]:
     """Return the options of bsub, one per line of the script, with the site's directives last and as they are. Raises ConfigError."""
     size = job.size
     if size.qos is not None:
@@ -73,7 +70,7 @@ def bsub_options(job: BatchJob) -> tuple[str, ...]:
     return (*said, *alone, "-r", *(requests.one_line("directives", line) for line in size.directives))
 
 
-def resources(job: BatchJob, slots: int) -> str:
+def resources(job: jobs.BatchJob, slots: int) -> str:
     """Return the resource requirement: slots per node, the choice of nodes, and memory in LSF's unit, MB if the site has no other."""
     size = job.size
     chosen = [*([size.constraint] if size.constraint else []), *(f"hname!='{name}'" for name in size.exclude)]
@@ -82,7 +79,7 @@ def resources(job: BatchJob, slots: int) -> str:
     return " ".join([*parts, f"span[ptile={slots}]"])
 
 
-def batch_script(job: BatchJob) -> str:
+def batch_script(job: jobs.BatchJob) -> str:
     """Build the text of the batch script, which ends in `exec`, so that signals reach the program."""
     place = '"$LSB_JOBID"'.join(shlex.quote(part) if part else "" for part in job.output.split(requests.JOB_ID_PLACEHOLDER))
     lines = [
@@ -90,17 +87,17 @@ def batch_script(job: BatchJob) -> str:
         *(f"#BSUB {option}" for option in bsub_options(job)),
         "",
         f"log={place}",
-        f'export {STARTS}=$(grep -c "^slipway: job $LSB_JOBID starts" "$log" 2>/dev/null)',
+        f'export {lsf.STARTS}=$(grep -c "^slipway: job $LSB_JOBID starts" "$log" 2>/dev/null)',
         'exec >>"$log" 2>&1',
         'echo "slipway: job $LSB_JOBID starts on ${LSB_MCPU_HOSTS:-its nodes}"',
-        f"export {STARTED}=$(date +%s) {SECONDS}={job.size.minutes * 60}",
+        f"export {inside_job.STARTED}=$(date +%s) {inside_job.SECONDS}={job.size.minutes * 60}",
         "trap '' USR2",
         *requests.script_lines(job),
     ]
     return "\n".join(lines) + "\n"
 
 
-def slots_per_node(size: JobSize) -> int:
+def slots_per_node(size: jobs.JobSize) -> int:
     """Return a slot for each core that a run has of a node."""
     return size.cores or 1
 
@@ -121,33 +118,33 @@ def _quoted(what: str, value: str) -> str:
 ENDED_TOO: Final = "-a"
 
 
-def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
+def our_jobs(patience_s: float, timeout_s: float) -> tuple[jobs.QueuedJob, ...]:
     """Query the list, and the details of our jobs."""
     listed = listed_jobs(patience_s, timeout_s)
     details = job_details([job.job_id for job in listed if job.name.startswith(requests.OUR_NAMES)], patience_s, timeout_s)
     return joined(listed, details)
 
 
-def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
+def jobs_named(name: str, patience_s: float) -> tuple[jobs.QueuedJob, ...]:
     """Query the list, with the jobs that are over."""
     return tuple(job for job in joined(listed_jobs(patience_s, ANSWER_S, ENDED_TOO), {}) if job.name == name)
 
 
-def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
+def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[jobs.QueuedJob, ...]:
     """Query the list, and the details of jobs that are over. LSF knows them for an hour unless CLEAN_PERIOD says otherwise."""
     listed = listed_jobs(patience_s, ANSWER_S, ENDED_TOO, *job_ids) if job_ids else ()
     return joined(listed, job_details([job.job_id for job in listed if job.stage == "over"], patience_s))
 
 
-def joined(listed: Iterable[Listed], details: Mapping[str, Details]) -> tuple[QueuedJob, ...]:
+def joined(listed: Iterable[Listed], details: Mapping[str, Details]) -> tuple[jobs.QueuedJob, ...]:
     """Build jobs from the list and their details."""
     return tuple(_queued(job, details.get(job.job_id)) for job in listed)
 
 
-def _queued(job: Listed, details: Details | None) -> QueuedJob:
+def _queued(job: Listed, details: Details | None) -> jobs.QueuedJob:
     name, _, words = job.name.partition(" ")
     work, known = requests.parse_work(words), details or Details()
-    return QueuedJob(
+    return jobs.QueuedJob(
         job_id=job.job_id,
         stage=job.stage,
         state=job.words,
@@ -170,7 +167,7 @@ SERVER = LSF
 script, options = batch_script, bsub_options
 
 
-def submit(job: BatchJob, patience_s: float) -> str:
+def submit(job: jobs.BatchJob, patience_s: float) -> str:
     """Submit a job, whose name contains its work."""
     return submit_script(LSF, job.name, batch_script(job), jobs_named, patience_s)
 
@@ -180,7 +177,7 @@ def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG001 - 
     return ()
 
 
-def never_starts(size: JobSize) -> str | None:
+def never_starts(size: jobs.JobSize) -> str | None:
     """Look for the job's queue. All else bsub refuses by itself."""
     queues = () if size.queue is None else parse_queues(ask(LSF, ("bqueues", "-w"), 0.0, QUICK_ANSWER_S))
     if size.queue is None or size.queue in queues:
@@ -204,4 +201,4 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - no query
     """Return the end that the batch script has exported."""
-    return exported_end(environ)
+    return inside_job.exported_end(environ)

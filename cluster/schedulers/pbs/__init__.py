@@ -14,16 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from base import publish, sanitize
 from base.errors import AllocationError, SchedulerSilent, UnsupportedRequest
-from base.publish import publish
-from base.sanitize import ascii_int
-from cluster.detection import SIGNS, scheduler_of
+from cluster import detection, runtime
 from cluster.pbs_tasks.launcher import launcher_argv
-from cluster.runtime import runtime_directory
-from cluster.schedulers import inside_job
+from cluster.schedulers import inside_job, queries
 from cluster.schedulers.pbs.answers import PBS, TERMINATED, JobInfo, job_info, query_jobs, stage_of
 from cluster.schedulers.pbs.answers import ended_by as ended_by_status
-from cluster.schedulers.queries import SHORT_PATIENCE_S, version_of
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "pbs"
@@ -43,10 +40,10 @@ COOKIE: Final = "PBS_JOBCOOKIE"
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
     """Read the names of the job's nodes; the node programs report what each node grants."""
-    if scheduler_of(environ) != NAME:
+    if detection.scheduler_of(environ) != NAME:
         raise AllocationError("the site says scheduler: pbs, and this process is not inside a job of PBS: see docs/pbs.md")
     addresses = inside_job.resolved(node_names(environ))
-    return plan_allocation(request, environ, addresses, restart_count(environ), version_of(PBS, SIGNS[NAME].version))
+    return plan_allocation(request, environ, addresses, restart_count(environ), queries.version_of(PBS, detection.SIGNS[NAME].version))
 
 
 def plan_allocation(
@@ -61,7 +58,7 @@ def plan_allocation(
         is_batch=environ.get("PBS_ENVIRONMENT") == "PBS_BATCH",
         advice=f"; submit it with -l select={inside_job.nodes_of_all_sets(request)}:... -l place=scatter",
     )
-    cpus = ascii_int(environ.get("NCPUS", "")) or request.cpus_per_node
+    cpus = sanitize.ascii_int(environ.get("NCPUS", "")) or request.cpus_per_node
     return dataclasses.replace(found, scheduler_version=version, restart_count=restarts, cpus_per_node=cpus)
 
 
@@ -109,8 +106,8 @@ def restart_count(environ: Mapping[str, str]) -> int:
     It is queried once for each start, and kept on this machine for the runs that share it, because the server may be away later. Raises
     AllocationError if the server is silent from the beginning, as two starts of one job must not be taken for one.
     """
-    kept = runtime_directory() / f"pbs-{job_start(environ)}.start"
-    found = ascii_int(kept.read_text().strip()) if kept.exists() else None
+    kept = runtime.runtime_directory() / f"pbs-{job_start(environ)}.start"
+    found = sanitize.ascii_int(kept.read_text().strip()) if kept.exists() else None
     if found is not None:
         return found
     try:
@@ -119,7 +116,7 @@ def restart_count(environ: Mapping[str, str]) -> int:
         raise AllocationError(f"job {environ[JOB_ID]}: which start of it this is, only the server of PBS knows: {error}") from error
     if job is None:
         raise AllocationError(f"job {environ[JOB_ID]} is not known to the server of PBS; is it still running?")
-    publish(kept, f"{job.restarts}\n".encode())
+    publish.publish(kept, f"{job.restarts}\n".encode())
     return job.restarts
 
 
@@ -141,7 +138,7 @@ def end_of(job: JobInfo) -> float | None:
 
 def ended_by(allocation: Allocation) -> str | None:
     """Read the reason from the server's answer."""
-    job = job_info(allocation.job_id, SHORT_PATIENCE_S, history=True)
+    job = job_info(allocation.job_id, queries.SHORT_PATIENCE_S, history=True)
     return None if job is None else reason_of(job, allocation.restart_count, time.time())
 
 

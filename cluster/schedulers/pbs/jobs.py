@@ -15,7 +15,6 @@ from base.humanize import choices, counted, format_duration
 from base.system import account_name
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, one_line, parse_work, script_lines, work_words
 from cluster.schedulers.pbs import JOB_ID, answers, end_of, node_names
-from cluster.schedulers.pbs.answers import PBS, JobInfo
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_environ, submit_script
 
 # Checks before the submission: PBS takes jobs that no node can hold, and lets them wait for ever.
@@ -69,7 +68,7 @@ def instead_of_failed(size: JobSize) -> tuple[str, ...]:
     if not size.exclude:
         return ()
     try:
-        return others(answers.parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
+        return others(answers.parse_entries(ask(answers.PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
     except SchedulerOutputError:
         return ()
 
@@ -100,8 +99,8 @@ def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
 
 def never_starts(size: JobSize) -> str | None:
     """Compare a job with the limits of its queue, and with the nodes of the cluster."""
-    problem = queue_problem(answers.parse_entries(ask(PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size)
-    return problem or nodes_problem(answers.parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
+    problem = queue_problem(answers.parse_entries(ask(answers.PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size)
+    return problem or nodes_problem(answers.parse_entries(ask(answers.PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
 
 
 def resources_of(entry: Mapping[str, object], key: str) -> Mapping[str, object]:
@@ -226,15 +225,15 @@ FEW: Final = 16
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """Query the ids of our jobs, then each of them, or the jobs of everybody."""
     give_up = time.monotonic() + patience_s
-    ids = ask(PBS, ("qselect", "-u", account_name()), patience_s, timeout_s).split()
+    ids = ask(answers.PBS, ("qselect", "-u", account_name()), patience_s, timeout_s).split()
     left = max(0.0, give_up - time.monotonic())
-    found = answers.parse_jobs(ask(PBS, ALL, left, timeout_s)) if len(ids) > FEW else answers.query_jobs(ids, left, timeout_s)
+    found = answers.parse_jobs(ask(answers.PBS, ALL, left, timeout_s)) if len(ids) > FEW else answers.query_jobs(ids, left, timeout_s)
     return tuple(job for job in queued_jobs(found, account_name()) if job.stage != "over")
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     """Query the ids of the jobs of that name, then each of them."""
-    answer = ask(PBS, ("qselect", "-x", "-u", account_name(), "-N", name), patience_s)
+    answer = ask(answers.PBS, ("qselect", "-x", "-u", account_name(), "-N", name), patience_s)
     return tuple(job for job in known_jobs(answer.split(), patience_s) if job.name == name)
 
 
@@ -243,13 +242,13 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     return queued_jobs(answers.query_jobs(job_ids, patience_s, history=True), account_name())
 
 
-def queued_jobs(jobs: Iterable[JobInfo], owner: str) -> tuple[QueuedJob, ...]:
+def queued_jobs(jobs: Iterable[answers.JobInfo], owner: str) -> tuple[QueuedJob, ...]:
     """Select the jobs of `owner`, oldest first."""
     ours = (queued_job(job) for job in jobs if job.owner == owner)
     return tuple(sorted(ours, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
 
 
-def queued_job(job: JobInfo) -> QueuedJob:
+def queued_job(job: answers.JobInfo) -> QueuedJob:
     """Build a job from PBS's answer."""
     stage = answers.stage_of(job.state)
     work, end = parse_work(job.work), answers.ended_by(job) if stage == "over" else None
@@ -274,19 +273,19 @@ def queued_job(job: JobInfo) -> QueuedJob:
 # The submission.
 
 
-SERVER = PBS
+SERVER = answers.PBS
 script, options = batch_script, qsub_options
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
     """Submit a job, whose variables stand in its script."""
     text = batch_script(job, os.environ if job.export is None else None, instead_of_failed(job.size))
-    return submit_script(PBS, job.name, text, jobs_named, patience_s)
+    return submit_script(answers.PBS, job.name, text, jobs_named, patience_s)
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     """Cancel all jobs by one qdel, which goes on after one that it cannot end."""
-    ask(PBS, ("qdel", *job_ids), patience_s, ANSWER_S)
+    ask(answers.PBS, ("qdel", *job_ids), patience_s, ANSWER_S)
 
 
 forget = cancel

@@ -20,8 +20,7 @@ from typing import Final
 from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
 from base.sanitize import ascii_int
 from cluster.detection import scheduler_of
-from cluster.schedulers import inside_job
-from cluster.schedulers.queries import SHORT_PATIENCE_S
+from cluster.schedulers import inside_job, queries
 from cluster.schedulers.sge.answers import EARLY_S, SGE, Listed, job_details, listed_job, listed_jobs, submitted_of
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
@@ -168,7 +167,7 @@ def job_facts(allocation: Allocation) -> dict[str, float | None]:
 def ended_by(allocation: Allocation) -> str | None:
     """Read the reason from the letters of the job's state. It is unknown where this node may not query."""
     try:
-        job = listed_job(allocation.job_id, SHORT_PATIENCE_S)
+        job = listed_job(allocation.job_id, queries.SHORT_PATIENCE_S)
     except SchedulerSilent:
         raise
     except SchedulerOutputError:

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from base.errors import SchedulerOutputError
-from base.sanitize import ascii_int, text
-from base.system import account_name
+from base import errors, sanitize, system
 from cluster.schedulers.jobs import Hold, Stage
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, inherited_environ, query, refusal
 
@@ -80,7 +78,7 @@ def parse_list(answer: str) -> tuple[Listed, ...]:
     try:
         root = ElementTree.fromstring(answer)  # noqa: S314 - what qmaster says; entities of Python's expat are bounded
     except ElementTree.ParseError as error:
-        raise SchedulerOutputError(f"qstat answered what is no XML ({error}): {text(answer, 200)!r}") from error
+        raise errors.SchedulerOutputError(f"qstat answered what is no XML ({error}): {sanitize.text(answer, 200)!r}") from error
     found: dict[str, Listed] = {}
     for job in root.iter("job_list"):
         one = _listed(job)
@@ -99,7 +97,7 @@ def _listed(job: ElementTree.Element) -> Listed | None:
         job_id=job_id,
         name=words.get("full_job_name") or words.get("JB_name", ""),
         letters=letters,
-        slots=ascii_int(words.get("slots", "")) or 1,
+        slots=sanitize.ascii_int(words.get("slots", "")) or 1,
         host=words.get("queue_name", "").partition("@")[2],
         submitted=_time(words.get("JB_submission_time", ""), "%Y-%m-%dT%H:%M:%S"),
         started=_time(words.get("JAT_start_time", ""), "%Y-%m-%dT%H:%M:%S"),
@@ -172,7 +170,7 @@ def parse_settings(answer: str) -> dict[str, str]:
 
 def duration_s(word: str) -> int | None:
     """Convert `3600` or `1:00:00` to seconds. Returns None for anything else."""
-    parts = [ascii_int(part or "0") for part in word.split(":")]
+    parts = [sanitize.ascii_int(part or "0") for part in word.split(":")]
     if not word or len(parts) > 3 or any(part is None for part in parts):
         return None
     seconds = 0
@@ -243,7 +241,7 @@ def listed_jobs(
 
     `queues` are options that select by the queue of a job's first node.
     """
-    return parse_list(ask(SGE, ("qstat", "-xml", "-r", *queues, "-s", states, "-u", account_name()), patience_s, timeout_s))
+    return parse_list(ask(SGE, ("qstat", "-xml", "-r", *queues, "-s", states, "-u", system.account_name()), patience_s, timeout_s))
 
 
 def job_details(job_ids: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> dict[str, dict[str, str]]:

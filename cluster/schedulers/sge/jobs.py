@@ -11,13 +11,11 @@ from typing import Final
 from base.errors import ConfigError
 from base.humanize import choices
 from base.system import account_name
+from cluster.schedulers import inside_job, sge
 from cluster.schedulers import jobs as requests
-from cluster.schedulers import sge
-from cluster.schedulers.inside_job import SECONDS, STARTED, exported_end
 from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
 from cluster.schedulers.queries import QUICK_ANSWER_S, ask, inherited_names, submit_script
 from cluster.schedulers.sge import BEGUN, answers
-from cluster.schedulers.sge.answers import SGE, Listed
 
 # The batch script.
 #
@@ -107,7 +105,7 @@ def batch_script(job: BatchJob) -> str:
         "#!/bin/bash",
         *(f"#$ {option}" for option in qsub_options(job)),
         "",
-        f"export {STARTED}=$(date +%s) {SECONDS}={job.size.minutes * 60}",
+        f"export {inside_job.STARTED}=$(date +%s) {inside_job.SECONDS}={job.size.minutes * 60}",
         *before,
         ENDING.format(begun=BEGUN, command=last.removeprefix("exec "), orphans_s=answers.ORPHANS_S, meant=meant).rstrip(),
     ]
@@ -182,7 +180,7 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     return with_lost(joined(listed, details), silent)
 
 
-def with_lost(jobs: Iterable[QueuedJob], silent: Iterable[Listed]) -> tuple[QueuedJob, ...]:
+def with_lost(jobs: Iterable[QueuedJob], silent: Iterable[answers.Listed]) -> tuple[QueuedJob, ...]:
     """Mark the jobs whose first node is silent as lost."""
     nodes = {job.job_id: job.host for job in silent}
     return tuple(replace(job, lost=nodes.get(job.job_id, job.lost)) for job in jobs)
@@ -204,7 +202,7 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     in_queue = {job.job_id for job in listed if job.stage != "over"}
     records = accounting([job_id for job_id in job_ids if job_id not in in_queue], patience_s)
     known = {job.job_id for job in listed}
-    told = [Listed(job_id=job_id, name=record.get("jobname", ""), letters="z", slots=1) for job_id, record in records.items()]
+    told = [answers.Listed(job_id=job_id, name=record.get("jobname", ""), letters="z", slots=1) for job_id, record in records.items()]
     return joined([*listed, *(job for job in told if job.job_id not in known)], {}, records)
 
 
@@ -219,13 +217,13 @@ def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str,
 
 
 def joined(
-    listed: Iterable[Listed], details: Mapping[str, Mapping[str, str]], records: Mapping[str, Mapping[str, str]] | None = None
+    listed: Iterable[answers.Listed], details: Mapping[str, Mapping[str, str]], records: Mapping[str, Mapping[str, str]] | None = None
 ) -> tuple[QueuedJob, ...]:
     """Build jobs from the list, their details, and their accounting."""
     return tuple(_queued(job, details.get(job.job_id, {}), (records or {}).get(job.job_id, {})) for job in listed)
 
 
-def _queued(job: Listed, fields: Mapping[str, str], record: Mapping[str, str]) -> QueuedJob:
+def _queued(job: answers.Listed, fields: Mapping[str, str], record: Mapping[str, str]) -> QueuedJob:
     work = requests.parse_work(answers.context_of(fields, WORK))
     return QueuedJob(
         job_id=job.job_id,
@@ -248,13 +246,13 @@ def _queued(job: Listed, fields: Mapping[str, str], record: Mapping[str, str]) -
 # The submission.
 
 
-SERVER = SGE
+SERVER = answers.SGE
 script, options, inherited = batch_script, qsub_options, inherited_names
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
     """Submit a job by its script."""
-    return submit_script(SGE, job.name, batch_script(job), jobs_named, patience_s)
+    return submit_script(answers.SGE, job.name, batch_script(job), jobs_named, patience_s)
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
@@ -276,10 +274,10 @@ def never_starts(size: JobSize) -> str | None:
     name = (size.parallel_environment or "").split(None, 1)[:1]
     if not name:
         return None
-    names = ask(SGE, ("qconf", "-spl"), 0.0, QUICK_ANSWER_S).split()
+    names = ask(answers.SGE, ("qconf", "-spl"), 0.0, QUICK_ANSWER_S).split()
     if name[0] not in names:
         return f"parallel_environment: {name[0]!r} is none of this cell; {choices(name[0], names)}"
-    return environment_problem(name[0], answers.parse_settings(ask(SGE, ("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
+    return environment_problem(name[0], answers.parse_settings(ask(answers.SGE, ("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
 
 
 def environment_problem(name: str, settings: dict[str, str], size: JobSize) -> str | None:
@@ -306,4 +304,4 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - no query
     """Return the end that the batch script has exported: nodes may be no submit hosts, and then nobody answers them."""
-    return exported_end(environ)
+    return inside_job.exported_end(environ)

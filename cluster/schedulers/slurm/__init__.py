@@ -11,12 +11,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from base.errors import AllocationError
-from base.sanitize import ascii_int
+from base import errors, sanitize
 from cluster.addresses import resolve
 from cluster.detection import SIGNS
-from cluster.schedulers import inside_job
-from cluster.schedulers.queries import SHORT_PATIENCE_S, version_of
+from cluster.schedulers import inside_job, queries
 from cluster.schedulers.slurm import answers
 from cluster.schedulers.slurm.answers import SLURM, JobInfo
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
@@ -37,13 +35,13 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
     """Read the names of the job's nodes; the node programs report what each node grants."""
     job = answers.job_environ(environ)
     if not job:
-        raise AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
+        raise errors.AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
     if answers.NODE_LIST not in job:
-        raise AllocationError(
+        raise errors.AllocationError(
             f"job {job[answers.JOB_ID]}: {answers.NODE_LIST}, which names its nodes, is not set; was its environment changed?"
         )
     return plan_allocation(
-        request, environ, job, _addresses(answers.expand(job[answers.NODE_LIST])), version_of(SLURM, SIGNS[NAME].version)
+        request, environ, job, _addresses(answers.expand(job[answers.NODE_LIST])), queries.version_of(SLURM, SIGNS[NAME].version)
     )
 
 
@@ -62,8 +60,8 @@ def plan_allocation(
     return dataclasses.replace(
         found,
         scheduler_version=version,
-        restart_count=ascii_int(job.get(answers.RESTART_COUNT, "")) or 0,
-        deadline=ascii_int(job.get("SLURM_JOB_END_TIME", "")),
+        restart_count=sanitize.ascii_int(job.get(answers.RESTART_COUNT, "")) or 0,
+        deadline=sanitize.ascii_int(job.get("SLURM_JOB_END_TIME", "")),
         gres=request.gres,
         cpus_per_node=_cpus(job) or request.cpus_per_node,
         memory_per_node_bytes=_memory(job),
@@ -78,7 +76,7 @@ def _cpus(job: Mapping[str, str]) -> int | None:
 
 def _memory(job: Mapping[str, str]) -> int | None:
     """Return the bytes per node; None for --mem=0 (all memory of the node), which Slurm does not report."""
-    node, cpu = ascii_int(job.get("SLURM_MEM_PER_NODE", "")), ascii_int(job.get("SLURM_MEM_PER_CPU", ""))
+    node, cpu = sanitize.ascii_int(job.get("SLURM_MEM_PER_NODE", "")), sanitize.ascii_int(job.get("SLURM_MEM_PER_CPU", ""))
     if node is not None:
         return node * MIB or None
     return None if cpu is None else cpu * MIB * (_cpus(job) or 1) or None
@@ -87,7 +85,7 @@ def _memory(job: Mapping[str, str]) -> int | None:
 def _addresses(names: Sequence[str]) -> dict[str, str]:
     """Resolve each name on this host, or else as Slurm knows it."""
     found = {name: resolve(name) for name in names}
-    known = answers.node_addresses([name for name, address in found.items() if address is None], SHORT_PATIENCE_S)
+    known = answers.node_addresses([name for name, address in found.items() if address is None], queries.SHORT_PATIENCE_S)
     return {name: address or resolve(known.get(name, "")) or name for name, address in found.items()}
 
 
@@ -182,7 +180,7 @@ def ended_by(allocation: Allocation) -> str | None:
 
     A requeued job counts a new start as soon as it is ordered to end, whatever the reason of the requeue.
     """
-    info = answers.job_info(allocation.job_id, SHORT_PATIENCE_S)
+    info = answers.job_info(allocation.job_id, queries.SHORT_PATIENCE_S)
     return None if info is None else reason_of(info, allocation.restart_count)
 
 
