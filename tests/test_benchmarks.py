@@ -31,6 +31,7 @@ COMMANDS = (
     "stage --size 4MB --repeats 1",
     "step --steps 2 --repeats 1",
     "step --parts --steps 150 --batch 2",
+    "step --closing --models lenet --worlds 1,2 --steps 2",
     "stragglers --trials 2",
 )
 """Those that need neither a mini-cluster nor an engine nor a GPU."""
