@@ -18,7 +18,7 @@ from containers.frameworks import SUPPORTED, check_strategy, check_supports, che
 from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size
 from containers.spec import PARAMETERS
 from data_prep.spec import OF_ONE_SIZE, DatasetSpec
-from workflow.study.cell import NO_EXCHANGE, OF_PROGRAMS, SEED, Cell, ParametersFile, cell_id
+from workflow.study.cell import OF_PROGRAMS, SEED, Cell, ParametersFile, cell_id
 from workflow.study.explain import Fault
 from workflow.study.matrix import MERGED, Candidate, Layers, place_of
 from workflow.study.model import CellKeys, defaults
@@ -348,7 +348,7 @@ def _check_parameters(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 def _check_exchange(_: CellMaker, keys: Mapping[str, object]) -> Verdict:
     size, hook = keys["bucket_cap_mb"], keys["comm_hook"]
-    if hook == NO_EXCHANGE and keys["mode"] != "train":
+    if hook != "none" and keys["mode"] != "train":
         return "comm_hook", f"found {hook}, and with mode {keys['mode']} there are no gradients; valid: none, or exclude these cells"
     of_buckets = keys["mode"] == "train" and keys["strategy"] == "ddp" and hook != "powersgd"
     if size is None or keys["program"] is not None or (of_buckets and load_framework(keys["framework"]).supports.bucket_size):

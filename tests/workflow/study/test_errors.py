@@ -67,7 +67,10 @@ NATIVE = {"framework": "caffe", "reader": "native"}
             )
         ],
         ({"base": {"comm_hook": "noop"}, "baseline": {"nodes": 1}}, ["baseline", "no cell has {nodes: 1}"]),
-        ({"base": {"comm_hook": "noop", "mode": "infer"}}, ["base.comm_hook", "found noop, and with mode infer there are no gradients"]),
+        *[
+            ({"base": {"comm_hook": hook, "mode": "infer"}}, ["base.comm_hook", f"found {hook}, and with mode infer there are no"])
+            for hook in ("fp16", "bf16", "powersgd", "onebit", "noop")
+        ],
         ({"base": {"device": "gpu"}}, ["base.device", "did you mean 'cuda'"]),
         ({"limits": {"walltime": "24:00:00"}}, ["limits.walltime", "such as 90s, 30m, 1h30m or 2d"]),
         ({"base": {"precision": "fp23"}}, ["base.precision", "fp23", "did you mean 'fp32'"]),

@@ -22,7 +22,7 @@ from workflow.study.study import Study
 DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
 
 EVERY_KEY = {
-    **{"precision": "bf16", "comm_hook": "fp16", "layout": "nhwc", "mode": "infer", "device": "cpu", "threads": 2, "seed": 7},
+    **{"precision": "bf16", "comm_hook": "fp16", "layout": "nhwc", "device": "cpu", "threads": 2, "seed": 7},
     **{"optimizer": {"learning_rate": 1}, "steps": {"total": 100}, "save_parameters": False},
 }
 
@@ -242,7 +242,8 @@ def test_a_cell_holds_every_key_of_the_study_file() -> None:
             "lenet-digits-b32-n1-g1-bf16-38f499d79f",
         ),
         ({"base": {"epochs": 3}}, "lenet-digits-b64-n2-g1-7f1ed16d35"),
-        ({"base": EVERY_KEY}, "lenet-digits-b64-n2-g1-infer-bf16-nhwc-f-cc68908625"),
+        ({"base": EVERY_KEY}, "lenet-digits-b64-n2-g1-bf16-nhwc-fp16-cp-800b2836af"),
+        ({"base": {**EVERY_KEY, "comm_hook": "none", "mode": "infer"}}, "lenet-digits-b64-n2-g1-infer-bf16-nhwc-c-c818f0d830"),
         ({"axes": {"batch_size": None, "global_batch_size": [64]}, "base": {"gpus_per_node": 2}}, "lenet-digits-b16-n2-g2-f9f754972c"),
     ],
 )
