@@ -67,9 +67,12 @@ def test_steps_after_a_resume_are_left_out_of_the_window(run_program: Run, tmp_p
 @pytest.mark.parametrize("hook", ["powersgd", "onebit"])
 def test_what_cannot_be_carried_is_said(run_program: Run, tmp_path: Path, hook: str) -> None:
     keys = {"steps": {"warmup": 0, "measured": 200}, "comm_hook": hook}
-    path, *_ = checkpoint_of(cut(run_program, tmp_path, 5, 2, **keys))
+    first = cut(run_program, tmp_path, 5, 2, **keys)
+    path, *_ = checkpoint_of(first)
     rest = resumed(run_program, path, 2, **keys)
     assert rest.exit_codes == [0, 0], rest.stderr
+    assert len(first.of("step")) + len(rest.of("step")) == 200
+    assert sum(rest.losses()[-20:]) / 20 < 0.2 < first.losses()[0], "the training goes on"
     for rank in (0, 1):
         (warning,) = rest.of("warning", rank)
         assert f"the error feedback of {hook} is not in the checkpoint" in warning["message"]

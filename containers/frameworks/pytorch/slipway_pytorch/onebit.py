@@ -1,13 +1,17 @@
 """Exchange gradients in one bit each, with error feedback (Seide, Fu, Droppo, Li and Yu: 1-bit stochastic gradient descent, Interspeech
 2014).
 
-Of each group of numbers a rank sends which of them are above their mean, and two means, that of these and that of the others: they stand
-for the numbers. A group is what leads to one output of a layer (a row of its weights), or several where that is less than LEAST: the
-gradients of a layer's outputs differ much in size, and those of an output that no sample has reached are zero, and stay so. What is lost
-is added to the gradient of the next step.
+Of each block of numbers a rank sends their signs and one scale, which stands for all of their sizes. What is lost is added to the gradient
+of the next step.
+
+The scale is larger than the mean size, which would lose least in one step: errors of small numbers have changing signs and cancel from step
+to step, but a number above the scale is late by as many steps as it is scales. It is |x|_2^2 / |x|_1, by which what is sent is as long,
+along the gradient, as the gradient is; at most 2 root mean squares, or a few large numbers would give all others more noise than signal
+(1-bit Adam, Tang et al., 2021, takes one); and at least 2.5 root mean squares of the new gradient. Biases and batch normalisation are few
+numbers with large gradients, and sent whole.
 
 The exchange has two passes, as an all-reduce has: each rank gets its part of the gradients of all, averages it, and sends the average, in
-one bit again and with error feedback of its own. So the bytes are 1/32 of those of float32, and the means, however many ranks there are.
+one bit again and with error feedback of its own. So the bytes are 1/32 of those of float32, and the scales, however many ranks there are.
 Two ranks send each other everything at once, which is as many bytes, and nothing is lost of the average.
 
 The first pass starts with each bucket and hides behind the backward; the second one starts with the last bucket, for all of them in order.
@@ -16,98 +20,83 @@ Every collective is started by the thread of the backward, in the same order on 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-LEAST = 1024
-"""Numbers of a group, but for the last one of a parameter."""
-MEANS_BYTES = 8
-"""Two float32 of each group."""
+BLOCK = 1024
+"""Numbers with one scale."""
+NUMBER_BYTES = 4
+"""Of float32, as gradients and scales are."""
+MESSAGE_BYTES = NUMBER_BYTES + BLOCK // 8
+LARGEST_SCALE = 2.0
+"""Root mean squares of the block."""
+LEAST_SCALE = 2.5
+"""Root mean squares of the new gradient alone."""
+TO_ONE_BYTE = 0x0102040810204080
+"""Times eight bytes of 0 or 1, the upper byte has the first of them as its lowest bit, and so on."""
 WHOLE_STEPS = 2
 """The first steps exchange whole gradients: after the first one DDP makes its buckets anew."""
 
 
-def grouped(shapes: Sequence[Sequence[int]], parts: int) -> torch.Tensor:
-    """Return the sizes of the groups of a bucket [parts, groups], of parts that are as long as each other, in whole bytes of bits.
+def compress(gradient: torch.Tensor, lost: torch.Tensor, outside: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """Return the messages of blocks [blocks, BLOCK], uint8 [blocks, MESSAGE_BYTES]: of the gradient and what was lost before. `lost` gets
+    what is lost now.
 
-    `shapes`: of the parameters, in the order of the bucket. Groups that a part has less than another one are empty.
+    `outside`: places of numbers that do not count; `counts`: how many do in each block [blocks, 1], at least 1. A gradient that is not
+    finite, as behind a loss scaler, is sent as NaN and leaves nothing: that update is left out.
     """
-    starts: list[int] = []
-    end = 0
-    for shape in shapes:
-        size = math.prod(shape)
-        row = size // shape[0] if len(shape) > 1 else size
-        starts += range(end, end + size, max(1, row) * -(-LEAST // max(1, row)))
-        end += size
-    part = -(-end // (8 * parts)) * 8
-    ends = sorted({*starts, *range(0, part * parts, part), end, part * parts})
-    found: list[list[int]] = [[] for _ in range(parts)]
-    for begin, after in pairwise(ends):
-        found[begin // part].append(after - begin)
-    most = max(map(len, found))
-    return torch.tensor([sizes + [0] * (most - len(sizes)) for sizes in found])
+    gradient.view(-1).index_fill_(0, outside, 0.0)
+    least = LEAST_SCALE * _root(gradient, counts)
+    values = lost.add_(gradient)
+    values.view(-1).index_fill_(0, outside, 0.0)
+    mean = torch.linalg.vector_norm(values, 1, dim=1, keepdim=True) / counts
+    root = _root(values, counts)
+    scales = root * (root / mean.clamp(min=torch.finfo(torch.float32).tiny)).clamp(max=LARGEST_SCALE)
+    scales = torch.maximum(scales, least)
+    bits = (values.signbit().view(torch.int64) * TO_ONE_BYTE >> 56).to(torch.uint8)
+    values.sub_(torch.copysign(scales, values)).nan_to_num_(0.0, 0.0, 0.0)
+    return torch.cat((scales.view(torch.uint8), bits), 1)
 
 
-def compress(values: torch.Tensor, groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a message for each row of `values` [rows, numbers], uint8 [rows, bytes], and what its readers restore. `groups`: their sizes
-    [rows, groups]."""
-    flat, sizes = values.view(-1), groups.view(-1)
-    above = flat > torch.repeat_interleave(_sums(flat, sizes) / sizes.clamp(min=1), sizes, output_size=len(flat))
-    count, of_above = _sums(above.float(), sizes), _sums(torch.where(above, flat, 0.0), sizes)
-    of_others = _sums(torch.where(above, 0.0, flat), sizes)
-    means = torch.stack((of_others / (sizes - count).clamp(min=1), of_above / count.clamp(min=1)))
-    bits = above.view(torch.uint8).view(-1, 8)
-    packed = bits[:, 0].clone()
-    for place in range(1, 8):
-        packed.bitwise_or_(bits[:, place] << place)
-    rows = len(values)
-    of_rows = means.view(2, rows, -1).transpose(0, 1).contiguous()
-    message = torch.cat((of_rows.view(rows, -1).view(torch.uint8), packed.view(rows, -1)), 1)
-    return message, _chosen(above, means, sizes).view_as(values)
+def _root(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(values, 2, dim=1, keepdim=True) / counts.sqrt()
 
 
-def restore(messages: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of messages [rows, bytes]: float32 [rows, numbers]."""
-    rows, most = groups.shape
-    means = messages[:, : MEANS_BYTES * most].reshape(-1).view(torch.float32)  # they come first, where memory is aligned
-    packed = messages[:, MEANS_BYTES * most :]
-    places = torch.arange(8, dtype=torch.uint8, device=messages.device)
-    above = (packed.reshape(-1, 1) >> places & 1).bool().view(-1)
-    return _chosen(above, means.view(rows, 2, most).transpose(0, 1).reshape(2, -1), groups.reshape(-1)).view(rows, -1)
+def add_restored(total: torch.Tensor, messages: torch.Tensor, weight: float) -> None:
+    """Add the numbers of messages [blocks, MESSAGE_BYTES], times `weight`, to `total` [blocks, BLOCK]."""
+    bytes_of_bits = torch.arange(256, device=total.device)
+    signs = 1.0 - 2.0 * (bytes_of_bits[:, None] >> torch.arange(8, device=total.device) & 1)
+    restored = signs[messages[:, NUMBER_BYTES:].int()].view_as(total)
+    total.addcmul_(restored, messages[:, :NUMBER_BYTES].view(torch.float32), value=weight)
 
 
-def _sums(flat: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    return torch.segment_reduce(flat, "sum", lengths=sizes, unsafe=True)
+class _Blocks(NamedTuple):
+    """What a rank compresses of a bucket: what was lost of it so far [blocks, BLOCK], and which numbers do not count (see `compress`)."""
+
+    lost: torch.Tensor
+    outside: torch.Tensor
+    counts: torch.Tensor
 
 
-def _chosen(above: torch.Tensor, means: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    low, high = (torch.repeat_interleave(mean, sizes, output_size=len(above)) for mean in means)
-    return torch.where(above, high, low)
+class _Place(NamedTuple):
+    """Of a bucket the own gradient, this rank's part of the average, and where numbers are that are sent whole."""
 
-
-class _Errors(NamedTuple):
-    """What was lost of a bucket: of the own gradient [parts, numbers], and of the average of this rank's part [1, numbers]; and the sizes
-    of its groups [parts, groups], and of those of this part."""
-
-    own: torch.Tensor
-    average: torch.Tensor
-    groups: torch.Tensor
-    groups_here: torch.Tensor
+    own: _Blocks
+    average: _Blocks
+    whole: torch.Tensor
 
 
 class _Pending(NamedTuple):
-    """A bucket whose first pass has started."""
+    """A bucket whose first pass has started: its messages, and the numbers that are sent whole."""
 
     buffer: torch.Tensor
-    errors: _Errors
+    place: _Place
     received: torch.Tensor
-    work: Any
+    whole: torch.Tensor
+    works: tuple[Any, Any]
     future: Any
 
 
@@ -119,7 +108,7 @@ class OneBit:
         self._world_size = world_size
         self._parts = world_size if world_size > 2 else 1
         self._step = 0
-        self._errors: dict[int, _Errors] = {}
+        self._places: dict[int, _Place] = {}
         self._pending: list[_Pending] = []
 
     def exchange(self, bucket: Any) -> Any:
@@ -129,53 +118,65 @@ class OneBit:
         if step < WHOLE_STEPS:
             return default_hooks.allreduce_hook(dist.group.WORLD, bucket)
         buffer = bucket.buffer()
-        errors = self._errors_of(bucket)
-        errors.own.view(-1)[: len(buffer)].add_(buffer)
-        message = self._compressed(errors.own, errors.groups)
-        received = torch.empty(self._world_size, message.shape[1], dtype=torch.uint8, device=message.device)
+        place = self._place_of(bucket)
+        gradient = torch.zeros_like(place.own.lost)
+        gradient.view(-1)[: len(buffer)] = buffer
+        message = compress(gradient, *place.own)
+        received = message.new_empty(self._world_size * len(place.average.lost), MESSAGE_BYTES)
         start = dist.all_to_all_single if self._parts > 1 else dist.all_gather_single
-        work = start(received, message, async_op=True)
-        self.sent_bytes += message.shape[1] * (self._world_size - 1)
+        whole = buffer[place.whole]
+        works = start(received, message, async_op=True), dist.all_reduce(whole, async_op=True)
+        others = self._world_size - 1
+        self.sent_bytes += message.numel() // self._parts * others + 2 * whole.numel() * NUMBER_BYTES * others // self._world_size
         future: Any = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
-        self._pending.append(_Pending(buffer, errors, received, work, future))
+        self._pending.append(_Pending(buffer, place, received, whole, works, future))
         if is_last:
             self._finish()
         return future
 
     def _finish(self) -> None:
         """Exchange the averages of all buckets, and give them to the backward."""
-        averaged = []
+        averages: list[tuple[torch.Tensor, Any]] = []
         for one in self._pending:
-            one.work.wait()
-            own, here = one.errors.average, one.errors.groups_here
-            mean = restore(one.received, here.expand(self._world_size, -1)).mean(0, keepdim=True)
-            if self._parts == 1:
-                averaged.append((one, mean, None))
-                continue
-            message = self._compressed(own.add_(mean), here)
-            gathered = torch.empty_like(one.received)
-            averaged.append((one, gathered, dist.all_gather_single(gathered, message, async_op=True)))
-            self.sent_bytes += message.numel() * (self._world_size - 1)
-        for one, found, work in averaged:
+            one.works[0].wait()
+            average = torch.zeros_like(one.place.average.lost)
+            for messages in one.received.chunk(self._world_size):
+                add_restored(average, messages, 1 / self._world_size)
+            averages.append(self._gathered(average, one) if self._parts > 1 else (average, None))
+        for one, (average, work) in zip(self._pending, averages, strict=True):
+            found = average
             if work is not None:
                 work.wait()
-                found = restore(found, one.errors.groups)
-            one.future.set_result(one.buffer.copy_(found.view(-1)[: len(one.buffer)]))
+                found = torch.zeros_like(one.place.own.lost)
+                add_restored(found, average, 1.0)
+            one.buffer.copy_(found.view(-1)[: len(one.buffer)])
+            one.works[1].wait()
+            one.buffer[one.place.whole] = one.whole.div_(self._world_size)
+            one.future.set_result(one.buffer)
         self._pending = []
 
-    def _errors_of(self, bucket: Any) -> _Errors:
-        """Return those of a bucket, at first zeros."""
-        if bucket.index() not in self._errors:
-            device = bucket.buffer().device
-            groups = grouped([parameter.shape for parameter in bucket.parameters()], self._parts)
-            own, average = (torch.zeros(rows, int(groups[0].sum()), device=device) for rows in (self._parts, 1))
-            groups, here = groups.to(device), groups[dist.get_rank() % self._parts][None].to(device)
-            self._errors[bucket.index()] = _Errors(own, average, groups, here)
-        return self._errors[bucket.index()]
+    def _gathered(self, average: torch.Tensor, one: _Pending) -> tuple[torch.Tensor, Any]:
+        """Start the second pass of a bucket: the average of this rank's part of it goes to all. The messages, and the work to wait for."""
+        message = compress(average, *one.place.average)
+        messages = torch.empty_like(one.received)
+        self.sent_bytes += message.numel() * (self._world_size - 1)
+        return messages, dist.all_gather_single(messages, message, async_op=True)
 
-    def _compressed(self, values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-        """Return messages, and leave in `values` what is lost. A gradient that is not finite, as behind a loss scaler, is sent as it is and
-        leaves nothing: that update is left out."""
-        message, restored = compress(values, groups)
-        values.sub_(restored).nan_to_num_(0.0, 0.0, 0.0)
-        return message
+    def _place_of(self, bucket: Any) -> _Place:
+        """Return that of a bucket. At first nothing was lost."""
+        if bucket.index() not in self._places:
+            buffer = bucket.buffer()
+            blocks = -(-len(buffer) // (BLOCK * self._parts))
+            ones = [torch.full((parameter.numel(),), parameter.dim() > 1) for parameter in bucket.parameters()]
+            counted = torch.zeros(self._parts * blocks * BLOCK, dtype=torch.bool)
+            counted[: len(buffer)] = torch.cat(ones)
+            whole = (~counted[: len(buffer)]).nonzero().view(-1).to(buffer.device)
+            here = counted.view(self._parts, -1)[dist.get_rank() % self._parts]
+            self._places[bucket.index()] = _Place(_blocks(counted, buffer.device), _blocks(here, buffer.device), whole)
+        return self._places[bucket.index()]
+
+
+def _blocks(counted: torch.Tensor, device: torch.device) -> _Blocks:
+    lost = torch.zeros(len(counted) // BLOCK, BLOCK, device=device)
+    counts = counted.view(-1, BLOCK).sum(1, keepdim=True).clamp(min=1)
+    return _Blocks(lost, (~counted).nonzero().view(-1).to(device), counts.to(device))
