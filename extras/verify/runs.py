@@ -64,7 +64,7 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
         if node.get("load") is not None:
             yield from _unequal(f"nodes[{index}].load", node["load"], _as_json(seen.get(index)))
     if read.resumed_from is not None and before is not None:
-        found = join_measurements(found, before.performance, before.training, read.resumed_from.step, read.resumed_from.used_s)
+        found = join_measurements(found, before.performance, before.training, read.resumed_from.step)
     for part in PARTS:
         said, again = record[part], _as_json(getattr(found, part))
         if part == "performance" and said is not None and again is not None:

@@ -15,7 +15,7 @@ import pytest
 from base.process import CODE_ROOT
 from tests.containers.frameworks.conftest import free_ports
 from workflow.run.record.events import RankEvents, read_events
-from workflow.run.record.rate import evaluated_s, evaluated_steps
+from workflow.run.record.rate import evaluated_s
 
 pytestmark = pytest.mark.slow
 LIBRARY = CODE_ROOT / "containers" / "lib"
@@ -212,7 +212,7 @@ def assert_complete(found: RankEvents, package: str) -> None:
     assert stop is not None
     assert [(one.step, one.epoch) for one in found.evals] == EVALUATED_AT[package]
     assert all(one.eval_s for one in found.evals[:2])
-    paused = evaluated_s(found, evaluated_steps(found))
+    paused = evaluated_s(found, found)
     assert {step for step, seconds in paused.items() if seconds > 0} == {step for step, _ in EVALUATED_AT[package] if 0 < step < 7}
     assert stop.window_steps_s == pytest.approx(sum(step.seconds for step in found.steps.values() if step.measured))
     assert stop.window_wall_s >= stop.window_steps_s

@@ -27,8 +27,8 @@ from workflow.report.layers_table import OTHER_LAYERS, STACKED, layer_groups, pr
 from workflow.report.prediction_table import Row, line_models, rows_of
 from workflow.report.profile.profile import Profile
 from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
-from workflow.report.time_to_accuracy import Point, curves
-from workflow.run.record.columns import SHOWN_STEPS
+from workflow.report.time_to_accuracy import curves
+from workflow.run.record.columns import SHOWN_STEPS, Point
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import read_record
 

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURING, Estimate, LogSample, geometric_mean
+from workflow.report.bounds import log_sample
+from workflow.report.cells import MEASURING, geometric_mean
 from workflow.report.keys import key_columns, linked, sentence, size_columns
 from workflow.report.table import Table, estimate_text, numbers, percent, significant, value_of, words
-from workflow.run.record.columns import CURVE, MISSING, PREVENTED
+from workflow.run.record.columns import MISSING, PREVENTED, Point
 
 TIME_TO_ACCURACY: Final = "time-to-accuracy"
 
 
-class Point(NamedTuple):
-    """An evaluation of a run, by the numbers of CURVE."""
-
-    step: float
-    epoch: float | None
-    accuracy: float | None
-    training_s: float | None
-
-
 def curve_of(row: Mapping[str, Any]) -> list[Point]:
-    """Return the evaluations in a row of records.parquet that tell an accuracy. An epoch that no program tells is that of the samples."""
+    """Return the evaluations in a row of records.parquet. An epoch that no program tells is that of the samples."""
     flat, samples = row["evaluations"] or [], row["train_samples"]
-    points = [Point(*flat[place : place + len(CURVE)]) for place in range(0, len(flat), len(CURVE))]
-    by_samples = row["global_batch_size"] / samples if samples else None
-    return [
-        point._replace(epoch=point.step * by_samples) if point.epoch is None and by_samples else point
-        for point in points
-        if point.accuracy is not None
-    ]
+    points = [Point(*flat[place : place + len(Point._fields)]) for place in range(0, len(flat), len(Point._fields))]
+    if not samples:
+        return points
+    by_samples = row["global_batch_size"] / samples
+    return [point if point.epoch is not None else point._replace(epoch=point.step * by_samples) for point in points]
 
 
 def curves(analysis: Analysis) -> Iterator[tuple[Mapping[str, Any], list[Point]]]:
@@ -59,8 +48,7 @@ def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
         runs.setdefault((row["source"], row["cell_id"]), []).append((row, points))
     cells = [cell for cell in analysis.cells if any(points for _, points in runs.get((cell.source, cell.cell_id), ()))]
     own = [runs[cell.source, cell.cell_id] for cell in cells]
-    best = [max(map(_accuracy, points)) for found in own for _, points in found if points]
-    asked = target if target is not None else min(best, default=0.0)
+    asked = target if target is not None else min((_best(points) for found in own for _, points in found if points), default=0.0)
     told = "" if target is not None else ", the best accuracy that all runs reached (--target names another)"
     rows = [_row(found, asked) for found in own]
     columns = [
@@ -96,37 +84,25 @@ def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
     )
 
 
-def _accuracy(point: Point) -> float:
-    return point.accuracy or 0.0
+def _best(points: Sequence[Point]) -> float:
+    return max(point.accuracy for point in points)
 
 
 def _row(runs: list[tuple[Mapping[str, Any], list[Point]]], target: float) -> dict[str, Any]:
     """Return the values of a row by the keys of the columns; `best` is the mean of the runs' best accuracies."""
-    firsts = [next((point for point in points if _accuracy(point) >= target), None) for _, points in runs]
+    firsts = [next((point for point in points if point.accuracy >= target), None) for _, points in runs]
     reached = [point for point in firsts if point is not None]
     short = [
-        f"repeat {row['repeat']}: {f'at most {percent(max(map(_accuracy, points)))}' if points else row['status']}"
+        f"repeat {row['repeat']}: {f'at most {percent(_best(points))}' if points else row['status']}"
         for (row, points), first in zip(runs, firsts, strict=True)
         if first is None
     ]
-    found = {
-        "reached": f"{len(reached)}/{len(runs)}",
-        "best": statistics.fmean(max(map(_accuracy, points)) for _, points in runs if points),
-        "note": f"not reached: {'; '.join(short)}" if short else "",
-    }
     epochs = [point.epoch for point in reached if point.epoch is not None]
-    whole = len(reached) == len(runs)
+    seconds = [point.training_s for point in reached if point.training_s]
     return {
-        **found,
-        "epochs": statistics.fmean(epochs) if whole and len(epochs) == len(runs) else None,
-        "training_s": _seconds(reached) if whole else None,
+        "reached": f"{len(reached)}/{len(runs)}",
+        "best": statistics.fmean(_best(points) for _, points in runs if points),
+        "note": f"not reached: {'; '.join(short)}" if short else "",
+        "epochs": statistics.fmean(epochs) if len(epochs) == len(runs) else None,
+        "training_s": geometric_mean(log_sample(seconds)) if len(seconds) == len(runs) else None,
     }
-
-
-def _seconds(points: list[Point]) -> Estimate | None:
-    """Return the geometric mean of the runs' seconds; None unless all are known."""
-    logs = [math.log(point.training_s) for point in points if point.training_s]
-    if len(logs) < len(points):
-        return None
-    variance = statistics.variance(logs) if len(logs) > 1 else 0.0
-    return geometric_mean(LogSample(n=len(logs), mean=statistics.fmean(logs), variance=variance))

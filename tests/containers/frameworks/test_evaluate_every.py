@@ -59,13 +59,10 @@ def test_a_run_that_goes_on_evaluates_what_is_left(run_program: Run, tmp_path: P
     assert rest.exit_codes == [0], rest.stderr
     assert [one for one in told(first) if one[0] < done] + told(rest) == told(whole)
     before, after, unbroken = (measured(read_events(run.out, 1), 1, 32) for run in (first, rest, whole))
-    joined = join_measurements(after, None, before.training, done, 100.0).training
+    joined = join_measurements(after, None, before.training, done).training
     assert joined is not None
     assert unbroken.training is not None
-    found = joined.evaluations or ()
-    assert [(one.step, one.loss, one.accuracy, one.samples_seen) for one in found] == [
-        (one.step, one.loss, one.accuracy, one.samples_seen) for one in unbroken.training.evaluations or ()
-    ]
+    found, expected = joined.evaluations or (), unbroken.training.evaluations or ()
+    assert [(one.step, one.loss, one.accuracy) for one in found] == [(one.step, one.loss, one.accuracy) for one in expected]
     times = [one.training_s or 0.0 for one in found]
     assert times == sorted(times)
-    assert (found[0].wall_s or 0.0) < 100.0 < (found[-1].wall_s or 0.0)

@@ -123,7 +123,7 @@ class RankEvents:
                 self._lines.append(window_watch.Line(event.step, event.monotonic_ns, seconds, event.measured, event.step - count + 1))
             case events.PhaseEvent():
                 self.phase = event.phase
-                self._lines.append(window_watch.Line(None, event.monotonic_ns, phase=event.phase))
+                self._lines.append(window_watch.Line(None, event.monotonic_ns))
             case events.ErrorEvent():
                 self.error = self.error or event
             case events.CheckpointEvent(resumable=True):

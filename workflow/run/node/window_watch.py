@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from workflow.run.node import limits
 from workflow.run.record import outcome, window_seen
-from workflow.run.record.events import EVALUATION
 
 SHARE: Final = 0.02
 """The interval of looks in the window, in parts of the time since it began: the same sharpness for short and long windows."""
@@ -28,7 +27,6 @@ class Line(NamedTuple):
     seconds: float = 0.0
     measured: bool = False
     first: int | None = None
-    phase: str | None = None
 
 
 class _Mark(NamedTuple):
@@ -50,10 +48,6 @@ class WindowWatch:
         self._last: _Mark | None = None
         self._lag_s: float | None = None
         self._lag_most_s: float | None = None
-        self._evaluates: _Mark | None = None
-        self._evaluated_s = 0.0
-        """In evaluations after the last measured step, at most; they are in the window if another one follows."""
-        self._evaluation_s = 0.0
 
     def take(self, line: Line, after: float, by: float) -> None:
         """Take the next line, which was written between `after` and `by`."""
@@ -64,12 +58,6 @@ class WindowWatch:
             self._lag_most_s = most_s if self._lag_most_s is None else min(self._lag_most_s, most_s)
         if line.measured and line.step is not None:
             self._first, self._last = self._first or mark, mark
-            self._evaluation_s, self._evaluated_s = self._evaluation_s + self._evaluated_s, 0.0
-        elif self._first is not None and line.phase == EVALUATION:
-            self._evaluates = self._evaluates or mark
-        elif self._evaluates is not None and line.phase is not None:
-            self._evaluated_s += by - self._evaluates.after
-            self._evaluates = None
         elif self._first is None:
             self._before = mark
 
@@ -84,8 +72,7 @@ class WindowWatch:
         most_s = last.by - (self._since if before is None else before.after) - max(0.0, apart_s - self._written_late_s())
         most_s += max(0.0, self._surely_late_s() - apart_s)
         begin = first.line.step if first.line.first is None else first.line.first
-        least_s, most_s = round(max(0.0, least_s), 6), round(max(0.0, most_s), 6)
-        found = outcome.ObservedWindow(rank, begin, last.line.step, least_s, most_s, evaluation_s=self._evaluation_s)
+        found = outcome.ObservedWindow(rank, begin, last.line.step, round(max(0.0, least_s), 6), round(max(0.0, most_s), 6))
         if now is None:
             return found
         began = (first.after + first.by) / 2 - first.line.seconds if before is None else (before.after + before.by) / 2 + apart_s

@@ -214,14 +214,20 @@ def _flat(pairs: tuple[tuple[float, float], ...]) -> list[float]:
     return [number for pair in pairs for number in pair]
 
 
-CURVE: Final = ("step", "epoch", "accuracy", "training_s")
-"""The numbers of each evaluation in the column of evaluations."""
+class Point(NamedTuple):
+    """The numbers of an evaluation in the column of evaluations, where they stand one after the other."""
+
+    step: int
+    epoch: float | None
+    accuracy: float
+    training_s: float | None
 
 
 def _curve(evaluations: tuple[model.EvaluationAt, ...]) -> list[float | None]:
-    """Return the numbers of CURVE, one after the other, of the evaluations on the split that was evaluated most often."""
-    splits = Counter(one.split for one in evaluations)
-    return [getattr(one, name) for one in evaluations if one.split == max(splits, key=splits.__getitem__) for name in CURVE]
+    """Return the points of the evaluations that have an accuracy, on the split that was evaluated most often."""
+    told = [one for one in evaluations if one.accuracy is not None]
+    splits = Counter(one.split for one in told)
+    return [getattr(one, name) for one in told if one.split == max(splits, key=splits.__getitem__) for name in Point._fields]
 
 
 def _text(value: str | float) -> str:

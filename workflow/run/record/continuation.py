@@ -229,22 +229,18 @@ def pushed_checkpoint(checkpoint: Checkpoint | None, files: Iterable[File]) -> C
     return checkpoint if there else None
 
 
-def join_training(now: Training | None, earlier: Training | None, step: int, used_s: float = 0.0) -> Training | None:
-    """Add the losses before `step`, and the evaluations, of the attempt that this one resumed from. `used_s`: training of all earlier
-    ones."""
+def join_training(now: Training | None, earlier: Training | None, step: int) -> Training | None:
+    """Add the losses before `step`, and the evaluations until then, of the attempt that this one resumed from."""
     if now is None or earlier is None:
         return now
     losses = (*(entry for entry in earlier.losses or () if entry[0] < step), *(now.losses or ()))
     begin = (*(entry for entry in earlier.first_losses or () if entry[0] < step), *(now.first_losses or ()))
-    own = [
-        replace(one, training_s=_sum(one.training_s, earlier.trained_s), wall_s=_sum(one.wall_s, used_s)) for one in now.evaluations or ()
-    ]
-    again = {(one.split, one.step) for one in own}
-    passed = [one for one in earlier.evaluations or () if one.step <= step and (one.split, one.step) not in again]
-    passed += own
+    own = [replace(one, training_s=_sum(one.training_s, earlier.trained_s)) for one in now.evaluations or ()]
+    before = [one for one in earlier.evaluations or () if one.step <= step]
+    evaluations = {(one.split, one.step): one for one in (*before, *own)}  # one that was made again counts once
     return replace(
         now,
-        evaluations=(*passed[: MAX_KEPT - 1], *passed[MAX_KEPT - 1 :][-1:]) or now.evaluations,
+        evaluations=tuple(evaluations.values())[:MAX_KEPT] or now.evaluations,
         trained_s=_sum(now.trained_s, earlier.trained_s),
         first_loss=now.first_loss if earlier.first_loss is None else earlier.first_loss,
         first_losses=begin,

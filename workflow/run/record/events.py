@@ -35,8 +35,6 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
 MAX_KEPT: Final = 1000
 """The most events of every other kind; of `checkpoint` and `eval` the last ones count, and replace the last."""
-EVALUATION: Final = "eval"
-"""The phase in which a rank evaluates."""
 MAX_WARNING: Final = 500
 MAX_MESSAGE: Final = 2000
 MAX_WORD: Final = 100
@@ -169,7 +167,6 @@ class EvalEvent(NamedTuple):
     epoch: Annotated[float | None, _between(1e9)] = None
     eval_s: Seconds = None
     time: UnixTime = None
-    monotonic_ns: Nanoseconds = None
 
 
 class CheckpointEvent(NamedTuple):
@@ -342,7 +339,7 @@ class RankEvents:
 
     def _enter(self, event: PhaseEvent) -> None:
         self.phase, begin_ns = event.phase, self._evaluates_since
-        if event.phase == EVALUATION:
+        if event.phase == "eval":
             self._evaluates_since = event.monotonic_ns if begin_ns is None else begin_ns
             return
         self._evaluates_since = None

@@ -462,8 +462,7 @@ class EvaluationAt(Part, frozen=True, kw_only=True):
     step: Whole
     """number | steps that were done before"""
     epoch: Real | None = None
-    """number or null | epochs that were done before, as the program tells them; samples: of the cell's global batch in these steps"""
-    samples_seen: Whole
+    """number or null | epochs that were done before, as the program tells them"""
     loss: Signed | None = None
     """as in `eval` |"""
     accuracy: Share | None = None
@@ -472,8 +471,6 @@ class EvaluationAt(Part, frozen=True, kw_only=True):
     training_s: Real | None = None
     """s or null | from the begin of the first step to the end of the last one before, without evaluations, by the clock of rank 0; after a
     resume those of the earlier attempts too"""
-    wall_s: Real | None = None
-    """s or null | from the start of rank 0 to the end of the evaluation; after a resume also `steps_s.train` of the earlier attempts"""
 
 
 class Replicas(Part, frozen=True, kw_only=True):

@@ -60,8 +60,6 @@ class ObservedWindow(NamedTuple):
     begin_s: float | None = None
     """Begin and end: in a message of the node, before the moment of sending (negative); at the supervisor, by its monotonic clock."""
     end_s: float | None = None
-    evaluation_s: float = 0.0
-    """How long evaluations between its steps were at the most."""
 
 
 class RankEnd(NamedTuple):

@@ -137,8 +137,6 @@ class Window:
     ranks: Sequence[RankEvents]
     measured: Sequence[int]
     own: Sequence[Sequence[int]]
-    evaluated: frozenset[int] = frozenset()
-    """The steps before which rank 0 told of an evaluation."""
 
     def samples(self, asked: int) -> list[float]:
         """Return the samples that each rank reports; where a step does not, its share of `asked`, those of a step of all ranks."""
@@ -159,16 +157,18 @@ class Window:
     def evaluations_s(self) -> list[float]:
         """Return the seconds that each rank evaluated between steps of its window."""
         return [
-            math.fsum(lasted for step, lasted in evaluated_s(rank, self.evaluated).items() if own and own[0] < step <= own[-1])
+            math.fsum(lasted for step, lasted in evaluated_s(rank, self.ranks[0]).items() if own and own[0] < step <= own[-1])
             for rank, own in zip(self.ranks, self.own, strict=True)
         ]
 
 
-def evaluated_s(rank: RankEvents, evaluated: Collection[int]) -> dict[int, float]:
-    """Return by step the seconds between it and the step before in which a rank was in its phase `eval`; only where a result was told.
+def evaluated_s(rank: RankEvents, head: RankEvents) -> dict[int, float]:
+    """Return by step the seconds between it and the step before in which a rank was in its phase `eval`; only where `head`, which is rank
+    0, told a result.
 
     What a rank calls an evaluation is never longer than what its steps, with the seconds that it tells of them, leave between them.
     """
+    evaluated = {event.step for event in head.evals}
     found: dict[int, float] = {}
     for number, begin_ns, end_ns in rank.pauses:
         before, after = rank.steps.get(number - 1), rank.steps.get(number)
@@ -186,17 +186,8 @@ def window_of(events: Mapping[int, RankEvents], num_ranks: int, mode: str) -> Wi
     measured = sorted(step for step in common if all(rank.steps[step].measured for rank in ranks))
     if not measured:
         return None
-    return Window(
-        ranks=ranks,
-        measured=measured,
-        own=[own_steps(rank.steps) if mode == "infer" else measured for rank in ranks],
-        evaluated=evaluated_steps(ranks[0]),
-    )
-
-
-def evaluated_steps(rank: RankEvents) -> frozenset[int]:
-    """Return the steps before which a rank told the result of an evaluation."""
-    return frozenset(event.step for event in rank.evals if event.step is not None)
+    own = [own_steps(rank.steps) if mode == "infer" else measured for rank in ranks]
+    return Window(ranks=ranks, measured=measured, own=own)
 
 
 def _tokens(window: Window, walls_s: Sequence[float], mode: str) -> tuple[int | None, float | None]:
@@ -619,12 +610,11 @@ def training(
     world_size: int,
     telling: Mapping[int, RankEvents] | None = None,
     late: Collection[int] = (),
-    global_batch: int = 0,
 ) -> Training | None:
     """Compute the `training` of a record, or None if rank 0 has not started.
 
     Losses are means over the ranks that wrote the step. `telling`: the ranks that are expected to report steps, where these are not
-    all; `late`: the result of `late_ranks`; `global_batch`: samples of a step.
+    all; `late`: the result of `late_ranks`.
     """
     head = events.get(0)
     if head is None or head.start is None:
@@ -632,14 +622,15 @@ def training(
     losses = mean_losses(events, world_size) if telling is None else mean_losses(telling, len(telling))
     stops = [rank.stop for rank in events.values() if rank.stop is not None]
     stop = head.stop or RunStop()
+    between_s = evaluated_s(head, head)
     return Training(
         final_loss=losses[-1][1] if losses else None,
         first_loss=losses[0][1] if losses else None,
         first_losses=tuple(entry for entry in losses if entry[0] < FIRST_STEPS),
         losses=thinned(losses),
         eval=_last_evaluation(head.evals),
-        evaluations=evaluations_of(head, global_batch),
-        trained_s=_trained_s(head, head.next_step, evaluated_s(head, evaluated_steps(head))),
+        evaluations=_evaluations(head, between_s),
+        trained_s=_trained_s(head, head.next_step, between_s),
         parameters=head.start.parameters,
         parameter_norm=stop.norm,
         replicas=replicas_of(events),
@@ -659,25 +650,21 @@ def _last_evaluation(evals: Sequence[EvalEvent]) -> Evaluation | None:
     return Evaluation(split=last.split, loss=last.loss, accuracy=last.accuracy, samples=last.samples)
 
 
-def evaluations_of(head: RankEvents, global_batch: int) -> tuple[EvaluationAt, ...]:
+def _evaluations(head: RankEvents, between_s: Mapping[int, float]) -> tuple[EvaluationAt, ...]:
     """Return the evaluations of which rank 0 told the step, in their order; of one that was told again the last."""
-    between_s, started_ns = evaluated_s(head, evaluated_steps(head)), head.head.monotonic_ns
-    found = {}
-    for event in head.evals:
-        step, ended_ns = event.step, event.monotonic_ns
-        if step is None:
-            continue
-        found[event.split, step] = EvaluationAt(
+    found = {
+        (event.split, event.step): EvaluationAt(
             split=event.split,
-            step=step,
+            step=event.step,
             epoch=event.epoch,
-            samples_seen=step * global_batch,
             loss=event.loss,
             accuracy=event.accuracy,
             seconds=event.eval_s,
-            training_s=_trained_s(head, step, between_s),
-            wall_s=None if started_ns is None or ended_ns is None else max(0.0, (ended_ns - started_ns) / 1e9),
+            training_s=_trained_s(head, event.step, between_s),
         )
+        for event in head.evals
+        if event.step is not None
+    }
     return tuple(found.values())
 
 

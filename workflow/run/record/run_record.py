@@ -135,7 +135,7 @@ def measured(  # noqa: PLR0913 - what is known of the cell
     return Measurements(
         steps_source=source,
         performance=found,
-        training=training(events, world_size, told, late, global_batch),
+        training=training(events, world_size, told, late),
         provenance=program_provenance(starts),
         checkpoint=checkpoint_of(events),
         contradiction=contradiction(events, world_size, model, steps),
@@ -341,7 +341,7 @@ def build_record(run: RunFacts, ending: Ending, times: RunTimes, own: Measuremen
     """Build the record of an attempt. `own`: the measurements of this attempt alone; `files`: all that was pushed."""
     loads, earlier = dict(own.loads), run.earlier
     nodes = tuple(replace(node, load=loads.get(index)) for index, node in enumerate(run.nodes))
-    found = own if earlier is None else join_measurements(own, earlier.performance, earlier.training, earlier.step, earlier.used_s)
+    found = own if earlier is None else join_measurements(own, earlier.performance, earlier.training, earlier.step)
     seen = window_seen(own.windows, run.windows_seen)
     if seen is None and earlier is not None:
         seen = earlier.window_seen or unconfirmed(found.performance)
@@ -402,15 +402,12 @@ def build_record(run: RunFacts, ending: Ending, times: RunTimes, own: Measuremen
     return NewRecord(record=record, provenance=provenance)
 
 
-def join_measurements(
-    own: Measurements, performance: Performance | None, training: Training | None, step: int, used_s: float = 0.0
-) -> Measurements:
-    """Add to an attempt's measurements what only the attempt that it resumed from has, which ended before `step`; `used_s`: how long it and
-    those before it trained.
+def join_measurements(own: Measurements, performance: Performance | None, training: Training | None, step: int) -> Measurements:
+    """Add to an attempt's measurements what only the attempt that it resumed from has, which ended before `step`.
 
     The window is this attempt's; that of the earlier one counts only where this one had no step left to measure.
     """
-    return replace(own, performance=own.performance or performance, training=join_training(own.training, training, step, used_s))
+    return replace(own, performance=own.performance or performance, training=join_training(own.training, training, step))
 
 
 # The note that a node keeps beside the files of a result that storage did not take: all else that its record needs.

@@ -63,7 +63,7 @@ CONFIRMED: Final = 0.1
 
 class ReportedWindow(NamedTuple):
     """The window of one rank: numbers of its first and its last step, and how long it tells that it was (rate.own_window), without
-    `evaluation_s`."""
+    the evaluations between its steps."""
 
     rank: int
     first: int
@@ -76,21 +76,19 @@ def window_seen(reported: Sequence[ReportedWindow], observed: Sequence[ObservedW
     """Return the `window_seen` of a record for the rank whose window is confirmed least, or None where no rank has a window.
 
     `least_s` and `most_s` are None where nobody has observed it. `together_s`: from the first begin to the last end of all ranks'
-    windows, None where not all were observed. Evaluations are in none of them, as far as they were observed.
+    windows, None where not all were observed. Evaluations that a rank tells are in none of them.
     """
     by_rank = {entry.rank: entry for entry in observed}
-    found, longest_s = [], 0.0
-    for rank, first, last, window_s, told_s in reported:
+    found = []
+    for rank, first, last, window_s, evaluation_s in reported:
         entry = by_rank.get(rank)
-        same = entry is not None and (entry.first, entry.last) == (first, last)
-        least_s, most_s = (entry.least_s, entry.most_s) if entry is not None and same else (None, None)
-        if entry is not None and least_s is not None and most_s is not None:
-            evaluation_s = min(told_s, entry.evaluation_s)
-            longest_s = max(longest_s, evaluation_s)
-            least_s, most_s = round(max(0.0, least_s - evaluation_s), 6), round(max(0.0, most_s - evaluation_s), 6)
+        if entry is None or (entry.first, entry.last) != (first, last):
+            found.append(WindowSeen(rank=rank, window_s=window_s))
+            continue
+        least_s, most_s = (round(max(0.0, seen_s - evaluation_s), 6) for seen_s in (entry.least_s, entry.most_s))
         found.append(WindowSeen(rank=rank, window_s=window_s, least_s=least_s, most_s=most_s))
     worst = max(found, key=_doubt, default=None)
-    return None if worst is None else replace(worst, together_s=_together_s([by_rank.get(one.rank) for one in reported], longest_s))
+    return None if worst is None else replace(worst, together_s=_together_s(reported, by_rank))
 
 
 def unconfirmed(performance: Performance | None) -> WindowSeen | None:
@@ -99,10 +97,12 @@ def unconfirmed(performance: Performance | None) -> WindowSeen | None:
     return None if window_s is None else WindowSeen(rank=0, window_s=window_s)
 
 
-def _together_s(observed: Sequence[ObservedWindow | None], evaluation_s: float) -> float | None:
+def _together_s(reported: Sequence[ReportedWindow], by_rank: Mapping[int, ObservedWindow]) -> float | None:
+    observed = [by_rank.get(one.rank) for one in reported]
     spans = [(one.begin_s, one.end_s) for one in observed if one is not None and one.begin_s is not None and one.end_s is not None]
     if len(spans) < len(observed):
         return None
+    evaluation_s = max(one.evaluation_s for one in reported)
     return round(max(0.0, max(end for _, end in spans) - min(begin for begin, _ in spans) - evaluation_s), 6)
 
 

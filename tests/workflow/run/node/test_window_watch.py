@@ -219,26 +219,6 @@ def test_a_line_of_several_steps_tells_where_the_window_begins() -> None:
     assert window_seen([ReportedWindow(0, 10, 19, 10.0)], [found]) == WindowSeen(rank=0, window_s=10.0, least_s=0.0, most_s=1.1)
 
 
-@pytest.mark.parametrize(("told_s", "warned"), [(2.0, False), (0.0, False), (5.0, True)])
-def test_an_evaluation_is_left_out_for_as_long_as_it_was_seen(told_s: float, warned: bool) -> None:
-    """Steps 10 and 11 of 1 s, and 2 s between them in the phase `eval`. What is told is 4 s less that evaluation."""
-    watch = WindowWatch(0.0)
-    watch.take(Line(9, 10_000_000_000, 1.0, False, 9), 9.99, 10.0)
-    watch.take(Line(10, 11_000_000_000, 1.0, True, 10), 10.99, 11.0)
-    for moment, phase in ((11.0, "eval"), (12.0, "eval"), (13.0, "train")):
-        watch.take(Line(None, int(moment * 1e9), phase=phase), moment - 0.01, moment)
-    watch.take(Line(11, 14_000_000_000, 1.0, True, 11), 13.99, 14.0)
-    watch.take(Line(None, 14_000_000_000, phase="eval"), 13.99, 14.0)
-    watch.take(Line(None, 90_000_000_000, phase="checksum"), 89.99, 90.0)
-    found = watch.seen(0, 90.0)
-    assert found is not None
-    assert (found.least_s, found.most_s, found.evaluation_s) == pytest.approx((3.99, 4.01, 2.01))
-    seen = window_seen([ReportedWindow(0, 10, 11, 4.0 - told_s, told_s)], [found])
-    assert seen is not None
-    assert seen.together_s == pytest.approx(4.0 - min(told_s, 2.01), abs=0.01)
-    assert bool(seen_warnings(seen)) == warned
-
-
 def test_a_look_that_could_read_nothing_says_nothing_of_when_lines_were_written(tmp_path: Path) -> None:
     path = tmp_path / "events-0.jsonl"
     path.mkdir()

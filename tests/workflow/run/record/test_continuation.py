@@ -250,19 +250,15 @@ def test_a_resumed_record_has_the_whole_curve_and_its_own_window() -> None:
 
 
 def at(step: int, accuracy: float, training_s: float | None = None) -> EvaluationAt:
-    return EvaluationAt(split="test", step=step, samples_seen=2 * step, accuracy=accuracy, training_s=training_s, wall_s=1.0)
+    return EvaluationAt(split="test", step=step, accuracy=accuracy, training_s=training_s)
 
 
 def test_a_resumed_record_has_each_evaluation_once() -> None:
     before = replace(training(3.0, (0, 3.0), (1, 2.0)), evaluations=(at(1, 0.5, 1.0), at(2, 0.6, 2.0), at(3, 0.7, 3.0)), trained_s=3.5)
     own = replace(training(1.5, (2, 1.5)), evaluations=(at(3, 0.8, 1.0),), trained_s=2.0)
-    found = join_measurements(Measurements(training=own), None, before, 2, 10.0).training
+    found = join_measurements(Measurements(training=own), None, before, 2).training
     assert found is not None
-    assert [(one.step, one.accuracy, one.training_s, one.wall_s) for one in found.evaluations or ()] == [
-        (1, 0.5, 1.0, 1.0),
-        (2, 0.6, 2.0, 1.0),
-        (3, 0.8, 4.5, 11.0),
-    ]
+    assert [(one.step, one.accuracy, one.training_s) for one in found.evaluations or ()] == [(1, 0.5, 1.0), (2, 0.6, 2.0), (3, 0.8, 4.5)]
     assert found.trained_s == 5.5
     again = replace(own, evaluations=(at(2, 0.65, 0.0),))
     found = join_measurements(Measurements(training=again), None, before, 2).training

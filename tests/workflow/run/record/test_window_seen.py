@@ -44,6 +44,14 @@ def test_windows_lie_between_the_first_begin_and_the_last_end() -> None:
     assert unknown.together_s is None
 
 
+def test_evaluations_that_a_rank_tells_are_no_part_of_what_was_seen() -> None:
+    """Steps of 2 s in all, and 4 s between them in which the rank evaluated."""
+    found = window_seen([ReportedWindow(0, 10, 11, 2.0, 4.0)], [ObservedWindow(0, 10, 11, 5.75, 6.25, 90.0, 96.5)])
+    assert found == WindowSeen(rank=0, window_s=2.0, least_s=1.75, most_s=2.25, together_s=2.5)
+    shorter = window_seen([ReportedWindow(0, 10, 11, 2.0, 7.0)], [ObservedWindow(0, 10, 11, 5.75, 6.25)])
+    assert (shorter.least_s, shorter.most_s) == (0.0, 0.0)
+
+
 def test_without_a_window_there_is_nothing_to_see() -> None:
     assert window_seen([], [ObservedWindow(0, 10, 59, 0.99, 1.01)]) is None
     assert seen_warnings(None) == []
