@@ -222,7 +222,10 @@ def remove_tree(path: Path) -> None:
             return
         for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
             subprocess.run([*words, "--", str(path)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-        shutil.rmtree(path, onerror=_raise_for)
+        try:
+            shutil.rmtree(path, onerror=_raise_for)
+        except RecursionError as error:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path)) from error
 
 
 def _raise_for(_function: object, name: str, found: tuple[type[BaseException], BaseException, object]) -> None:

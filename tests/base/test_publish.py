@@ -21,6 +21,7 @@ from base.publish import (
     publish_directory,
     publish_file,
     publish_new,
+    remove_leftover,
     remove_tree,
     why_left,
 )
@@ -208,6 +209,17 @@ def test_what_stays_is_said_and_the_rest_goes(tmp_path: Path) -> None:
         return os.listdir(outer / "tree")
 
     assert as_nobody(tmp_path, removed) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_stays_deeper_than_python_goes_is_said_too(tmp_path: Path) -> None:
+    deepest = Path("tree", *["d"] * 1200, "not ours")
+    subprocess.run(["mkdir", "-p", str(deepest / "below")], check=True, cwd=tmp_path)
+    subprocess.run(["chown", "-R", "65534", "tree"], check=True, cwd=tmp_path)
+    subprocess.run(["find", "tree", "-name", "not ours", "-exec", "chown", "-R", "0", "{}", "+"], check=True, cwd=tmp_path)
+    problem = as_nobody(tmp_path, lambda: str(remove_leftover(Path("tree"))))
+    assert "cannot be removed" in problem
 
 
 @pytest.mark.parametrize("count", [0, 1, FEW, FEW + 1, 1000])
