@@ -646,6 +646,7 @@ def test_a_result_that_neither_storage_nor_a_full_cache_takes_is_lost_in_words(w
     with tmpfs(world.cache, 16 << 20):
         code, log = world.run(run_id)
         assert code == 22, log
+        assert "its result waits on local-0 if there is room on the disk there; " in log
         assert "the result is not kept: " in log
         (node,) = world.cache.glob("local-0")
         path.unlink()

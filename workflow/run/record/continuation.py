@@ -353,8 +353,8 @@ STATUS: Final = "storage"
 
 
 def waiting_words(nodes: Sequence[str]) -> str:
-    """Return the end of a reason: which nodes a result waits on, and what to do."""
-    return f"{WAITS}{', '.join(nodes)}{DELIVER}"
+    """Return the end of a reason: which nodes a result waits on, and what to do. It is said before they keep it: each may have no room."""
+    return f"{WAITS}{', '.join(nodes)} if there is room on the disk there{DELIVER}"
 
 
 def says_waiting(reason: str) -> bool:
