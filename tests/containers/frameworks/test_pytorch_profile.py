@@ -14,6 +14,7 @@ import pytest
 
 from base.process import CODE_ROOT
 from tests.containers.frameworks.conftest import Program
+from workflow.report.profile.layers import BEGINNINGS
 
 pytestmark = pytest.mark.slow
 KEYS: dict[str, Any] = {
@@ -48,6 +49,16 @@ def test_a_profile_run_traces_each_layer_of_the_measured_steps(run_program: Prog
         assert all(begin <= start and start + long <= begin + seconds for _, start, long in inside)
     assert not list(done.out.glob(".part-*"))
     assert (done.out / "exchange.json").exists() == (strategy == "ddp" and mode == "train")
+
+
+def test_what_a_hook_computes_is_communication_and_no_backward_of_a_layer(run_program: Program) -> None:
+    done = run_program(2, comm_hook="onebit", **KEYS)
+    trace = json.loads(gzip.decompress((done.out / "trace.json.gz").read_bytes()))
+    spans = [(one["name"], one["ts"], one["ts"] + one["dur"]) for one in trace["traceEvents"] if one.get("ph") == "X"]
+    hooks = [span for span in spans if dict(BEGINNINGS).get(span[0][: len("c10d::")]) == "communication" and "comm_hook" in span[0]]
+    compressing = [span for span in spans if span[0] == "aten::signbit"]
+    assert compressing
+    assert all(any(begin <= start and end <= until for _, begin, until in hooks) for _, start, end in compressing)
 
 
 def test_the_losses_of_a_profile_run_are_those_of_any_other(run_program: Program) -> None:

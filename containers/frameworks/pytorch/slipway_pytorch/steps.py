@@ -140,6 +140,8 @@ def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, plan: Pla
 POWERSGD_FIRST_STEP = 2  # the earliest that keeps its error feedback; the steps before it exchange whole gradients
 ONE_BUCKET_MB = 1 << 20
 NEVER = 1 << 30
+EXCHANGE = "c10d::comm_hook"
+"""The range of a hook in a trace. The report takes what begins with `c10d::` for communication."""
 
 
 def distribute(
@@ -165,11 +167,11 @@ def distribute(
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=POWERSGD_FIRST_STEP)
-        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        ddp.register_comm_hook(state, _as_exchange(powerSGD_hook.powerSGD_hook))
     elif comm_hook == "onebit":
         from .onebit import OneBit
 
-        ddp.register_comm_hook(OneBit(dist.get_world_size()), lambda state, bucket: state.exchange(bucket))
+        ddp.register_comm_hook(OneBit(dist.get_world_size()), _as_exchange(OneBit.exchange))
     elif comm_hook == "noop":
         from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 
@@ -178,11 +180,21 @@ def distribute(
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
         compress = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[comm_hook]
-        # By name PyTorch refuses bf16 on gloo, which has learnt it since; the parameter must be called bucket.
-        ddp.register_comm_hook(None, lambda state, bucket: compress(state, bucket))
+        ddp.register_comm_hook(None, _as_exchange(compress))
     # Else PyTorch waits for the timers of the step before, every hundredth step; in its first ten steps it does in any case.
     ddp._set_ddp_runtime_logging_sample_rate(NEVER)
     return ddp
+
+
+def _as_exchange(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the hook with a range around it, so that a trace counts what it computes as communication, and not as backward of a layer."""
+
+    def exchange(state: Any, bucket: Any) -> Any:
+        with torch.profiler.record_function(EXCHANGE):
+            return hook(state, bucket)
+
+    # By name PyTorch refuses bf16 on gloo, which has learnt it since; the parameter must be called bucket, and have no annotation.
+    return lambda state, bucket: exchange(state, bucket)
 
 
 Step = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, Moments]]
