@@ -28,6 +28,7 @@ from workflow.report.cells import (
 from workflow.report.collect import Collection, Source
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
 from workflow.report.same_network import MARK, marked
+from workflow.report.table import NONE
 from workflow.run.record.columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
 from workflow.study.cell import UNITS
 
@@ -151,7 +152,7 @@ class Analysis:
         made: dict[int, list[str]] = {}
         for flat in self.flat.values():
             if id(flat) not in made:
-                made[id(flat)] = [printable(str(flat.get(name))) for name in self.key_names]
+                made[id(flat)] = [NONE if flat.get(name) is None else printable(str(flat[name])) for name in self.key_names]
         return {cell: made[id(flat)] for cell, flat in self.flat.items()}
 
     @property

@@ -631,7 +631,7 @@ def value_text(name: str, value: Any) -> str:
     if name in WORDS:
         prefix = PREFIX.get(name, "")
         return f"{prefix}{value}" if value != "none" or not prefix else f"no {prefix.strip()}"
-    return f"{detail_title(name)} {plain_text(value)}"
+    return f"no {detail_title(name)}" if value is None else f"{detail_title(name)} {plain_text(value)}"
 
 
 def series_words(cell: CellResult, names: Sequence[str]) -> list[str]:

@@ -547,7 +547,7 @@ def accuracy(analysis: Analysis) -> dict[str, Any]:
     if not values:
         return nothing("Accuracy over training time", "no run was evaluated in the midst of its training")
     x_axis = alt.X("seconds:Q", title="seconds of training, without evaluations", axis=_short_numbers())
-    y_axis = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False), axis=alt.Axis(format=".0%"))
+    y_axis = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False), axis=alt.Axis(format="~%"))
     return _curves(list(cells), values, (x_axis, y_axis), "Accuracy over training time", len(evaluated), points=True)
 
 

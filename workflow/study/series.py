@@ -138,6 +138,8 @@ def joined_series(cells: Sequence[Cell], baseline: Keys) -> list[str | None]:
 
 def baseline_mismatch(cell: Cell, all_cells: Iterable[Cell], baseline: Keys) -> str:
     """Name the keys that keep the nearest baseline cell from being compared with the cell; empty where there is no baseline cell."""
+    if cell.comm_hook == NO_EXCHANGE:
+        return "gradients are not exchanged (comm_hook: noop): a diagnosis, without speed-up"
     own = comparable(cell, baseline)
     others = [comparable(other, baseline) for other in islice((one for one in all_cells if is_named(one, baseline)), MOST_LOOKED_AT)]
     apart = [{name: other.get(name) for name in sorted(own.keys() | other.keys()) if own.get(name) != other.get(name)} for other in others]

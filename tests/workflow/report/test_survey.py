@@ -14,6 +14,7 @@ from tests.workflow.report.builder import make_cell, make_record, write_records,
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.page import page
+from workflow.report.plots import PLOTS
 from workflow.report.prediction import Point, nodes_that_reach
 from workflow.report.tables import TABLES
 
@@ -60,6 +61,15 @@ def test_measured_cells_of_one_study_have_step_and_rate_with_intervals(tmp_path:
     assert texts[1]["step_p50_s"].startswith("440 [4")
     assert texts[1]["nodes"] == "2"
     assert "Survey" not in page(analysis, {}), "of one machine the page has the table of times"
+
+
+def test_a_key_that_only_some_cells_have_is_a_dash_for_the_others(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=1, **keys) for keys in ({}, {"evaluate_every": 1})]
+    write_study(tmp_path, cells, repeats=1)
+    write_records(tmp_path, [make_record(cell, 1) for cell in cells])
+    analysis, _, texts = survey_of([tmp_path])
+    assert sorted(row["evaluate_every"] for row in texts) == ["1", "\N{EN DASH}"]
+    assert all("every None" not in str(plot(analysis)) for plot in PLOTS.values())
 
 
 def test_a_strong_node_is_so_many_weak_ones_between_what_was_measured(tmp_path: Path) -> None:

@@ -308,6 +308,12 @@ def test_samples_of_one_program_are_not_compared_with_tokens_of_another(tmp_path
     assert found["net"] == (False, "the nearest one differs in unit (tokens there, samples here)")
 
 
+def test_cells_without_an_exchange_have_no_baseline_though_it_names_the_hook(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(axes={"comm_hook": ["none", "noop"]}, baseline={"nodes": 1, "comm_hook": "none"}))
+    found = {series.cells[0].comm_hook: series.obstacle for series in series_of(study.cells, study.baseline)}
+    assert found == {"none": "", "noop": "gradients are not exchanged (comm_hook: noop): a diagnosis, without speed-up"}
+
+
 @pytest.mark.parametrize("events", [LOG, "none"])
 def test_who_tells_of_the_steps_is_part_of_the_cell_and_the_default_is_not(tmp_path: Path, events: Any) -> None:
     plain, told = study_of(tmp_path).cells[0], study_of(tmp_path, {"events": "program"}).cells[0]
