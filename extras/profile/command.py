@@ -35,8 +35,12 @@ def main(  # noqa: PLR0913 - its options
             "--model", metavar="NETWORK", help="The network of the trace: with FLOP/s and bytes of layers, and convolutions by algorithm."
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="The samples of a step in the trace, for --model.")] = 128,
-    precision: Annotated[str, typer.Option("--precision", help="The precision of the step, for the bytes of --model.")] = "fp32",
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="The samples of a step in the trace, for --model; default: 128.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="The precision of the step, for the bytes of --model; default: fp32.")
+    ] = None,
     image: Annotated[
         str | None, typer.Option("--image", metavar="CxHxW", help="Its images, such as 3x224x224; default: as --model is published.")
     ] = None,
@@ -54,8 +58,10 @@ def main(  # noqa: PLR0913 - its options
         raise typer.BadParameter("--step-ms takes milliseconds above 0, for the shares in the table of --trace")
     if model is not None and trace is None:
         raise typer.BadParameter("--model shows what a trace measured: give --trace FILE")
+    if model is None and (batch_size, precision, image) != (None, None, None):
+        raise typer.BadParameter("--batch-size, --image and --precision tell of the network of a trace: give --model NETWORK")
     if trace is not None:
-        _of_trace(trace, step_ms, None if model is None else _network(model, batch_size, precision, image), as_json)
+        _of_trace(trace, step_ms, None if model is None else _network(model, batch_size or 128, precision or "fp32", image), as_json)
     elif study is not None:
         _of_study(study, site, retry, as_json)
 
@@ -94,7 +100,7 @@ def _of_trace(trace: Path, step_ms: float | None, use: Use | None, as_json: bool
             layer.update(msgspec.to_builtins(costs.get(layer["name"], {})))
         output.json_value({**values, **({} if convolutions is None else {"convolutions": to_values(convolutions)["rows"]})})
         return
-    print_profile(found, step_ms, costs)
+    print_profile(found, step_ms, costs, "" if use is None else f"{use.model.name}, {use.input}, batch {use.batch_size}, {use.precision}")
     if convolutions is not None and convolutions.num_rows:
         output.line()
         print_table(convolutions)

@@ -16,11 +16,13 @@ from workflow.report.table import percent, significant
 MOST_KERNELS: Final = 10
 
 
-def print_profile(profile: Profile, step_ms: float | None, costs: Mapping[str, LayerCost]) -> None:
-    """Print the tables of a profile on standard output; shares are of `step_ms`, or of the step in the trace."""
+def print_profile(profile: Profile, step_ms: float | None, costs: Mapping[str, LayerCost], network: str = "") -> None:
+    """Print the tables of a profile on standard output; shares are of `step_ms`, or of the step in the trace, costs of `network`."""
     whole_ms = step_ms or profile.step_ms
     steps = f"mean of {counted(profile.steps, 'profiled step')}" if profile.steps else "the whole trace"
     output.prose(f"{profile.device}: {steps}, {significant(profile.step_ms)} ms; shares are of {significant(whole_ms)} ms")
+    if network:
+        output.prose(f"FLOP/s and bytes are of {network}")
     output.line()
     terminal.print_table(layers_table.layers_of_trace(profile, whole_ms, costs))
     for title, rows in (

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from base.sanitize import printable
 from containers.models.convolutions import ALGORITHMS, Convolution, convolutions_of, cost
 from containers.models.facts import PUBLISHED, count, depth, usual
 from containers.models.memory import estimate_memory
 from workflow.report.analysis import Analysis
-from workflow.report.cells import detail_title
+from workflow.report.cells import detail_title, series_words
 from workflow.report.keys import SEPARATOR
 from workflow.report.layers_table import profiles
 from workflow.report.networks import Use, layers_in_trace, networks
@@ -117,8 +118,8 @@ def convolutions_of_study(analysis: Analysis) -> Table:
     measured: dict[tuple[object, ...], dict[str, Measured]] = {key: {} for key in counted}
     for cell, traced, found in sorted(profiles(analysis), key=lambda one: one[0].num_processes):
         if traced is not None and not isinstance(found, str):
-            _, *texts = analysis.key_texts[cell.source, cell.cell_id]
-            series = SEPARATOR.join([*texts, *([cell.source] if len(analysis.sources) > 1 else [])])
+            texts = series_words(cell, analysis.key_names[1:])
+            series = printable(SEPARATOR.join([*texts, *([cell.source] if len(analysis.sources) > 1 else [])]))
             size = f"{cell.cell.nodes}\N{MULTIPLICATION SIGN}{cell.cell.gpus_per_node}"
             one = Measured(
                 use=traced, layers={layer.name: layer for layer in found.layers}, cell=SEPARATOR.join(filter(None, (series, size)))

@@ -12,6 +12,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from base.errors import ConfigError
+from base.sanitize import printable
 from containers.models import MODELS, Model, build, build_for_tokens, reads_tokens
 from containers.models.convolutions import convolutions_of, onednn_name
 from containers.models.facts import LayerCost, layer_costs, usual
@@ -121,8 +122,11 @@ def layers_in_trace(profile: Profile, model: Model) -> dict[str, Layer]:
         return named
     computing = [layer for layer in profile.layers if layer.algorithm is not None]
     if len(computing) != len(weighted):
+        missing = next(name for name in weighted if name not in named)
+        others = printable(", ".join([*named][:3]))
         raise ConfigError(
-            f"--model {model.name}: it has {len(weighted)} convolutions and fully connected layers, and the trace has kernels of "
-            f"{len(computing)}, by other names; valid: the network that was traced"
+            f"--model {model.name}: the trace has no layer {missing}, but {others}, ...; nor can they be taken in "
+            f"order, since it has {len(computing)} layers with kernels of convolutions or matrices, and the network {len(weighted)}; "
+            "valid: the network that was traced"
         )
     return dict(zip(weighted, computing, strict=True))

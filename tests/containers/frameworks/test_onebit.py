@@ -129,7 +129,8 @@ dist.all_reduce(lost)
 checksum = torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).double().sum().item()
 sizes = {"buckets": sum(len(state._places) for state in states), "blocks": blocks}
 print(json.dumps({"first": first, "average": (average or torch.zeros(())).item(), "applied": (applied or torch.zeros(())).item(),
-                  "lost": lost.item(), "checksum": checksum, "sent": sum(state.sent_bytes for state in states), **sizes}))
+                  "lost": lost.item(), "checksum": checksum, "sent": sum(state.sent_bytes for state in states), **sizes}), flush=True)
+dist.destroy_process_group()  # whose threads would else end with the interpreter, sometimes by an abort
 """
 
 

@@ -53,7 +53,7 @@ def test_every_convolution_of_resnet50_has_its_layer() -> None:
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet152", "alexnet"])
 def test_another_network_than_the_traced_one_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="the trace has kernels of 54, by other names; valid: the network that was traced"):
+    with pytest.raises(ConfigError, match=r"the trace has no layer .*, but conv1, .* it has 54 layers with kernels"):
         measured_convolutions(profile("resnet50-bf16-nhwc"), name, 64)
 
 
@@ -102,7 +102,11 @@ def test_what_the_name_of_a_kernel_tells(kernel: str, algorithm: str | None) -> 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["profile", "--trace", str(CAPTURED / "alexnet-fp32-nchw.json.gz"), "--model", "alexnet"]
     assert main.run(words) == 0
-    assert "sm80_xmma_gemm_cf32cf32" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "sm80_xmma_gemm_cf32cf32" in told
+    assert "FLOP/s and bytes are of alexnet, 3×224×224, 1000 classes, batch 128, fp32" in told
+    assert main.run([*words[:-2], "--batch-size", "64"]) == 2, "no network that it is of"
+    assert "give --model NETWORK" in " ".join(capsys.readouterr().err.split())
     assert main.run([*words, "--batch-size", "64", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "slipway.profile/1"
