@@ -34,7 +34,7 @@ def main(  # noqa: PLR0913 - its options
         list[Path] | None,
         typer.Argument(
             metavar="[TABLE] [STUDY | DIR...]",
-            help="A table by its name, such as frameworks; then the study file, or results directories.",
+            help=f"A table by its name ({', '.join((*TABLE_NAMES, EVIDENCE))}); then the study file, or results directories.",
         ),
     ] = None,
     study: StudyOption = DEFAULT_STUDY,

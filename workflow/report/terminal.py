@@ -71,7 +71,8 @@ def _print_rows(console: Console, table: Table) -> list[list[str]]:
     ]
     if not rows:
         return []
-    head, lines = tabulated([columns[index].title for index in narrow], cells, _width(console))
+    titles = [columns[index].title for index in narrow]
+    head, lines = tabulated(titles, cells, _width(console))
     muted = sorted({row[index].text for row in rows for index in narrow if row[index].is_reason and row[index].text})
     for line in head:
         console.print(Text(line, style="bold"), soft_wrap=True)
@@ -79,6 +80,9 @@ def _print_rows(console: Console, table: Table) -> list[list[str]]:
         text = Text(line)
         text.highlight_words(muted, style="red")
         console.print(text, soft_wrap=True)
+    if not head:
+        widest = len(max((line for part in tabulated(titles, cells) for line in part), key=len))
+        _put(console, f"Each row is one line in {widest} columns: a wider terminal, or the same command with `| less -S` behind it.", "dim")
     return cells
 
 

@@ -371,11 +371,17 @@ def _check_evaluation(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     if every is None:
         return None
     if keys["program"] is not None:
-        return "evaluate_every", f"found {every}, and when {keys['program']!r} evaluates is up to the program; valid: none"
+        return "evaluate_every", f"found {every}, and when {keys['program']!r} evaluates is up to the program; valid: no such key"
     if not load_framework(keys["framework"]).supports.evaluate_every:
-        return "evaluate_every", f"found {every}, which is not for framework {keys['framework']}: it evaluates at the end; valid: none"
+        return (
+            "evaluate_every",
+            f"found {every}, which is not for framework {keys['framework']}: it evaluates at the end; valid: no such key",
+        )
     if keys["mode"] != "train" or keys["reader"] != "slipway":
-        return "evaluate_every", f"found {every}, which is only for mode train with reader slipway; valid: none, or exclude these cells"
+        return (
+            "evaluate_every",
+            f"found {every}, which is only for mode train with reader slipway; valid: no such key, or exclude these cells",
+        )
     return None
 
 

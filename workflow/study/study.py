@@ -41,6 +41,7 @@ HINTS: Final[Mapping[str, str]] = {
     **{key: _TO_BASE_OR_AXES for key in Base.model_fields},
     "program": f"{_TO_BASE_OR_AXES}; programs of your own are described under programs",
     "repeats": "repeats stands in base: all cells have the same number of runs",
+    "profile": "it stands at the top level of the study file, beside base, and is for all cells",
     "walltime": "write limits: {walltime: 30m}",
     "gpu_hours": "write limits: {gpu_hours: 10}",
     "init": "write limits: {init: 10m}",

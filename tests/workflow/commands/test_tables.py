@@ -217,6 +217,11 @@ def test_facts_of_networks_need_no_study_and_may_be_of_some(house: House) -> Non
     assert "results/nowhere is not a directory" in house.capsys.readouterr().err
 
 
+def test_the_help_names_every_table(house: House) -> None:
+    assert main.run(["tables", "--help"]) == 0
+    assert "survey, " in house.capsys.readouterr().out
+
+
 @pytest.mark.parametrize("word", ["speedupp", "qqqq"])
 def test_an_unknown_name_of_a_table_lists_the_tables(house: House, word: str) -> None:
     """Whether it resembles a name or not; a path is still a path."""

@@ -94,6 +94,17 @@ def test_the_terminal_shows_table_marks_failures_and_where_the_page_is(tmp_path:
     assert BRACKETS not in text  # no number has any
 
 
+def test_a_terminal_without_room_says_how_wide_the_table_is(tmp_path: Path) -> None:
+    analysis = collected(tmp_path / "digits", [make_record(scaling_cells(nodes=[1])[0])], repeats=1)
+    out = io.StringIO()
+    print_speedup(analysis, None, Console(file=out, width=200, color_system=None, force_terminal=True))
+    widest = max(map(len, out.getvalue().splitlines()[1:3]))
+    assert "less -S" not in out.getvalue()
+    print_speedup(analysis, None, Console(file=out, width=24, color_system=None, force_terminal=True))
+    assert f"Each row is one line in {widest} columns:" in " ".join(out.getvalue().split())
+    assert "| less -S" in out.getvalue()
+
+
 def test_the_terminal_says_once_what_brackets_are(tmp_path: Path) -> None:
     cells = scaling_cells(nodes=[1, 2])
     records = [make_record(cell, repeat) for cell in cells for repeat in (1, 2, 3)]

@@ -48,6 +48,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ),
         ({"base": {"steps.warmup": 3}}, ["base.steps.warmup: unknown key; write steps: {warmup: ...}"]),
         ({"axes": {"repeats": [1]}}, ["axes.repeats", "base"]),
+        ({"base": {"profile": True}}, ["base.profile", "it stands at the top level of the study file"]),
         ({"axes": {"model": ["lenett"]}}, ["axes.model[0]", "'lenett'", "did you mean 'lenet'"]),
         ({"axes": {"model": ["LeNet"]}}, ["axes.model[0]", "'LeNet'", "lower-case", "did you mean 'lenet'?"]),
         ({"axes": {"model": ["$(reboot)"]}}, ["axes.model[0]", "$(reboot)", "lower-case"]),
@@ -63,7 +64,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
             for keys, words in (
                 ({"mode": "infer"}, "found 1, which is only for mode train with reader slipway"),
                 ({"reader": "memory"}, "found 1, which is only for mode train with reader slipway"),
-                ({"framework": "caffe"}, "found 1, which is not for framework caffe: it evaluates at the end"),
+                ({"framework": "caffe"}, "found 1, which is not for framework caffe: it evaluates at the end; valid: no such key"),
             )
         ],
         ({"base": {"comm_hook": "noop"}, "baseline": {"nodes": 1}}, ["baseline", "no cell has {nodes: 1}"]),
