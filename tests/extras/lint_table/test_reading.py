@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -105,9 +104,6 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
         read_tables(tmp_path / "none")
     with pytest.raises(ConfigError, match=r"t.csv:2: .* field larger than field limit"):
         read(tmp_path / "t.csv", "a,b\n" + "x" * 200_000 + ",1\n")
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(ConfigError, match="nobody has written"):
-        read_tables(tmp_path / "fifo")
 
 
 def test_a_file_or_a_table_that_is_too_large_is_refused(tmp_path: Path) -> None:
