@@ -18,11 +18,12 @@ def part_exchange(ddp: Any, end: Callable[[str], None]) -> None:
 
 class Parts:
     """The parts of the steps of `run`, each of which begins where the one before ends. `model`: the network, as the library calls it. Of
-    several ranks forward and backward are told where they are DistributedDataParallel's: else nobody knows what is waited for in them."""
+    several ranks forward and backward are told where they are DistributedDataParallel's, of PyTorch 2.1 and later: else nobody knows what
+    is waited for in them."""
 
     def __init__(self, run: Any, model: Any) -> None:
         self.run = run
-        self.is_ddp = type(model).__name__ == DDP
+        self.is_ddp = type(model).__name__ == DDP and hasattr(next(model.parameters()), "register_post_accumulate_grad_hook")
         self.begun: Any = None
         self.last = ""
         if self.is_ddp:

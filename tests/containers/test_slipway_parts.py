@@ -27,11 +27,14 @@ class Hooked:
 
 
 class DistributedDataParallel(Hooked):
-    def __init__(self) -> None:
+    def __init__(self, old: bool = False) -> None:
         super().__init__()
         self.first = Hooked()
         self.module = Hooked()
-        self.module.parameters = lambda: iter([Hooked(requires_grad=False), self.first])  # type: ignore[attr-defined]
+        parameters = [Hooked(requires_grad=False), self.first]
+        for one in parameters if old else ():
+            del one.register_post_accumulate_grad_hook
+        self.parameters = self.module.parameters = lambda: iter(parameters)  # type: ignore[attr-defined]
 
 
 def told(model: Any, world_size: int) -> dict[str, float]:
@@ -64,6 +67,7 @@ def told(model: Any, world_size: int) -> dict[str, float]:
         (Hooked(), 1, {"copy": 1, "forward": 1, "backward": 1, "optimizer": 1}),
         (Hooked(), 2, {"copy": 1, "optimizer": 1}),
         (DistributedDataParallel(), 2, {"copy": 1, "forward": 2, "exchange": 2, "backward": 1, "optimizer": 1}),
+        (DistributedDataParallel(old=True), 2, {"copy": 1, "optimizer": 1}),
     ],
 )
 def test_what_is_waited_for_other_ranks_is_told_where_it_is_known(model: Any, world_size: int, expected: dict[str, float]) -> None:
