@@ -196,10 +196,11 @@ class Run:
         """Step -> name, begin and end of each of its parts, until the step is written."""
         self.written = 0.0
         self.stage = self.entered = "init"
-        self.evaluating_since: Optional[float] = None
         self.evaluation_begun: Optional[float] = None
-        self.evaluated_s = [0.0, 0.0]
-        """In all, and in the measured window."""
+        self.signed = 0.0
+        """When the evaluation gave its last sign of life."""
+        self.evaluations_s = 0.0
+        self.evaluations_in_window_s = 0.0
         self.epoch: Optional[int] = None
         self.plan: Optional[Tuple[int, int, int]] = None
         self.file = open_events(out, self.rank) if self.active else None
@@ -263,15 +264,14 @@ class Run:
 
     def evaluating(self) -> None:
         """Begin an evaluation, or go on with it. Each rank that evaluates calls it, and then `evaluation`."""
-        now = time.monotonic()
-        if self.evaluation_begun is None and self.active:
+        if self.evaluation_begun is None:
             if self.clock is not None:
                 self.clock.drain()
-            synchronize()
+                synchronize()
             self.phase("eval")
-            self.evaluating_since = self.evaluation_begun = time.monotonic()
-        elif self.evaluating_since is None or now - self.evaluating_since > SIGN_OF_LIFE:
-            self.evaluating_since = now
+            self.evaluation_begun = self.signed = time.monotonic()
+        elif time.monotonic() - self.signed > SIGN_OF_LIFE:
+            self.signed = time.monotonic()
             self.phase("eval")
 
     def back(self) -> None:
@@ -280,9 +280,10 @@ class Run:
             synchronize()
             lasted = time.monotonic() - self.evaluation_begun
             self.clock.skipped += lasted
-            self.evaluated_s[0] += lasted
-            self.evaluated_s[1] += lasted if self.window[0] and not self.window[1] else 0.0
-        self.evaluating_since = self.evaluation_begun = None
+            self.evaluations_s += lasted
+            if self.window[0] and not self.window[1]:
+                self.evaluations_in_window_s += lasted
+        self.evaluation_begun = None
         if self.entered != self.stage:
             self.phase(self.stage)
         self.wants_batch()
@@ -535,7 +536,7 @@ class Run:
         if self.window[1] == 0.0:
             self.window[1] = now
             self.memory = peak_memory(self.cell.get("device"))
-        self.train_s = now - self.begun - self.evaluated_s[0]
+        self.train_s = now - self.begun - self.evaluations_s
         if self.model is not None:
             self.phase("checksum")
             self.add_checksum()
@@ -565,7 +566,7 @@ class Run:
             raise
         if self.active and not self.stopped and not self.failed and self.all_done():
             self.stopped = True
-            wall_s = max(0.0, self.window[1] - self.window[0] - self.evaluated_s[1]) if self.window[0] else 0.0
+            wall_s = max(0.0, self.window[1] - self.window[0] - self.evaluations_in_window_s) if self.window[0] else 0.0
             times = {"train_s": self.train_s, "window_wall_s": wall_s, "window_steps_s": self.measured_s}
             self.emit("run_stop", steps=self.step, **dict(times, **dict(self.memory, **dict(self.trained, **fields))))
 

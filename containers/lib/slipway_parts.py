@@ -7,7 +7,7 @@ DDP = "DistributedDataParallel"
 
 
 def part_exchange(ddp: Any, end: Callable[[str], None]) -> None:
-    """Let `end` be called with each part of forward and backward of `ddp` that ends. What is waited for the other ranks is a part of its
+    """Call `end` with the name of each part of forward and backward of `ddp` when it ends. The wait for the other ranks is a part of its
     own: before the forward for the running statistics of rank 0, after the backward for the gradients of all. The gradient of the first
     layer is the last to be there."""
     ddp.register_forward_pre_hook(lambda *_: end("forward"))

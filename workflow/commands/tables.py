@@ -66,7 +66,7 @@ def main(  # noqa: PLR0913 - its options
         _output_evidence(analysis, out or results[0], samples, as_json)
     elif name is not None:
         analysis = analysis_of(results_as_they_are(study, site, rest))
-        _show_table(analysis, name, out, (samples, target), as_json)
+        output_table(_table(analysis, name, samples, target), out, as_json)
     elif show or as_json:
         results = results_as_they_are(study, site, rest)
         analysis = analysis_of(results)
@@ -154,20 +154,15 @@ def _output_evidence(analysis: Analysis, out: Path, samples: float, as_json: boo
         output.line(f"{EVIDENCE}: {folder / EVIDENCE}.{suffix}")
 
 
-def _show_table(analysis: Analysis, name: str, out: Path | None, asked: tuple[float, float | None], as_json: bool) -> None:
-    """Show one table. `asked`: of how many samples the hours are predicted, and the accuracy to be reached."""
+def _table(analysis: Analysis, name: str, samples: float, target: float | None) -> Table:
+    """Make one table. `samples`: those whose hours are predicted; `target`: the accuracy to be reached."""
     from workflow.report.prediction_table import prediction
     from workflow.report.tables import TABLES
     from workflow.report.time_to_accuracy import time_to_accuracy
 
-    samples, target = asked
     if name == "prediction":
-        table = prediction(analysis, samples=samples)
-    elif name == ACCURACY:
-        table = time_to_accuracy(analysis, target)
-    else:
-        table = TABLES[name](analysis)
-    output_table(table, out, as_json)
+        return prediction(analysis, samples=samples)
+    return time_to_accuracy(analysis, target) if name == ACCURACY else TABLES[name](analysis)
 
 
 def output_table(table: Table, out: Path | None, as_json: bool) -> None:

@@ -48,13 +48,15 @@ def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
         runs.setdefault((row["source"], row["cell_id"]), []).append((row, points))
     cells = [cell for cell in analysis.cells if any(points for _, points in runs.get((cell.source, cell.cell_id), ()))]
     own = [runs[cell.source, cell.cell_id] for cell in cells]
-    asked = target if target is not None else min((_best(points) for found in own for _, points in found if points), default=0.0)
-    told = "" if target is not None else ", the best accuracy that all runs reached (--target names another)"
-    rows = [_row(found, asked) for found in own]
+    origin = ""
+    if target is None:
+        target = min((_best(points) for found in own for _, points in found if points), default=0.0)
+        origin = ", the best accuracy that all runs reached (--target names another)"
+    rows = [_row(found, target) for found in own]
     columns = [
         *key_columns(analysis, cells),
         *size_columns(cells),
-        numbers("target", "Target", percent, [asked] * len(cells)),
+        numbers("target", "Target", percent, [target] * len(cells)),
         words("reached", "Runs that reached it", [row["reached"] for row in rows], number=True),
         numbers("epochs", "Epochs", significant, [row["epochs"] for row in rows]),
         numbers(
@@ -72,7 +74,7 @@ def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
         name=TIME_TO_ACCURACY,
         title="Time to accuracy",
         caption=sentence(
-            f"Until the first evaluation with {percent(asked)} or more{told}: epochs, mean over runs, and seconds of training, "
+            f"Until the first evaluation with {percent(target)} or more{origin}: epochs, mean over runs, and seconds of training, "
             "without evaluations and start-up, geometric mean over runs. Neither is shown unless every run of the "
             "cell reached it. What lies between two evaluations is not known: a cell that is evaluated more often reaches it earlier",
             "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs",

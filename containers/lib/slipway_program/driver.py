@@ -13,7 +13,7 @@ from .checkpoint import CheckpointRequested, Request
 from .evaluation import evaluate, mean_loss
 from .events import Events, common_provenance
 from .feed import follow_native, repeat_first, start_reading
-from .loop import Around, Between, HostClock, Moments, run_steps
+from .loop import Around, Evaluations, HostClock, Moments, run_steps
 from .parameters import (
     FILE_NAME,
     Arrays,
@@ -83,7 +83,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
     evaluate_at = lambda number: eval_s.append(evaluate(trainer, request.watch(batches, number), plan, number, events))  # noqa: E731
     try:
         around = Around(clock=HostClock(), barrier=trainer.barrier, events=events, request=request)
-        times = run_steps(steps, step if training else infer, batches, around, Between(plan.evaluated_before, evaluate_at))
+        times = run_steps(steps, step if training else infer, batches, around, Evaluations(plan.evaluated_before, evaluate_at))
         check_finite(trainer.state(), steps.total)
         if plan.eval_split is not None:
             evaluate_at(steps.total)

@@ -12,11 +12,15 @@ from .plan import Plan
 from .trainer import Trainer
 
 
-def tell(events: Events, plan: Plan, step: int, totals: Iterable[float], seconds: float) -> None:
-    """Write the event of an evaluation before `step`: sums of losses and of what is right, how many there are of these, samples."""
+def report(events: Events, plan: Plan, step: int, totals: Iterable[float], start: float) -> float:
+    """End an evaluation before `step` that began at `start`, and return its seconds; rank 0 writes the event. `totals`: sums of losses and
+    of what is right, how many there are of these, samples, all of them over all ranks."""
     loss, correct, count, samples = map(float, totals)
-    found = {"split": plan.eval_split, "loss": loss / count, "accuracy": correct / count, "samples": int(samples)}
-    events.emit("eval", step=step, epoch=step / plan.per_epoch, eval_s=seconds, **found)
+    seconds = time.perf_counter() - start
+    if plan.rank == 0:
+        found = {"split": plan.eval_split, "loss": loss / count, "accuracy": correct / count, "samples": int(samples)}
+        events.emit("eval", step=step, epoch=step / plan.per_epoch, eval_s=seconds, **found)
+    return seconds
 
 
 def evaluate(trainer: Trainer, batches: Batches, plan: Plan, step: int, events: Events) -> float:
@@ -29,11 +33,7 @@ def evaluate(trainer: Trainer, batches: Batches, plan: Plan, step: int, events: 
         losses, correct = judge(outputs_of(trainer, images, plan.batch_size), labels)
         totals += [losses.sum(), correct, (labels >= 0).sum(), len(labels)]
         events.phase("eval")  # a sign of life
-    found = trainer.total(totals)
-    seconds = time.perf_counter() - start
-    if plan.rank == 0:
-        tell(events, plan, step, found, seconds)
-    return seconds
+    return report(events, plan, step, trainer.total(totals), start)
 
 
 def outputs_of(trainer: Trainer, images: np.ndarray, batch_size: int) -> np.ndarray:

@@ -91,12 +91,14 @@ Step = Callable[[int, Any, Any], Tuple[Any, Moments]]
 Around = NamedTuple("Around", [("clock", Any), ("barrier", Callable[[], object]), ("events", Events), ("request", Request)])
 """What the steps run in: a HostClock or the like; a call that all ranks make together; where to write; who may ask for an end."""
 
-Between = NamedTuple("Between", [("before", Container[int]), ("evaluate", Callable[[int], object])])
-"""The steps before which all ranks evaluate, and what does it, of this number of steps."""
-NOTHING = Between((), lambda _: None)
+Evaluations = NamedTuple("Evaluations", [("before", Container[int]), ("evaluate", Callable[[int], object])])
+"""The steps before which all ranks evaluate, and a call that does it, with the number of the step."""
+NO_EVALUATIONS = Evaluations((), lambda _: None)
 
 
-def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around, between: Between = NOTHING) -> Dict[str, float]:
+def run_steps(
+    steps: Steps, step: Step, batches: Iterator[Any], around: Around, evaluations: Evaluations = NO_EVALUATIONS
+) -> Dict[str, float]:
     """Run all steps that are left, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
 
     Returns train_s, and for the measured window its wall time and the sum of its steps: they must agree, or the clock is wrong. Evaluations
@@ -127,10 +129,10 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around, 
         if request.is_there():
             report(clock.drain())
             raise CheckpointRequested(number)
-        if number in between.before:
+        if number in evaluations.before:
             report(clock.drain())
             before = time.perf_counter()
-            between.evaluate(number)
+            evaluations.evaluate(number)
             barrier()
             events.phase("train" if number > steps.first_measured else "warmup")
             evaluated[number] = time.perf_counter() - before

@@ -12,7 +12,7 @@ import slipway_parts
 import slipway_reader
 import torch
 import torch.distributed as dist
-from slipway_program.evaluation import tell
+from slipway_program.evaluation import report
 from slipway_program.events import Events
 from slipway_program.loop import Moments
 from slipway_program.parameters import Cell, Layer, given_parameters, read_parameters
@@ -129,12 +129,8 @@ def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, plan: Pla
             sums += totals(forward(to_device(images, device)), to_device(labels_read, device).long())
             events.phase("eval")  # a sign of life
     dist.all_reduce(sums)
-    found = sums.tolist()
     net.train(trained)
-    seconds = time.perf_counter() - start
-    if plan.rank == 0:
-        tell(events, plan, step, found, seconds)
-    return seconds
+    return report(events, plan, step, sums.tolist(), start)
 
 
 POWERSGD_FIRST_STEP = 2  # the earliest that keeps its error feedback; the steps before it exchange whole gradients

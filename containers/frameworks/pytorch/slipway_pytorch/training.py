@@ -15,7 +15,7 @@ import torch.distributed as dist
 from slipway_program import checkpoint
 from slipway_program.checkpoint import CheckpointRequested, Request, Resumed, find_checkpoint
 from slipway_program.events import Events, common_provenance
-from slipway_program.loop import Around, Between, run_steps
+from slipway_program.loop import Around, Evaluations, run_steps
 from slipway_program.parameters import FILE_NAME, Cell, checksum_of, write_parameters
 from slipway_program.plan import Steps, make_plan
 from slipway_program.torch_group import join_group, leave_group, provenance_of
@@ -74,7 +74,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
         clock = make_clock(device, steps.total)
         follow_profile(cell, net, steps, clock, out)
         around = Around(clock=clock, barrier=dist.barrier, events=events, request=request)
-        times = run_steps(steps, step, batches, around, Between(plan.evaluated_before, evaluate_at))
+        times = run_steps(steps, step, batches, around, Evaluations(plan.evaluated_before, evaluate_at))
         if plan.eval_split is not None:
             evaluate_at(steps.total)
     except CheckpointRequested as wanted:
