@@ -302,28 +302,29 @@ def evaluates():
 for epoch in run.epochs(2):
     for batch in run.steps([[1, 2], [3, 4], [5, 6]]):
         passes(1.0)
-        if IN_STEP and run.step == 4:
+        if run.step in IN_STEPS:
             evaluates()
-    if not IN_STEP:
+    if not IN_STEPS:
         evaluates()
 """
 SAID = "run.evaluating(); passes(10.0); run.evaluation('test', 0.5, 4, 0.75); passes(0.25)"
 
 
 @pytest.mark.parametrize(
-    ("body", "in_step", "window_s", "evaluation_s"),
+    ("body", "in_steps", "window_s", "evaluation_s"),
     [
-        (SAID, False, 5.5, 20.0),
-        (SAID, True, 5.25, 10.0),
-        (SAID.replace("run.evaluating(); ", ""), False, 25.5, 0.0),
-        ("run.evaluating(); passes(10.0); run.back()", False, 25.0, 0.0),
-        ("passes(10.0)", True, 15.0, 0.0),
+        (SAID, (), 5.5, 20.0),
+        (SAID, (4,), 5.25, 10.0),
+        (SAID, (0, 4), 5.25, 10.0),
+        (SAID.replace("run.evaluating(); ", ""), (), 25.5, 0.0),
+        ("run.evaluating(); passes(10.0); run.back()", (), 25.0, 0.0),
+        ("passes(10.0)", (4,), 15.0, 0.0),
     ],
 )
 def test_what_is_said_to_be_an_evaluation_is_in_no_rate(
-    tmp_path: Path, body: str, in_step: bool, window_s: float, evaluation_s: float
+    tmp_path: Path, body: str, in_steps: tuple[int, ...], window_s: float, evaluation_s: float
 ) -> None:
-    assert start(tmp_path, CLOCK.replace("BODY", body).replace("IN_STEP", str(in_step)), CELL)[0] == 0
+    assert start(tmp_path, CLOCK.replace("BODY", body).replace("IN_STEPS", str(in_steps)), CELL)[0] == 0
     found = performance(events_of := read_events(tmp_path, 1, most=7), 1, 2)
     assert found is not None
     assert (found.window_s, found.evaluation_s) == pytest.approx((window_s, evaluation_s))
@@ -331,11 +332,15 @@ def test_what_is_said_to_be_an_evaluation_is_in_no_rate(
     told = training(events_of, 1)
     assert told is not None
     if "evaluation(" in body:
-        assert [found.step for found in told.evaluations or ()] == ([4] if in_step else [3, 6, 7])
+        assert [found.step for found in told.evaluations or ()] == (list(in_steps) or [3, 6, 7])
     if evaluation_s:
-        one = (told.evaluations or ())[0]
+        one, stop = [one for one in told.evaluations or () if one.step][0], events_of[0].stop
         assert (one.split, one.loss, one.accuracy, one.seconds) == ("test", 0.5, 0.75, 10.0)
-        assert (one.step, one.epoch, one.training_s) == ((4, 2, 4.0) if in_step else (3, 1, 3.0))
+        assert (one.step, one.epoch) == ((4, 2) if in_steps else (3, 1))
+        assert one.training_s == 4.0 + 0.25 * (len(in_steps) - 1) if in_steps else 3.0
+        assert stop is not None
+        assert stop.window_wall_s == window_s
+        assert told.train_s == 7.0 + 0.25 * (len(in_steps) or 2)
 
 
 PARTED = """

@@ -70,6 +70,13 @@ def test_a_row_by_hand(tmp_path: Path) -> None:
     assert found["note"] == ""
 
 
+def test_energy_of_evaluations_is_left_out(tmp_path: Path) -> None:
+    """The counters ran for 40 s of training and as long in evaluations."""
+    known = load(16e3, 16e3)
+    plain, evaluated = (row(made(tmp_path / str(lasted_s), known, **{"performance.evaluation_s": lasted_s})) for lasted_s in (0.0, 40.0))
+    assert evaluated["per_joule"] == pytest.approx(2 * plain["per_joule"])
+
+
 def test_nothing_known_is_empty_and_never_0(tmp_path: Path) -> None:
     found = row(made(tmp_path / "s", None, None, None, **{"dataset.train_samples": None}))
     empty = ("watts", "window_kwh", "per_joule", "epoch_kwh", "run_price", "epoch_price", "epoch_energy_price")

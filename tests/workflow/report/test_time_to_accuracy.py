@@ -81,6 +81,19 @@ def test_epochs_that_no_program_tells_are_those_of_the_samples(tmp_path: Path) -
     assert row(made(tmp_path / "t", curve), 0.9)["epochs"] is None
 
 
+def test_the_split_counts_that_was_evaluated_most_often_with_an_accuracy(tmp_path: Path) -> None:
+    curve = evaluations(0.5, 0.9, step_s=0.1)
+    others = [{**curve[0], "split": "train", "accuracy": 0.99}, *({**curve[0], "split": "validation", "accuracy": None} for _ in range(3))]
+    assert row(made(tmp_path / "s", [*others, *curve]))["best_accuracy"] == 0.9
+
+
+def test_prevented_and_missing_runs_count_on_no_side(tmp_path: Path) -> None:
+    cell = make_cell(epochs=4, steps=None)
+    write_study(tmp_path, [cell], repeats=3)
+    write_records(tmp_path, [make_record(cell, 1, **{"training.evaluations": CURVES[0]}), failed(cell, 2, status="preempted")])
+    assert row(analyse(collect([tmp_path])))["reached"] == "1/1"
+
+
 def test_one_evaluation_at_the_end_is_a_row_and_no_chapter(tmp_path: Path) -> None:
     analysis = made(tmp_path / "s", evaluations(0.9, step_s=0.1))
     assert math.isclose(row(analysis)["training_s"], 5.0)

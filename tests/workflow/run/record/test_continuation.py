@@ -260,6 +260,10 @@ def test_a_resumed_record_has_each_evaluation_once() -> None:
     assert found is not None
     assert [(one.step, one.accuracy, one.training_s) for one in found.evaluations or ()] == [(1, 0.5, 1.0), (2, 0.6, 2.0), (3, 0.8, 4.5)]
     assert found.trained_s == 5.5
+    many = replace(before, evaluations=tuple(at(step, 0.5) for step in range(10, 1010)))
+    found = join_measurements(Measurements(training=own), None, many, 1010).training
+    assert found is not None
+    assert len(found.evaluations or ()) == 1000
     again = replace(own, evaluations=(at(2, 0.65, 0.0),))
     found = join_measurements(Measurements(training=again), None, before, 2).training
     assert found is not None

@@ -22,7 +22,18 @@ from tests.workflow.run.world import ROOT, World
 from workflow.run.record.events import RankEvents, RunStart, RunStop, Step, parse_events
 from workflow.run.record.model import Drift, Replicas
 from workflow.run.record.outcome import Ending
-from workflow.run.record.rate import MAX_LENGTHS, NOT_COMPARED, drift, performance, replica_warnings, replicas_of, straggler
+from workflow.run.record.rate import (
+    MAX_LENGTHS,
+    NOT_COMPARED,
+    drift,
+    performance,
+    replica_warnings,
+    replicas_of,
+    reported_windows,
+    straggler,
+    training,
+    window_of,
+)
 from workflow.run.record.run_record import NO_TOKENS, measured, window_warnings
 
 SECOND_NS = 10**9
@@ -88,6 +99,32 @@ def test_an_evaluation_takes_no_more_out_of_the_window_than_lies_between_steps(
     found = rate({0: parse_events([json.dumps(line).encode() + b"\n" for line in lines])})
     assert (found.window_s, found.evaluation_s) == pytest.approx((window_s, evaluation_s))
     assert found.samples_per_s == pytest.approx(8 / window_s)
+
+
+def test_each_rank_leaves_out_its_own_evaluations_between_the_steps_of_the_window() -> None:
+    """Steps of 1 s, of which 1 and 2 are measured. Ranks evaluate 2 s before step 1, two splits before step 2, and 3 s before step 3."""
+
+    def lines(each_s: float) -> RankEvents:
+        found = [{**stepping(0, 1, 1.0), "measured": False}]
+        now_s = 1.0
+        for step, spans in ((1, [2.0]), (2, [each_s, each_s]), (3, [3.0])):
+            for split, lasted_s in zip(("test", "validation"), spans, strict=False):
+                found += [phase("eval", now_s), {**RESULT, "split": split, "step": step}, phase("train", now_s + lasted_s)]
+                now_s += lasted_s
+            now_s += 1.0
+            found.append({**stepping(step, now_s, 1.0), "measured": step < 3})
+        return parse_events([json.dumps(line).encode() + b"\n" for line in ({"event": "run_start"}, *found)])
+
+    events = {0: lines(1.0), 1: lines(2.0)}
+    found = rate(events)
+    assert (found.window_s, found.evaluation_s) == pytest.approx((2.0, 4.0))
+    window = window_of(events, 2, "train")
+    assert window is not None
+    assert [one.evaluation_s for one in reported_windows(window)] == pytest.approx([2.0, 4.0])
+    told = training(events, 2)
+    assert told is not None
+    assert [(one.step, one.training_s) for one in told.evaluations or ()] == [(1, 1.0), (2, 2.0), (2, 2.0), (3, 3.0)]
+    assert told.trained_s == 4.0
 
 
 def test_input_in_bunches_is_the_cause_that_is_named() -> None:
