@@ -23,7 +23,7 @@ def main(
     site: SiteOption = None,
     margin: Annotated[
         str | None,
-        typer.Option("--not-slower-than", metavar="PERCENT", help="Exit 0: B is not slower than that; 29: it is; 30: unknown."),
+        typer.Option("--not-slower-than", metavar="PERCENT", help="Such as 2%. Exit 0: B is not slower than that; 29: it is; 30: unknown."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

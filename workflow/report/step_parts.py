@@ -73,6 +73,7 @@ def parts(analysis: Analysis) -> Table:
     told = mean_parts(analysis)
     found = [(cell, row) for cell in analysis.cells if (row := told.get((cell.source, cell.cell_id))) is not None]
     cells, rows = [cell for cell, _ in found], [row for _, row in found]
+    sent, at_rate = list(map(sent_bytes, cells, rows)), list(map(network_s, cells, rows))
     columns = [
         *key_columns(analysis, cells),
         *size_columns(cells),
@@ -88,8 +89,8 @@ def parts(analysis: Analysis) -> Table:
         ],
         numbers("step_s", "Step [ms]", _milliseconds, [row["step_s"] for row in rows], _marks(cells)),
         numbers("residual_ratio", "Residual", percent, [row["other_s"] / row["step_s"] if row["step_s"] else None for row in rows]),
-        numbers("sent_bytes", "Sent [MB]", partial(scaled, MEGA), list(map(sent_bytes, cells, rows))),
-        numbers("network_s", "At the preflight's rate [ms]", _milliseconds, list(map(network_s, cells, rows))),
+        numbers("sent_bytes", "Sent [MB]", partial(scaled, MEGA), sent),
+        numbers("network_s", "At the preflight's rate [ms]", _milliseconds, at_rate),
     ]
     return Table(
         name="parts",
@@ -98,8 +99,12 @@ def parts(analysis: Analysis) -> Table:
             "Milliseconds and share of the mean step, over processes, measured steps and runs; arithmetic means, so that the parts add up "
             "to the step. Backward: without what is waited for other processes. Exposed communication: what also the last process waits "
             "in the exchange. Skew: what the others wait beyond that, for a slower one. Other, over the step the residual: what no part "
-            f"tells of. {NONE}: not told, and in other. Sent: by a process for the gradients of a step; at the preflight's rate: what "
-            "that takes between the nodes at least, by one connection of TCP; what the backward hides is not in exposed communication",
+            f"tells of. {NONE}: not told, and in other",
+            f"Sent: by a process for the gradients of a step; {NONE}: not known, or of one process" if set(sent) - {None} else "",
+            "At the preflight's rate: what that takes between the nodes at least, by one connection of TCP; what the backward hides is not "
+            "in exposed communication"
+            if set(at_rate) - {None}
+            else "",
             analysis.shared,
         ),
         columns=linked(analysis, columns, cells),
