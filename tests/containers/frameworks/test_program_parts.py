@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import struct
+import time
 import zlib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -466,3 +468,36 @@ def test_batches_come_in_the_order_in_which_they_are_trained_and_evaluated_on(
     assert part("plan").make_plan(cell(), dataset(train=40, test=10), 0, 1)[1].order() == range(8)
     with pytest.raises(ValueError, match="the dataset has no split test or validation that could be evaluated"):
         part("plan").make_plan(cell(**keys), dataset(train=40), 0, 2)
+
+
+@pytest.mark.parametrize(("warmup", "before", "after"), [(1, ["warmup", "train"], ["train"]), (2, ["warmup"], ["warmup", "train"])])
+def test_a_program_evaluates_between_steps_and_leaves_that_out_of_its_times(
+    part: Any, monkeypatch: pytest.MonkeyPatch, warmup: int, before: list[str], after: list[str]
+) -> None:
+    """Epochs of 2 steps of 1 s; 6 samples to evaluate in two batches of 10 s each, of which a network that always says 0 has 3 right."""
+    loop, evaluation, now, phases, emitted = part("loop"), part("evaluation"), [0.0], [], []
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def passes(seconds: float, found: Any) -> Any:
+        now[0] += seconds
+        return found
+
+    keys = {"steps": {"warmup": warmup, "measured": 2, "total": 4}, "evaluate_every": 1}
+    steps, plan = part("plan").make_plan(cell(**keys), dataset(train=8, test=6), 0, 1)
+    indices = (plan.share(number).indices for number in plan.order())
+    batches = ((np.zeros((len(one), 1)), one % 2) for one in indices)
+    trainer = SimpleNamespace(outputs=lambda images: passes(10.0, np.zeros((len(images), 2))), total=lambda sums: sums)
+    events = SimpleNamespace(emit=lambda kind, **fields: emitted.append((kind, fields)), phase=phases.append)
+    around = loop.Around(loop.HostClock(), lambda: None, events, SimpleNamespace(is_there=lambda: False))
+    evaluations = loop.Evaluations(plan.evaluated_before, lambda step: evaluation.evaluate(trainer, batches, plan, step, events))
+    times = loop.run_steps(steps, lambda *_: passes(1.0, (0.5, ())), batches, around, evaluations)
+    assert times == {"train_s": 4.0, "window_wall_s": 2.0, "window_steps_s": 2.0}
+    assert evaluation.evaluate(trainer, batches, plan, 4, events) == 20.0
+    assert [fields["seconds"] for kind, fields in emitted if kind == "step"] == [1.0] * 4
+    found = [
+        [fields[name] for name in ("split", "step", "epoch", "samples", "accuracy", "eval_s")] for kind, fields in emitted if kind == "eval"
+    ]
+    assert found == [["test", 2, 1.0, 6, 0.5, 20.0], ["test", 4, 2.0, 6, 0.5, 20.0]]
+    assert [fields["loss"] for kind, fields in emitted if kind == "eval"] == pytest.approx([math.log(2)] * 2)
+    assert phases == [*before, "eval", "eval", "eval", *after, "eval", "eval", "eval"]
+    assert list(batches) == []
