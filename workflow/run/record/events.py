@@ -282,6 +282,8 @@ class RankEvents:
     start: RunStart | None = None
     steps: dict[int, Step] = field(default_factory=dict)
     evals: list[EvalEvent] = field(default_factory=list)
+    evaluated: set[int] = field(default_factory=set)
+    """The steps before which an evaluation was told, also of those that are not kept."""
     pauses: list[Pause] = field(default_factory=list)
     errors: list[ErrorEvent] = field(default_factory=list)
     checkpoints: list[CheckpointEvent] = field(default_factory=list)
@@ -323,6 +325,8 @@ class RankEvents:
                 self.stop = stop
             case EvalEvent() as evaluation:
                 self.evals[MAX_KEPT - 1 :] = [evaluation]
+                if evaluation.step is not None and len(self.evaluated) < self.most_pauses:
+                    self.evaluated.add(evaluation.step)
             case CheckpointEvent() as checkpoint:
                 self.checkpoints[MAX_KEPT - 1 :] = [checkpoint]
             case ErrorEvent() as error if len(self.errors) < MAX_KEPT:
@@ -331,6 +335,11 @@ class RankEvents:
                 self.warnings.append(warning.message)
             case PhaseEvent() as phase:
                 self._enter(phase)
+
+    @property
+    def most_pauses(self) -> int:
+        """Return how many evaluations between steps are taken out of the time of the steps."""
+        return max(MAX_KEPT, self.most)
 
     @property
     def next_step(self) -> int:
@@ -343,7 +352,9 @@ class RankEvents:
             self._evaluates_since = event.monotonic_ns if begin_ns is None else begin_ns
             return
         self._evaluates_since = None
-        if begin_ns is not None and event.monotonic_ns is not None and event.monotonic_ns > begin_ns and len(self.pauses) < MAX_KEPT:
+        if begin_ns is None or event.monotonic_ns is None or event.monotonic_ns <= begin_ns:
+            return
+        if len(self.pauses) < self.most_pauses:
             self.pauses.append(Pause(self.next_step, begin_ns, event.monotonic_ns))
 
     def _add_step(self, event: StepEvent) -> bool:

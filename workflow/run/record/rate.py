@@ -168,11 +168,10 @@ def evaluated_s(rank: RankEvents, head: RankEvents) -> dict[int, float]:
 
     What a rank calls an evaluation is never longer than what its steps, with the seconds that it tells of them, leave between them.
     """
-    evaluated = {event.step for event in head.evals}
     found: dict[int, float] = {}
     for number, begin_ns, end_ns in rank.pauses:
         before, after = rank.steps.get(number - 1), rank.steps.get(number)
-        if number not in evaluated or before is None or after is None or before.end_ns is None or after.end_ns is None:
+        if number not in head.evaluated or before is None or after is None or before.end_ns is None or after.end_ns is None:
             continue
         between_s = (after.end_ns - before.end_ns) / 1e9 - after.seconds
         found[number] = max(0.0, min(found.get(number, 0.0) + (end_ns - begin_ns) / 1e9, between_s))

@@ -127,6 +127,18 @@ def test_each_rank_leaves_out_its_own_evaluations_between_the_steps_of_the_windo
     assert told.trained_s == 4.0
 
 
+def test_more_evaluations_than_a_record_keeps_take_no_time() -> None:
+    """1,200 steps of 0.1 s, before each of which but the first one 1 s was evaluated."""
+    lines: list[dict[str, Any]] = []
+    for number in range(1200):
+        begin_s = 1.1 * number
+        if number:
+            lines += [phase("eval", begin_s - 1), {**RESULT, "step": number}, phase("train", begin_s)]
+        lines.append(stepping(number, begin_s + 0.1, 0.1))
+    found = rate({0: parse_events([json.dumps(line).encode() + b"\n" for line in lines])})
+    assert (found.window_s, found.evaluation_s) == pytest.approx((120, 1199))
+
+
 def test_input_in_bunches_is_the_cause_that_is_named() -> None:
     bunched = {number: rank([0.4, 0.1, 0.1, 0.1] * 25) for number in range(2)}
     for events in bunched.values():
