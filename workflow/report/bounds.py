@@ -23,7 +23,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, ratio
 from workflow.report.derive import Comparison
 from workflow.report.keys import counted_shape, key_columns, line_label, linked, sentence, size_columns
-from workflow.report.step_parts import MEGA, MILLI, mean_parts, network_s, sent_bytes
+from workflow.report.step_parts import MEGA, MILLI, mean_parts, network_s, node_bytes, sent_bytes
 from workflow.report.table import NONE, Column, Table, estimate_text, numbers, percent, scaled, significant, value_of, words
 from workflow.study.cell import NO_EXCHANGE
 
@@ -49,6 +49,8 @@ ANCHORS: Final[dict[str, tuple[str, str]]] = {"communication": ("comm_hook", NO_
 """Part -> the key of the study, and its value, by which it is gone."""
 LEAST: Final = 0.15
 """A part with a smaller share bounds nothing (benchmarks/bounds.py)."""
+NAMED: Final = 0.05
+"""A slow rank that costs so much is named, whatever bounds the cell."""
 MOST_GAIN: Final = 1000.0
 APART: Final = 0.1
 """The difference of two logarithms from which their values disagree: 10 %."""
@@ -104,12 +106,11 @@ def bound_of(runs: Sequence[Mapping[str, object]], anchors: Mapping[str, Estimat
     if best is None or gains[best].share < LEAST:
         rest = geometric_mean(log_sample([_rest(run) for run in runs]))
         high = None if rest.high is None else min(1.0, rest.high)
-        return Bound(verdict="compute", share=rest.value, low=rest.low, high=high, gains=gains, notes=_doubts(gains, None))
+        notes = (*_slow_rank(runs, gains, None), *_doubts(gains, None))
+        return Bound(verdict="compute", share=rest.value, low=rest.low, high=high, gains=gains, notes=notes)
     factor, share = gains[best].factor, gains[best].share
     low, high = (None if end is None else share_of(end) for end in (factor.low, factor.high))
-    notes = _doubts(gains, best)
-    if best in ("stragglers", _cause(runs)):
-        notes = (_who(runs), *notes)
+    notes = (*_slow_rank(runs, gains, best), *_doubts(gains, best))
     if best == "input":
         notes = (_disk(runs, share), *notes)
     return Bound(verdict=best, share=share, low=low, high=high, gains=gains, notes=notes)
@@ -169,6 +170,14 @@ def _cause(runs: Sequence[Mapping[str, object]]) -> Any:
     """Return in which part most of the runs have their straggler."""
     ((part, count),) = Counter(run["slow_part"] for run in runs).most_common(1)
     return part if 2 * count > len(runs) else None
+
+
+def _slow_rank(runs: Sequence[Mapping[str, object]], gains: Mapping[str, Gain], bound: str | None) -> tuple[str, ...]:
+    """Say who is slow where that bounds the cell, or where one rank is slow in most runs and costs NAMED or more."""
+    bounds = bound is not None and bound in ("stragglers", _cause(runs))
+    costs = "stragglers" in gains and gains["stragglers"].share >= NAMED
+    one_rank = 2 * sum(run["straggler_rank"] is not None for run in runs) > len(runs)
+    return (_who(runs),) if bounds or (costs and one_rank) else ()
 
 
 def _who(runs: Sequence[Mapping[str, object]]) -> str:
@@ -310,11 +319,12 @@ def judged(analysis: Analysis) -> list[tuple[CellResult, Bound]]:
 
 def _network_words(cell: CellResult, row: Mapping[str, Any] | None) -> str:
     """Say how long the exchange must take by the network's rate; empty where that is not known."""
-    sent, least_s = (None, None) if row is None else (sent_bytes(cell, row), network_s(cell, row))
-    if row is None or sent is None or least_s is None:
+    sent, of_node, least_s = (None, None, None) if row is None else (sent_bytes(cell, row), node_bytes(cell, row), network_s(cell, row))
+    if row is None or sent is None or of_node is None or least_s is None:
         return ""
+    least = "" if cell.cell.gpus_per_node == 1 else f", and a node {scaled(MEGA, of_node)} MB or more to others"
     return (
-        f"each process sends {scaled(MEGA, sent)} MB in a step, which take {scaled(MILLI, least_s)} ms or more at the "
+        f"each process sends {scaled(MEGA, sent)} MB in a step{least}, which take {scaled(MILLI, least_s)} ms or more at the "
         f"{significant(row['network_mbit'])} Mbit/s between nodes that the preflight measured; "
         f"{scaled(MILLI, row['exposed_s'])} ms of the exchange are exposed"
     )

@@ -60,12 +60,17 @@ def sent_bytes(cell: CellResult, row: Mapping[str, Any]) -> float | None:
     return None if whole is None else 2 * (1 - 1 / cell.num_processes) * whole
 
 
+def node_bytes(cell: CellResult, row: Mapping[str, Any]) -> float | None:
+    """Return the least that a node sends to others in the exchange of a step, whatever its processes send each other."""
+    whole = gradient_bytes(cell, row)
+    return None if whole is None else 2 * (1 - 1 / cell.cell.nodes) * whole
+
+
 def network_s(cell: CellResult, row: Mapping[str, Any]) -> float | None:
     """Return the least time of the exchange of a step by the rate between nodes that the preflight measured, if each node sends no more
     than it must. None where that is not known."""
-    whole = gradient_bytes(cell, row)
-    mbit: float | None = row["network_mbit"]
-    return None if whole is None or not mbit or cell.cell.nodes == 1 else 2 * (1 - 1 / cell.cell.nodes) * whole * 8 / (MEGA * mbit)
+    sent, mbit = node_bytes(cell, row), row["network_mbit"]
+    return None if sent is None or not mbit or cell.cell.nodes == 1 else sent * 8 / (MEGA * mbit)
 
 
 def parts(analysis: Analysis) -> Table:
@@ -100,9 +105,11 @@ def parts(analysis: Analysis) -> Table:
             "to the step. Backward: without what is waited for other processes. Exposed communication: what also the last process waits "
             "in the exchange. Skew: what the others wait beyond that, for a slower one. Other, over the step the residual: what no part "
             f"tells of. {NONE}: not told, and in other",
-            f"Sent: by a process for the gradients of a step; {NONE}: not known, or of one process" if set(sent) - {None} else "",
-            "At the preflight's rate: what that takes between the nodes at least, by one connection of TCP; what the backward hides is not "
-            "in exposed communication"
+            f"Sent: by a process for the gradients of a step, to other nodes or within its own; {NONE}: not known, or of one process"
+            if set(sent) - {None}
+            else "",
+            "At the preflight's rate: what the part takes that a node must send to others, 2 (m - 1)/m times the gradients for m nodes, by "
+            "one connection of TCP; what the backward hides is not in exposed communication"
             if set(at_rate) - {None}
             else "",
             analysis.shared,

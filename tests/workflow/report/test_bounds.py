@@ -80,6 +80,16 @@ def test_slow_input_of_one_rank_is_input_and_the_rank_is_named() -> None:
     assert bound_of([run(if_no_skew_s=0.07)]).notes == ("ranks are slow in turn",)
 
 
+def test_a_slow_rank_that_costs_something_is_named_whatever_bounds_the_cell() -> None:
+    slow = {"if_no_skew_s": 0.093, "straggler_rank": 3, "slow_part": "compute"}
+    words = "the others wait for rank 3 on node01 in 2 of 2 runs, by its compute"
+    found = bound_of([run(**slow, if_no_exposed_s=0.07)] * 2)
+    assert (found.verdict, found.notes) == ("communication", (words,))
+    assert (bound_of([run(**slow)] * 2).verdict, bound_of([run(**slow)] * 2).notes) == ("compute", (words,))
+    assert bound_of([run(**slow), run()]).notes == (), "in one of two runs"
+    assert bound_of([run(**{**slow, "if_no_skew_s": 0.097})]).notes == (), "3 % of the step"
+
+
 @pytest.mark.parametrize(
     ("io_wait", "words"),
     [
@@ -262,6 +272,16 @@ def test_how_long_the_network_takes_at_least_is_said_where_it_bounds(tmp_path: P
     least = "Each process sends 0.370 MB in a step, which take 29.6 ms or more at the 100 Mbit/s between nodes that the preflight measured"
     assert f"{least}; 10.0 ms of the exchange are exposed." in sentence
     assert "preflight" not in advice(study(tmp_path / "none", {1: 0.02, 4: 0.4}))[0]
+
+
+def test_what_a_node_sends_stands_beside_what_its_processes_send(tmp_path: Path) -> None:
+    """2 nodes of 2 processes: 1.5 times the 0.247 MB of gradients each, and 0.247 MB between the nodes, which take 19.7 ms."""
+    cell = make_cell(nodes=2, gpus_per_node=2)
+    changes: dict[str, Any] = {"performance.what_if.no_exposed_s": 0.06, "preflight": {"seconds": 1.0, "rate_mbit_median": 100.0}}
+    results = write_study(tmp_path / "results" / "s", [cell])
+    write_records(results, [make_record(cell, repeat, **changes) for repeat in (1, 2, 3)])
+    (sentence,) = advice(analyse(collect([results])))
+    assert "Each process sends 0.370 MB in a step, and a node 0.247 MB or more to others, which take 19.7 ms or more at the 100" in sentence
 
 
 def test_what_compression_takes_is_not_promised_of_a_network(tmp_path: Path) -> None:
