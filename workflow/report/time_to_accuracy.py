@@ -16,6 +16,7 @@ from workflow.report.table import Table, estimate_text, numbers, percent, signif
 from workflow.run.record.columns import MISSING, PREVENTED, Point
 
 TIME_TO_ACCURACY: Final = "time-to-accuracy"
+ANOTHER: Final = "`slipway tables time-to-accuracy --target 0.9` shows another"
 
 
 def curve_of(row: Mapping[str, Any]) -> list[Point]:
@@ -42,7 +43,8 @@ def has_curves(analysis: Analysis) -> bool:
 
 
 def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
-    """Build the table: one row per cell with a run that tells an accuracy. Without a `target` it is the best that all runs reached."""
+    """Build the table: one row per cell with a run that tells an accuracy. Without a `target` it is the best that all runs reached, but for
+    those that did not end well: one that broke off after its first evaluation would make it the target of all."""
     runs: dict[tuple[str, str], list[tuple[Mapping[str, Any], list[Point]]]] = {}
     for row, points in curves(analysis):
         runs.setdefault((row["source"], row["cell_id"]), []).append((row, points))
@@ -50,8 +52,10 @@ def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
     own = [runs[cell.source, cell.cell_id] for cell in cells]
     origin = ""
     if target is None:
-        target = min((_best(points) for found in own for _, points in found if points), default=0.0)
-        origin = ", the best accuracy that all runs reached (--target names another)"
+        ended = [(row["status"], _best(points)) for found in own for row, points in found if points]
+        best = [accuracy for status, accuracy in ended if status == "ok"] or [accuracy for _, accuracy in ended]
+        target = min(best, default=0.0)
+        origin = f", the best accuracy that all runs reached that ended well ({ANOTHER})"
     rows = [_row(found, target) for found in own]
     columns = [
         *key_columns(analysis, cells),
@@ -94,17 +98,26 @@ def _row(runs: list[tuple[Mapping[str, Any], list[Point]]], target: float) -> di
     """Return the values of a row by the keys of the columns; `best` is the mean of the runs' best accuracies."""
     firsts = [next((point for point in points if point.accuracy >= target), None) for _, points in runs]
     reached = [point for point in firsts if point is not None]
-    short = [
-        f"repeat {row['repeat']}: {f'at most {percent(_best(points))}' if points else row['status']}"
-        for (row, points), first in zip(runs, firsts, strict=True)
-        if first is None
-    ]
+    short, others = [], []
+    for (row, points), first in zip(runs, firsts, strict=True):
+        if first is None:
+            short.append(f"repeat {row['repeat']}: {_most(row, points)}")
+        else:
+            after = "" if first.training_s is None else f" after {significant(first.training_s)} s"
+            others.append(f"repeat {row['repeat']}{after}")
+    note = f"not reached: {'; '.join(short)}" + (f"; reached: {', '.join(others)}" if others else "")
     epochs = [point.epoch for point in reached if point.epoch is not None]
     seconds = [point.training_s for point in reached if point.training_s]
     return {
         "reached": f"{len(reached)}/{len(runs)}",
         "best": statistics.fmean(_best(points) for _, points in runs if points),
-        "note": f"not reached: {'; '.join(short)}" if short else "",
+        "note": note if short else "",
         "epochs": statistics.fmean(epochs) if len(epochs) == len(runs) else None,
         "training_s": geometric_mean(log_sample(seconds)) if len(seconds) == len(runs) else None,
     }
+
+
+def _most(row: Mapping[str, Any], points: list[Point]) -> str:
+    """Say how far a run came that did not reach the target, and how it ended where it did not end well."""
+    told = [] if row["status"] == "ok" else [row["status"]]
+    return ", ".join([*told, *([f"at most {percent(_best(points))}"] if points else [])])

@@ -69,10 +69,21 @@ def test_a_target_that_all_runs_reached(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("last", "note"),
     [(CURVES[0], "not reached: repeat 3: at most 90.0 %"), (None, "not reached: repeat 3: oom")],
+    ids=["too low", "no memory"],
 )
 def test_a_cell_of_which_a_run_did_not_reach_it_has_no_mean(tmp_path: Path, last: Any, note: str) -> None:
     found = row(made(tmp_path / "s", CURVES[1], CURVES[2], last), 0.91)
-    assert (found["reached"], found["epochs"], found["training_s"], found["note"]) == ("2/3", None, None, note)
+    assert (found["reached"], found["epochs"], found["training_s"], found["note"]) == ("2/3", None, None, f"{note}; reached: repeat 1 after 20.0 s, repeat 2 after 10.0 s")
+
+
+def test_a_run_that_broke_off_is_not_what_all_reached(tmp_path: Path) -> None:
+    cell = make_cell(epochs=4, steps=None)
+    write_study(tmp_path, [cell], repeats=3)
+    broken = failed(cell, 3, status="error", training=make_record(cell, **{"training.evaluations": CURVES[2][:1]})["training"])
+    write_records(tmp_path, [*[make_record(cell, repeat, **{"training.evaluations": CURVES[1]}) for repeat in (1, 2)], broken])
+    analysis = analyse(collect([tmp_path]))
+    assert (row(analysis)["target"], row(analysis)["reached"]) == (0.91, "2/3")
+    assert row(analysis)["note"].startswith("not reached: repeat 3: error, at most 70.0 %; reached: repeat 1 after 20.0 s")
 
 
 def test_epochs_that_no_program_tells_are_those_of_the_samples(tmp_path: Path) -> None:
