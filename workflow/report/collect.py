@@ -100,6 +100,7 @@ class Source:
     site: str | None = None
     site_keys: Mapping[str, Any] = field(default_factory=dict)
     baseline: Mapping[str, Any] = field(default_factory=dict)
+    target_accuracy: float | None = None
     file_sha256: str | None = None
     left_out: int = 0
     copies: int = 0
@@ -127,6 +128,7 @@ class StudyFile:
     cells: Mapping[str, Cell]
     runs: Mapping[str, tuple[str, int]]
     profiles: Mapping[str, Cell] = field(default_factory=dict)
+    target_accuracy: float | None = None
     file_path: str | None = None
     file_sha256: str | None = None
     """SHA-256 of the study file when it last ran; None from an older version."""
@@ -157,6 +159,7 @@ def read_study(directory: Path) -> StudyFile:
             site=site.get("name"),
             site_keys=dict(site),
             baseline=content.get("baseline") or {},
+            target_accuracy=target if isinstance(target := content.get("target_accuracy"), float) and 0 < target <= 1 else None,
             cells=cells,
             runs={run_id: run for run_id, run in listed.items() if run[0] in cells},
             profiles={run_id: every[cell_id] for run_id, (cell_id, _) in listed.items() if cell_id not in cells},
@@ -301,7 +304,7 @@ def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
     study = read_study(directory)
     runs = sorted(study.runs)
     source = Source(
-        **{name: getattr(study, name) for name in ("study", "site", "site_keys", "baseline", "file_sha256")},
+        **{name: getattr(study, name) for name in ("study", "site", "site_keys", "baseline", "target_accuracy", "file_sha256")},
         label=study.study,
         path=str(directory),
         left_out=len({name for name in names(str(directory / "runs")) if is_name(name)} - set(runs) - profile_runs(study)),

@@ -16,7 +16,7 @@ from workflow.report.table import Table, estimate_text, numbers, percent, signif
 from workflow.run.record.columns import MISSING, PREVENTED, Point
 
 TIME_TO_ACCURACY: Final = "time-to-accuracy"
-ANOTHER: Final = "`slipway tables time-to-accuracy --target 0.9` shows another"
+ANOTHER: Final = "target_accuracy of the study file names another"
 
 
 def curve_of(row: Mapping[str, Any]) -> list[Point]:
@@ -43,14 +43,14 @@ def has_curves(analysis: Analysis) -> bool:
 
 
 def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
-    """Build the table: one row per cell with a run that tells an accuracy. Without a `target` it is the best that all runs reached, but for
-    those that did not end well: one that broke off after its first evaluation would make it the target of all."""
+    """Build the table: one row per cell with a run that tells an accuracy. Without a `target`, here or in the study, it is the best that
+    all runs reached, but for those that did not end well: one that broke off after its first evaluation would make it the target of all."""
     runs: dict[tuple[str, str], list[tuple[Mapping[str, Any], list[Point]]]] = {}
     for row, points in curves(analysis):
         runs.setdefault((row["source"], row["cell_id"]), []).append((row, points))
     cells = [cell for cell in analysis.cells if any(points for _, points in runs.get((cell.source, cell.cell_id), ()))]
     own = [runs[cell.source, cell.cell_id] for cell in cells]
-    origin = ""
+    target, origin = analysis.sources[0].target_accuracy if target is None else target, ""
     if target is None:
         ended = [(row["status"], _best(points)) for found in own for row, points in found if points]
         best = [accuracy for status, accuracy in ended if status == "ok"] or [accuracy for _, accuracy in ended]

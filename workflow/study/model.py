@@ -205,6 +205,9 @@ class StudyFile(Part):
     profile: Flag = Field(
         default=False, description="true: per cell one short run more, which tells where a step's time goes, and is in no rate"
     )
+    target_accuracy: Annotated[float, Strict(), Field(gt=0, le=1)] = Field(
+        default=ABSENT, description="from 0 to 1: the tables say when each cell reached it; default: the best that all runs reached"
+    )
     notify: NotifyKeys = Field(default=ABSENT, description="who is told of its end; instead of the site's")
 
 

@@ -239,6 +239,7 @@ class ResolvedStudy:
     history: tuple[Annotated[dict[str, Any], Like(_Version)], ...]
     datasets: Mapping[str, Name] = field(default_factory=dict)
     """The name of the directory in which each dataset is built; an earlier version left them out."""
+    target_accuracy: float | None = None
 
     def __post_init__(self) -> None:
         cells = {cell.cell_id for cell in self.cells}
@@ -256,6 +257,7 @@ def resolved_study(study: Study) -> dict[str, object]:
         "schema": SCHEMA,
         "study": study.name,
         "baseline": dict(study.baseline),
+        **({} if study.target_accuracy is None else {"target_accuracy": study.target_accuracy}),
         "limits": {"walltime_s": study.limits.walltime_s, "gpu_hours": study.limits.gpu_hours, "init_s": study.limits.init_s},
         "site": study.site.to_json(),
         "datasets": {name: study.build_dir(name).name for name in datasets_of(study.cells)},

@@ -122,6 +122,7 @@ class Study:
     notes: tuple[str, ...] = ()
     chosen_site: str | None = None
     """The site as it was named by option or variable, a path as it is from every directory; None: the default."""
+    target_accuracy: float | None = None
     own_notify: Notify | None = None
     """Whom it tells itself of its end; None: as the site says."""
     site_beside: Path | None = None
@@ -249,6 +250,7 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
         text=document.text,
         notes=tuple(notes),
         chosen_site=chosen,
+        target_accuracy=keys.target_accuracy,
         own_notify=own_notify,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
 from workflow.commands.main import run as slipway
 from workflow.report.analysis import Analysis, analyse
-from workflow.report.collect import collect
+from workflow.report.collect import collect, read_records
+from workflow.report.collect import write_records as write_collected
 from workflow.report.formats import to_values
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
@@ -73,7 +75,26 @@ def test_a_target_that_all_runs_reached(tmp_path: Path) -> None:
 )
 def test_a_cell_of_which_a_run_did_not_reach_it_has_no_mean(tmp_path: Path, last: Any, note: str) -> None:
     found = row(made(tmp_path / "s", CURVES[1], CURVES[2], last), 0.91)
-    assert (found["reached"], found["epochs"], found["training_s"], found["note"]) == ("2/3", None, None, f"{note}; reached: repeat 1 after 20.0 s, repeat 2 after 10.0 s")
+    assert (found["reached"], found["epochs"], found["training_s"], found["note"]) == (
+        "2/3",
+        None,
+        None,
+        f"{note}; reached: repeat 1 after 20.0 s, repeat 2 after 10.0 s",
+    )
+
+
+def test_the_target_of_the_study_is_that_of_its_page(tmp_path: Path) -> None:
+    made(tmp_path, *CURVES)
+    content = json.loads((tmp_path / "study.json").read_text())
+    (tmp_path / "study.json").write_text(json.dumps({**content, "target_accuracy": 0.91}))
+    analysis = analyse(collect([tmp_path]))
+    assert (row(analysis)["target"], row(analysis)["reached"]) == (0.91, "2/3")
+    assert row(analysis, 0.9)["target"] == 0.9
+    assert "Until the first evaluation with 91.0 % or more: epochs" in page(analysis, {})
+    write_collected(collect([tmp_path]), tmp_path)
+    assert row(analyse(read_records(tmp_path / "records.parquet")))["target"] == 0.91
+    (tmp_path / "study.json").write_text(json.dumps({**content, "target_accuracy": "high"}))
+    assert row(analyse(collect([tmp_path])))["target"] == 0.9
 
 
 def test_a_run_that_broke_off_is_not_what_all_reached(tmp_path: Path) -> None:

@@ -162,6 +162,8 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"exclude": ["__import__('os').system('x')"]}, ["exclude[0]", "not allowed"]),
         ({"exclude": ["nodes = 1"]}, ["exclude[0]", "not an expression"]),
         ({"exclude": [3]}, ["exclude[0]", "whole number 3", "text"]),
+        ({"target_accuracy": 75}, ["target_accuracy", "the whole number 75", "1"]),
+        ({"target_accuracy": 0}, ["target_accuracy", "valid: more than 0"]),
         ({"baseline": {"nodes": 4}}, ["baseline.nodes", "found 4", "1, 2"]),
         ({"baseline": {"nodes": 1, "batch_size": 7}}, ["baseline.batch_size", "found 7", "32, 64"]),
         ({"baseline": {"nodes": 1, "global_batch_size": 128}}, ["baseline", "together"]),

@@ -13,6 +13,7 @@ import pytest
 
 from base.errors import RecordError
 from tests.workflow.study.studies import changed, load
+from workflow.report.collect import read_study
 from workflow.study.cell import RunLimits
 from workflow.study.publishing import find_run, publish_resolved, read_resolved, resolved_study
 from workflow.study.study import Study, load_study
@@ -81,6 +82,18 @@ def test_content(tmp_path: Path) -> None:
         assert find_run(found, run.run_id) == run
     with pytest.raises(RecordError, match="no run 'x-r1'"):
         find_run(found, "x-r1")
+
+
+@pytest.mark.parametrize(("typed", "target"), [(0.75, 0.75), (1, 1.0), (None, None)])
+def test_the_target_of_accuracy_travels_from_the_study_file_to_the_tables(
+    tmp_path: Path, typed: float | None, target: float | None
+) -> None:
+    study = local_study(tmp_path, **({} if typed is None else {"target_accuracy": typed}))
+    publish_resolved(study)
+    assert (
+        study.target_accuracy == read_resolved(study.results_dir).target_accuracy == read_study(study.results_dir).target_accuracy == target
+    )
+    assert ("target_accuracy" in json.loads((study.results_dir / "study.json").read_text())) == (target is not None)
 
 
 def test_a_run_of_no_cell_is_refused(tmp_path: Path) -> None:
