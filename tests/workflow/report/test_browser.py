@@ -17,6 +17,7 @@ from PIL import Image
 
 from tests.workflow.report.browser import Browser, browser, find_chromium
 from tests.workflow.report.builder import failed, plausible_records, scaling_cells, write_records, write_study
+from tests.workflow.report.test_survey import machine
 from workflow.report.outputs import write_all
 
 CHROMIUM = find_chromium()
@@ -81,6 +82,18 @@ def test_the_table_of_times_fits_a_screen_of_1300(opened: Browser) -> None:
     assert table <= place
     caption = opened.evaluate("document.querySelector('#table-times figcaption').textContent")
     assert "In all rows: per node 1, jobs 1, node sets 1, input wait 5.0 %." in caption
+
+
+@chromium
+def test_tables_of_several_machines_fit_a_screen_of_1400(opened: Browser, tmp_path: Path) -> None:
+    steps_s = {"weak": {1: 0.4, 2: 0.44, 4: 0.46}, "strong": {1: 0.15, 2: 0.17, 4: 0.2}, "huge": {1: 0.05}}
+    places = [machine(tmp_path / name, nodes) for name, nodes in steps_s.items()]
+    write_all(places, tmp_path / "page")
+    resize(opened, 1400)
+    opened.open((tmp_path / "page" / "report.html").as_uri())
+    scrolled = "[...document.querySelectorAll('#table-survey .scroll, #table-prediction .scroll')]"
+    widths = f"{scrolled}.map((e) => [e.scrollWidth, e.clientWidth])"
+    assert [table <= place for table, place in opened.evaluate(widths)] == [True, True]
 
 
 @chromium
