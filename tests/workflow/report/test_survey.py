@@ -80,7 +80,10 @@ def test_a_strong_node_is_so_many_weak_ones_between_what_was_measured(tmp_path: 
     rates = [64 / 0.44, 64 / 0.3, 128 / 0.46]
     share = math.log(rates[1] / rates[0]) / math.log(rates[2] / rates[0])
     assert found["nodes"] == pytest.approx(2 * 2**share, rel=1e-3)
-    assert 2 < found["nodes_low"] < found["nodes"] < found["nodes_high"] < 4
+    half = 4.3027 * 0.01 * math.sqrt(2 / 3)  # Student's t of two degrees of freedom, of both rates
+    for end, sign in (("nodes_low", -1), ("nodes_high", 1)):
+        share = (math.log(rates[1] / rates[0]) + sign * half) / math.log(rates[2] / rates[0])
+        assert found[end] == pytest.approx(2 * 2**share, rel=1e-3)
     assert (found["basis"], found["rate_per_s"], found["step_p50_s"]) == ("interpolated", pytest.approx(rates[1], rel=1e-3), None)
     assert re.fullmatch(r"3\.\d\d \[[23]\.\d\d, 3\.\d\d\]", read["nodes"])
     assert read["equal_to"] == "1 node \N{MULTIPLICATION SIGN} 2 of strong"
@@ -93,7 +96,7 @@ def test_beyond_what_was_measured_the_model_tells_or_nothing_does(tmp_path: Path
     rows = survey_of([weak, machine(tmp_path / "strong", {1: 0.47 / 8})])[1]
     found = estimated(rows)
     assert (found["basis"], found["nodes"]) == ("predicted", pytest.approx(8, rel=0.01))
-    assert found["nodes_low"] < 8 < found["nodes_high"]
+    assert found["nodes_low"] < 8 / 1.05 < 8 * 1.05 < found["nodes_high"], "wider than by 0.01 of the runs"
     found = estimated(survey_of([weak, machine(tmp_path / "stronger", {1: 0.47 / 40})])[1])
     assert (found["basis"], found["nodes"]) == ("refused", None)
     assert found["note"] == "more than 4 times the 4 nodes that were measured"
@@ -113,6 +116,29 @@ def test_what_is_not_of_the_same_work_or_of_whole_nodes_is_not_compared(tmp_path
     assert estimated(rows)["note"].startswith("nodes are shares of one machine")
     few = estimated(survey_of([weak, machine(tmp_path / "few", {1: 0.3}, repeats=2)])[1])
     assert (few["nodes_low"], few["note"]) == (None, "no interval: a cell has fewer than 3 runs")
+    few_weak = machine(tmp_path / "few-weak", WEAK, repeats=2)
+    assert estimated(survey_of([few_weak, machine(tmp_path / "fast", {1: 0.3})])[1])["note"] == few["note"]
+    parts = machine(tmp_path / "parts", {1: 0.3, 2: 0.3}, scheduler="local")
+    notes = [row["note"] for row in survey_of([weak, parts])[1] if row["basis"] != "measured"]
+    assert notes
+    assert all(note.startswith("nodes are shares of one machine") for note in notes)
+    beyond = machine(tmp_path / "beyond", {2: 0.44, 4: 0.46})
+    found = estimated(survey_of([beyond, machine(tmp_path / "between", {1: 0.3})])[1])
+    assert (found["basis"], found["note"]) == ("refused", "fewer than 2 nodes, of which none was measured")
+    assert survey_of([machine(tmp_path / "anchors", WEAK, reader="memory")])[1] == []
+
+
+def test_the_node_with_most_processes_of_another_directory_counts(tmp_path: Path) -> None:
+    """The weak nodes have a fast one of their own beside them, and the strong ones have two sizes."""
+    fast = make_cell(nodes=1, gpus_per_node=1, batch_size=32, device="cuda")
+    weak, strong = machine(tmp_path / "weak", WEAK), machine(tmp_path / "strong", {1: 0.3}, gpus_per_node=1)
+    both = [make_cell(nodes=1, gpus_per_node=count, batch_size=32) for count in (2, 1)]
+    write_study(strong, both, repeats=3)
+    write_study(weak, [fast, *(make_cell(nodes=nodes, gpus_per_node=1, batch_size=32) for nodes in WEAK)], repeats=3)
+    for place, cells, step_s in ((strong, both, 0.45), (weak, [fast], 0.2)):
+        write_records(place, [make_record(cell, repeat, step_s=step_s, scheduler="slurm") for cell in cells for repeat in (1, 2, 3)])
+    found = [row["equal_to"] for row in survey_of([weak, strong])[1] if row["basis"] != "measured" and row["source"] == "weak"]
+    assert found == ["1 node \N{MULTIPLICATION SIGN} 2 of strong"]
 
 
 def test_runs_that_differ_by_any_factor_are_shown_all_the_same(tmp_path: Path) -> None:
