@@ -147,3 +147,13 @@ def test_flop_and_bytes_of_layers() -> None:
     asked = layer_costs(usual("lenet").layers, 10, precision="bf16", input_gradient=True)["conv1"]
     assert asked.backward_data_flop == asked.forward_flop
     assert asked.backward_bytes == 2 * asked.forward_bytes == found["conv1"].forward_bytes
+
+
+def test_flop_and_bytes_of_attention_and_of_an_embedding() -> None:
+    """Both factors of attention are data; of 50,257 vectors of 768 numbers an embedding reads those of its 2 x 1,024 tokens."""
+    layers = usual("gpt2-small").layers
+    found = layer_costs(layers, 2)
+    attention = found[next(layer["name"] for layer in layers if layer["kind"] == "attention")]
+    assert (attention.backward_weights_flop, attention.backward_data_flop) == (0, 2 * attention.forward_flop)
+    tokens, vectors = 2 * 1024, 2 * 1024 * 768
+    assert found["wte"].forward_bytes == 4 * (tokens + 2 * vectors)
