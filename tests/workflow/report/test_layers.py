@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from blake3 import blake3
 
@@ -197,6 +198,7 @@ def test_the_bar_has_each_part_once_and_is_as_long_as_the_step(tmp_path: Path) -
     analysis = write_collected([directory], directory)
     ((cell, _, found),) = profiles(analysis)
     assert isinstance(found, Profile)
+    assert step_of(cell, msgspec.structs.replace(found, device="cpu")) == found.step_ms, "operators of a processor take longer while traced"
     bar = stacked(found, step_of(cell, found))
     assert tuple(bar) == STACKED
     assert sum(bar.values()) == pytest.approx(1000 * STEP_S)
