@@ -250,10 +250,16 @@ class Run:
     ) -> None:
         """Report the result of a whole split, and end the evaluation that `evaluating` began: what went by between them on this rank is in
         no step and no rate. `accuracy` is from 0 to 1; `epoch`: how many were done, which inside of `epochs` is known."""
+        if self.active and not math.isfinite(loss):
+            raise LossNotFinite("the loss of the evaluation on %r is %r" % (split, float(loss)))
+        accuracy = None if accuracy is None else float(accuracy)
+        if accuracy is not None and not 0 <= accuracy <= 1:
+            self.warning("run.evaluation takes an accuracy from 0 to 1, and leaves out %r" % accuracy)
+            accuracy = None
         begun, epoch = self.evaluation_begun, self.epoch if epoch is None else epoch
         found = {
             "samples": samples,
-            "accuracy": None if accuracy is None else float(accuracy),
+            "accuracy": accuracy,
             "epoch": epoch,
             "eval_s": None if begun is None else time.monotonic() - begun,
         }

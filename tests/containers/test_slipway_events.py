@@ -284,6 +284,19 @@ def test_a_library_with_a_loop_of_its_own_tells_its_steps(tmp_path: Path) -> Non
     assert phases(tmp_path) == ["init", "warmup", "train", "eval", "train", "eval"]
 
 
+def test_an_evaluation_in_percent_is_a_warning_and_a_loss_that_is_nan_ends_the_run(tmp_path: Path) -> None:
+    assert start(tmp_path, LIBRARY.replace("SHORT", "20").replace('"test", 0.5', '"test", 0.5, 4, 90.0'), CELL)[0] == 0
+    lines = (tmp_path / "events-0.jsonl").read_text().splitlines()
+    assert any("an accuracy from 0 to 1, and leaves out 90.0" in line for line in lines if '"warning"' in line)
+    assert not any("accuracy" in line for line in lines if '"eval"' in line)
+    text = LIBRARY.replace("SHORT", "20").replace('"test", 0.5', '"test", float("nan")')
+    assert start(tmp_path, text)[0] == 0, "nothing happens by hand"
+    assert start(tmp_path, text, CELL)[0] == 1
+    (told,) = [line for line in (tmp_path / "events-0.jsonl").read_text().splitlines() if '"error"' in line]
+    assert '"kind": "nan"' in told
+    assert "the loss of the evaluation on 'test' is nan" in told
+
+
 def test_a_wait_that_nobody_tells_of_is_not_told(tmp_path: Path) -> None:
     assert start(tmp_path, LIBRARY.replace("SHORT", "20").replace("run.has_batch()", "pass"), CELL)[0] == 0
     assert {step.input_s for step in events(tmp_path).steps.values()} == {None}
