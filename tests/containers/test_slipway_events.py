@@ -350,7 +350,7 @@ def test_what_is_said_to_be_an_evaluation_is_in_no_rate(
         one, stop = [one for one in told.evaluations or () if one.step][0], events_of[0].stop
         assert (one.split, one.loss, one.accuracy, one.seconds) == ("test", 0.5, 0.75, 10.0)
         assert (one.step, one.epoch) == ((4, 2) if in_steps else (3, 1))
-        assert one.training_s == 4.0 + 0.25 * (len(in_steps) - 1) if in_steps else 3.0
+        assert one.training_s == (4.0 + 0.25 * (len(in_steps) - 1) if in_steps else 3.0)
         assert stop is not None
         assert stop.window_wall_s == window_s
         assert told.train_s == 7.0 + 0.25 * (len(in_steps) or 2)

@@ -142,4 +142,5 @@ def test_the_command_takes_a_target(tmp_path: Path, capsys: pytest.CaptureFixtur
     made(tmp_path / "s", *CURVES)
     assert slipway(["tables", argv[0], str(tmp_path / "s"), *argv[1:]]) == code
     told = capsys.readouterr()
-    assert ("3/3" in told.out) if code == 0 else ("valid: above 0, to 1, for the table time-to-accuracy" in told.err)
+    assert ("3/3" in told.out) == (code == 0)
+    assert ("valid: above 0, to 1, for the table time-to-accuracy" in told.err) == (code != 0)
