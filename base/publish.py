@@ -221,7 +221,8 @@ def remove_tree(path: Path) -> None:
             shutil.rmtree(path)
             return
         for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
-            subprocess.run([*words, "--", str(path)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            with contextlib.suppress(OSError):  # no such program on PATH: what stays is named below
+                subprocess.run([*words, "--", str(path)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         try:
             shutil.rmtree(path, onerror=_raise_for)
         except RecursionError as error:

@@ -107,8 +107,9 @@ def test_the_hangup_of_its_own_terminal_ends_the_command() -> None:
 
 def test_a_ctrl_c_of_its_terminal_before_there_is_a_command_ends_it() -> None:
     master, slave = os.openpty()
-    waits = 'os.login_tty(0); guard.prepare_prctl = lambda: (print("begun", flush=True), sys.stdin.readline())'
-    code = f"import os, sys; from cluster import guard; {waits}" + COMMAND.format(command="pass", say_s=60, give_up_s=60)
+    waits = 'lambda: (print("begun", flush=True), sys.stdin.readline())'
+    patch = f"os.login_tty(0); guard.process = types.SimpleNamespace(**{{**vars(guard.process), 'prepare_prctl': {waits}}})"
+    code = f"import os, sys, types; from cluster import guard; {patch}" + COMMAND.format(command="pass", say_s=60, give_up_s=60)
     process = subprocess.Popen([sys.executable, "-c", code], stdin=slave)
     os.close(slave)
     try:
