@@ -52,6 +52,7 @@ class Browser:
 
     def open(self, url: str) -> None:
         """Go there and wait until everything is loaded."""
+        self.events = [event for event in self.events if event.get("method") != "Page.loadEventFired"]  # of the page before
         self.call("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
