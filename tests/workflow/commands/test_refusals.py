@@ -202,18 +202,6 @@ def test_snakemake_itself_says_the_sentence_and_ends_with_the_code(house: House,
     assert house("plan").err.removeprefix("slipway: ") == done.stderr.partition("snakemake: ")[2]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["study", "site"])
-@pytest.mark.parametrize("command", ["plan", "status", "submit", "tables"])
-def test_a_pipe_that_nobody_feeds_is_refused(house: House, kind: str, command: str) -> None:
-    path = house.path if kind == "study" else house.site
-    path.unlink()
-    os.mkfifo(path)
-    said = house(command)
-    assert (said.code, said.out) == (10, "")
-    assert said.err == f"slipway: the {kind} file {path} cannot be read: it is a pipe, and nobody has written into it for 2 s\n"
-
-
 @pytest.mark.parametrize(("profile", "scheduler"), [("slurm", "local"), ("slurm-allocation", "local"), ("local", "slurm")])
 def test_a_profile_that_does_not_fit_the_site_is_refused_and_leaves_nothing(house: House, profile: str, scheduler: str) -> None:
     house.site.write_text(f"{SITE}storage: storage\nscheduler: {scheduler}\n")
