@@ -188,7 +188,7 @@ def test_status_of_storage_that_cannot_be(house: House) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["no mpirun", "missing source"])
+@pytest.mark.parametrize("case", ["large batch", "missing source"])
 def test_snakemake_itself_says_the_sentence_and_ends_with_the_code(house: House, case: str) -> None:
     change, code, words = CASES[case]
     change(house)
