@@ -65,9 +65,9 @@ OTHER_WORDS: Final[Mapping[str, str]] = {
 
 
 def choices(word: str, valid: Iterable[str]) -> str:
-    """Return the end of an error message about an unknown word: the valid words, and the closest."""
+    """Return the end of an error message about an unknown word: the valid words, and of several the closest."""
     known = sorted(valid)
-    near = closest(word, known)
+    near = closest(word, known) if len(known) > 1 else None
     return f"valid: {', '.join(known)}" + (f"; did you mean {near!r}?" if near else "")
 
 
