@@ -27,7 +27,7 @@ MOST_SHOWN: Final = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two that are compared: its cells, and what was typed for it. `chosen`: the keys and values that choose them."""
+    """One side of a comparison: its cells, and what was typed for it. `chosen`: the keys and values by which they were chosen."""
 
     name: str
     analysis: Analysis
