@@ -149,7 +149,7 @@ class StudyPlan:
         return requirements.most_hours_on("cpu", self.study, self.to_run)
 
     @property
-    def outlook(self) -> requirements.Forecast:
+    def forecast(self) -> requirements.Forecast:
         """Return the estimate for the runs still to be made, as far as anything is known."""
         return requirements.forecast_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
 
@@ -416,7 +416,7 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
         "runs": {**counts(plan.states), "to_run": [run.run_id for run in plan.to_run]},
         "gpu_hours": {"planned": plan.gpu_hours, "limit": study.limits.gpu_hours},
         "process_hours": plan.process_hours,
-        "estimate": asdict(plan.outlook),
+        "estimate": asdict(plan.forecast),
         "datasets": [_dataset_json(plan, needs) for needs in plan.datasets],
         "series": [
             {"cells": [cell.cell_id for cell in one.cells], "scaling": one.scaling, "has_baseline": one.has_baseline} for one in plan.series
@@ -446,7 +446,6 @@ def _requests_by_scheduler(plan: StudyPlan) -> dict[str, object]:
 
 
 def _requests(plan: StudyPlan) -> dict[str, Any]:
-
     return {"jobs": jobs_of_study(plan.study, plan.to_run), "submit": submission_of(plan.study, plan.to_run)}
 
 
@@ -526,18 +525,18 @@ def _cost(plan: StudyPlan) -> Iterator[str]:
     if not plan.to_run:
         yield "cost: nothing is left to run"
         return
-    limits, outlook = plan.study.limits, plan.outlook
+    limits, forecast = plan.study.limits, plan.forecast
     most, runs = _hours(plan.gpu_hours, plan.process_hours), counted(len(plan.to_run), "run")
     walltime = format_duration(limits.walltime_s)
     yield f"cost, at most: {most}: {runs} x walltime {walltime} x processes (limit: {limits.gpu_hours:,g} GPU hours)"
-    if outlook.own + outlook.scaled == 0:
+    if forecast.own + forecast.scaled == 0:
         yield f"cost, estimated: not known: no run like these has a result in {plan.study.site.storage} yet"
         return
-    about = f"about {_hours(outlook.gpu_hours, outlook.process_hours)}, {format_duration(outlook.run_s)} one run after the other"
+    about = f"about {_hours(forecast.gpu_hours, forecast.process_hours)}, {format_duration(forecast.run_s)} one run after the other"
     parts = {
-        "by earlier runs of their cells": outlook.own,
-        "by the work of cells of other sizes": outlook.scaled,
-        "not known and not counted": outlook.unknown,
+        "by earlier runs of their cells": forecast.own,
+        "by the work of cells of other sizes": forecast.scaled,
+        "not known and not counted": forecast.unknown,
     }
     of = ", ".join(f"{counted(count, 'run')} {how}" for how, count in parts.items() if count)
     yield f"cost, estimated: {about}: {of}"
