@@ -119,7 +119,7 @@ def to_latex(table: Table) -> str:
             r"% needs \usepackage{booktabs} and \usepackage{textcomp}",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{_tex(table.title)}. {_tex(table.caption)}}}",
+            rf"\caption{{{_tex(f'{table.title}. {table.caption}' if rows else table.title)}}}",
             rf"\label{{tab:{table.name}}}",
             rf"\begin{{tabular}}{{{''.join('r' if column.number else 'l' for column in columns)}}}",
             r"\toprule",

@@ -266,9 +266,7 @@ def precision(analysis: Analysis) -> Table:
             "processes and batch, with its 95 % confidence interval over runs; loss: of the last step, mean over runs. A precision that is "
             "fast and does not learn is no result",
             analysis.shared,
-        )
-        if rows
-        else "",
+        ),
         columns=tuple(columns),
         reasons=analysis.reasons,
         empty="The study has no cells that differ in precision or layout alone.",

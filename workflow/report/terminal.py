@@ -57,6 +57,7 @@ def print_table(table: Table) -> None:
     _put(console, table.title)
     if not _print_rows(console, table):
         _put(console, table.empty)
+        return
     _put(console, table.caption, "dim")
     _print_footnotes(console, table)
 
