@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import resource
 import statistics
 import subprocess
@@ -29,7 +28,7 @@ from containers.renderings import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.conftest import environment, free_ports, make_cell
-from workflow.report.cells import LogSample, geometric_mean
+from workflow.report.cells import geometric_mean, log_sample
 from workflow.run.node.workdir import copy_library
 from workflow.run.record.events import read_events
 
@@ -83,16 +82,14 @@ def main() -> int:
 
 def summary(name: str, plain: list[Trained], others: list[Trained], steps: int) -> float:
     """Print what was found of a hook, and return how far an end of the interval of its loss is from plain's, relative to it."""
-    logs = [math.log(other.loss / one.loss) for one, other in zip(plain, others, strict=True)]
-    variance = statistics.variance(logs) if len(logs) > 1 else 0.0
-    found = geometric_mean(LogSample(n=len(logs), mean=statistics.fmean(logs), variance=variance))
+    found = geometric_mean(log_sample([other.loss / one.loss for one, other in zip(plain, others, strict=True)]))
     interval = "" if found.low is None or found.high is None else f" [{found.low - 1:+.2%}, {found.high - 1:+.2%}]"
     losses = [one.loss for one in plain]
     cpu_ms = statistics.median(other.cpu_s - one.cpu_s for one, other in zip(plain, others, strict=True)) / steps / RANKS * 1e3
     sent, plain_sent = others[0].sent, plain[0].sent
     sizes = f"; {sent / 1e6:.1f} MB sent, 1/{plain_sent / sent:.1f} of plain's" if sent and plain_sent else ""
     print(
-        f"{name}: loss {found.value - 1:+.2%}{interval} of plain's over {len(logs)} seeds; plain's own are {min(losses):.4f} to "
+        f"{name}: loss {found.value - 1:+.2%}{interval} of plain's over {found.n} seeds; plain's own are {min(losses):.4f} to "
         f"{max(losses):.4f}{sizes}; {cpu_ms:+.1f} ms of a processor per step and rank",
         flush=True,
     )

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 from base.jsonfile import canonical_json
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, ratio
+from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, log_sample, ratio
 from workflow.report.derive import Comparison
 from workflow.report.keys import counted_shape, key_columns, line_label, linked, sentence, size_columns
-from workflow.report.step_parts import MEGA, MILLI, mean_parts, network_s, node_bytes, sent_bytes
-from workflow.report.table import NONE, Column, Table, estimate_text, numbers, percent, scaled, significant, value_of, words
+from workflow.report.step_parts import mean_parts, network_s, node_bytes, sent_bytes
+from workflow.report.table import MEGA, MILLI, NONE, Column, Table, estimate_text, numbers, percent, scaled, significant, value_of, words
 from workflow.study.cell import NO_EXCHANGE
 
 
@@ -114,15 +114,6 @@ def bound_of(runs: Sequence[Mapping[str, object]], anchors: Mapping[str, Estimat
     if best == "input":
         notes = (_disk(runs, share), *notes)
     return Bound(verdict=best, share=share, low=low, high=high, gains=gains, notes=notes)
-
-
-def log_sample(values: Sequence[float], repeats: Sequence[int] = ()) -> LogSample:
-    """Return mean and variance of the logarithms of positive numbers, and where their repeats are given the logarithms by repeat."""
-    logs = [math.log(value) for value in values]
-    mean = math.fsum(logs) / len(logs)
-    squares = math.fsum((one - mean) ** 2 for one in logs)
-    by_block = tuple(sorted(zip(repeats, logs, strict=True))) if repeats else ()
-    return LogSample(n=len(logs), mean=mean, variance=squares / (len(logs) - 1) if len(logs) > 1 else 0.0, by_block=by_block)
 
 
 def _gain(runs: Sequence[Mapping[str, Any]], part: str, anchor: Estimate | None) -> Gain | None:

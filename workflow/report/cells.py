@@ -52,6 +52,15 @@ class LogSample(Struct, frozen=True, kw_only=True):
     """The number of the block (the repeat) and the logarithm of each number, in the order of the blocks; empty where it is not known."""
 
 
+def log_sample(values: Sequence[float], repeats: Sequence[int] = ()) -> LogSample:
+    """Return mean and variance of the logarithms of positive numbers, and where their repeats are given the logarithms by repeat."""
+    logs = [math.log(value) for value in values]
+    mean = math.fsum(logs) / len(logs)
+    squares = math.fsum((one - mean) ** 2 for one in logs)
+    by_block = tuple(sorted(zip(repeats, logs, strict=True))) if repeats else ()
+    return LogSample(n=len(logs), mean=mean, variance=squares / (len(logs) - 1) if len(logs) > 1 else 0.0, by_block=by_block)
+
+
 class Estimate(Struct, frozen=True, kw_only=True):
     """A positive number, its interval at LEVEL (None, None: no interval) and its number of runs (the smaller one of a ratio).
 

@@ -17,7 +17,7 @@ from workflow.report.keys import key_columns, linked, sentence, size_columns
 from workflow.report.networks import Use, networks, with_implementations
 from workflow.report.profile.profile import Profile, short_kernel
 from workflow.report.profile.runs import profiles_in
-from workflow.report.table import Column, Reason, Table, numbers, percent, significant, words
+from workflow.report.table import GIGA, MEGA, MILLI, Column, Reason, Table, numbers, percent, significant, words
 
 TITLES: Final = {"functional": "between layers", "unattributed": "unknown"}
 """Row of the profile -> its title, where that is another word."""
@@ -38,7 +38,6 @@ COUNTED: Final = (
 MOST_GROUPS: Final = 9
 MOSTLY: Final = 0.85
 OTHER_LAYERS: Final = "other layers"
-MILLI, MEGA, GIGA = 1e-3, 1e6, 1e9
 STACKED: Final = ("Input", "Forward", "Backward", "Communication", "Optimizer", "Loss", "Other", "Not computing")
 """The parts of the picture."""
 

@@ -18,13 +18,12 @@ from workflow.report.keys import SEPARATOR
 from workflow.report.layers_table import profiles
 from workflow.report.networks import Use, layers_in_trace, networks
 from workflow.report.profile.profile import Layer, Profile, short_kernel
-from workflow.report.table import NONE, Column, Table, numbers, scaled, words
+from workflow.report.table import GIGA, MEGA, MIB, MILLI, NONE, Column, Table, numbers, scaled, whole, words
 
 MODEL_FACTS: Final = "model-facts"
 CONVOLUTIONS: Final = "convolutions"
 USUAL_BATCH: Final = 128
 """The batch of convolutions without a study: that of the published comparisons."""
-MILLI, MEGA, GIGA, MIB = 1e-3, 1e6, 1e9, 2**20
 MEASURED_CAPTION: Final = (
     " Measured: a mean step of a trace, in which operators of a CPU take longer; the algorithm that the library took, as far as names tell "
     "it; the multiplications of the direct way over the forward time."
@@ -50,9 +49,9 @@ def _facts(uses: Sequence[Use]) -> Table:
     memory = [estimate_memory(use.model.layers, use.batch_size, mode=use.mode, precision=use.precision) for use in uses]
     millions, giga = partial(scaled, MEGA, digits=4), partial(scaled, GIGA, digits=4)
     counted: dict[str, tuple[str, Callable[[Any], str], Sequence[int]]] = {
-        "conv": ("Convolutions", _count, [count(model.layers, "conv") for model in models]),
-        "conv_depth": ("Convolutions in depth", _count, [depth(model.layers) for model in models]),
-        "linear": ("Fully connected", _count, [count(model.layers, "linear") for model in models]),
+        "conv": ("Convolutions", whole, [count(model.layers, "conv") for model in models]),
+        "conv_depth": ("Convolutions in depth", whole, [depth(model.layers) for model in models]),
+        "linear": ("Fully connected", whole, [count(model.layers, "linear") for model in models]),
         "parameters": ("Parameters [M]", millions, [model.parameters for model in models]),
         "macs": ("Multiply-adds [M]", millions, [model.macs for model in models]),
     }
@@ -91,10 +90,6 @@ def _batch_columns(uses: Sequence[Use]) -> Iterator[Column]:
         values = [getattr(use, key) for use in uses]
         if len(set(values)) > 1:
             yield words(key, detail_title(key).capitalize(), values)
-
-
-def _count(value: int | None) -> str:
-    return NONE if value is None else str(value)
 
 
 # Table `convolutions`: multiplications and workspace of each convolution by each algorithm, and what was measured of it.

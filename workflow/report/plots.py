@@ -26,7 +26,8 @@ from workflow.report.keys import SEPARATOR, line_label
 from workflow.report.layers_table import OTHER_LAYERS, STACKED, layer_groups, profiles, stacked, step_of
 from workflow.report.prediction_table import Row, line_models, rows_of
 from workflow.report.profile.profile import Profile
-from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
+from workflow.report.step_parts import STEP_PARTS, mean_parts
+from workflow.report.table import MILLI
 from workflow.report.time_to_accuracy import curves
 from workflow.run.record.columns import SHOWN_STEPS, Point
 from workflow.run.record.model import NotBelieved

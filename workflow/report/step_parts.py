@@ -12,7 +12,7 @@ import polars as pl
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, MEASURING, CellResult
 from workflow.report.keys import key_columns, linked, sentence, size_columns
-from workflow.report.table import NONE, Table, numbers, percent, scaled
+from workflow.report.table import MEGA, MILLI, NONE, Table, numbers, percent, scaled
 
 STEP_PARTS: Final[dict[str, str]] = {
     "input_s": "Input wait",
@@ -24,8 +24,6 @@ STEP_PARTS: Final[dict[str, str]] = {
     "optimizer_s": "Optimizer",
     "other_s": "Other",
 }
-MILLI: Final = 1e-3
-MEGA: Final = 1e6
 GRADIENT_BYTES: Final = {"none": 4, "fp16": 2, "bf16": 2, "noop": 0}
 """Bytes of a number in the exchange, by `comm_hook`; of the others they depend on the shapes of the network."""
 

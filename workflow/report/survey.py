@@ -22,7 +22,7 @@ from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, qua
 from workflow.report.keys import key_columns, sentence, shares, size_columns
 from workflow.report.prediction import FARTHEST, LEVEL, Prediction, nodes_that_reach, predict
 from workflow.report.prediction_table import SHARES, LineModel, line_models
-from workflow.report.table import NO_MARKS, NONE, Marks, Reason, Table, scaled, significant, with_interval, words
+from workflow.report.table import MILLI, NO_MARKS, NONE, Marks, Reason, Table, scaled, significant, with_interval, words
 from workflow.study.series import NOT_SERIES, PROGRAM_STARTED, flat
 
 OF_MACHINE: Final = ("device", "backend", "threads", "dataset_spec", "steps", "epochs", "seed", PROGRAM_STARTED, *NOT_SERIES)
@@ -58,7 +58,7 @@ def survey(analysis: Analysis) -> Table:
         batch,
         *with_interval("nodes", "Nodes", _number, [row.nodes for row in rows], [row.marks if row.strong else NO_MARKS for row in rows]),
         per_node,
-        *with_interval("step_p50_s", "Step p50 [ms]", partial(scaled, 0.001), [None if row.strong else row.cell.step_s for row in rows]),
+        *with_interval("step_p50_s", "Step p50 [ms]", partial(scaled, MILLI), [None if row.strong else row.cell.step_s for row in rows]),
         *with_interval(
             "rate_per_s",
             analysis.rate_words.capitalize(),

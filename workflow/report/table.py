@@ -161,6 +161,8 @@ def raised(letters: Sequence[str]) -> str:
 NONE: Final = "\N{EN DASH}"
 PLUS_MINUS: Final = "\N{PLUS-MINUS SIGN}"
 WIDE: Final = 0.5
+MILLI, MEGA, GIGA, TERA = 1e-3, 1e6, 1e9, 1e12
+MIB, GIB = 2**20, 2**30
 
 
 def significant(value: float | None, digits: int = 3) -> str:

@@ -37,8 +37,12 @@ from workflow.report.prediction_table import prediction
 from workflow.report.step_parts import parts
 from workflow.report.survey import survey
 from workflow.report.table import (
+    GIB,
+    GIGA,
+    MILLI,
     NO_MARKS,
     NONE,
+    TERA,
     Column,
     Marks,
     Reason,
@@ -255,9 +259,6 @@ def _three(
 # Table m, utilisation: how much of its GPUs a model uses, and the memory that it takes.
 
 
-GIGA: Final = 1e9
-TERA: Final = 1e12
-GIB: Final = 2**30
 OLDER: Final = " (of records of earlier versions with it)"
 OF_A_CELL: Final = ("device", "flop_per_unit", "flop_source", "arithmetic", "gpu_models", "peak_flop_per_s", "peak_source")
 """What all runs of a cell have in common, or there is no number."""
@@ -411,7 +412,7 @@ def times(analysis: Analysis) -> Table:
     unit, unit_s = time_unit(cell.means["run_s"] for cell in analysis.cells)
     untimed = [cell.marks & {"untimed"} for cell in cells]
     measured = [cell.marks.intersection(MEASURING) - {"partial"} for cell in cells]
-    in_unit, milliseconds = partial(scaled, unit_s), partial(scaled, 0.001)
+    in_unit, milliseconds = partial(scaled, unit_s), partial(scaled, MILLI)
 
     def means(name: str) -> list[float | None]:
         return [cell.means[name] for cell in cells]

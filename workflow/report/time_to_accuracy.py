@@ -9,8 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.bounds import log_sample
-from workflow.report.cells import MEASURING, geometric_mean
+from workflow.report.cells import MEASURING, geometric_mean, log_sample
 from workflow.report.keys import key_columns, linked, sentence, size_columns
 from workflow.report.table import Table, estimate_text, numbers, percent, significant, value_of, words
 from workflow.run.record.columns import MISSING, PREVENTED, Point

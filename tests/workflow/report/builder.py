@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from typing import Any
 import msgspec
 
 from base.seal import SINCE, sealed_text
+from workflow.report import cells as report_cells
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import CellResult, LogSample
 from workflow.report.collect import collect
@@ -243,11 +243,7 @@ def collected(
 
 def log_sample(values: Sequence[float]) -> LogSample:
     """Return the sample of positive numbers, one for each repeat, as the report makes it of a column."""
-    logs = [math.log(value) for value in values]
-    mean = math.fsum(logs) / len(logs)
-    squares = math.fsum((log - mean) ** 2 for log in logs)  # statistics.variance() counts in fractions: ten times as long
-    blocks = tuple(enumerate(logs, 1))
-    return LogSample(n=len(logs), mean=mean, variance=squares / (len(logs) - 1) if len(logs) > 1 else 0.0, by_block=blocks)
+    return report_cells.log_sample(values, range(1, len(values) + 1))
 
 
 def cell_result(cell: Mapping[str, Any], steps_s: Sequence[float], **changes: Any) -> CellResult:
