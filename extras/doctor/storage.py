@@ -321,7 +321,7 @@ USUAL: Final = (
 
 
 def shared_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Find directories of network storage that this user may write, best first, each with its origin. It may hang."""
+    """Find directories that all nodes may see and that this user may write, best first, each with its origin. It may hang."""
     found = [(environ[name], f"${name}") for name in VARIABLES if environ.get(name, "").startswith("/") and _is_writable(environ[name])]
     home = environ.get("HOME", "")
     return [*found, (home, "your home")] if home.startswith("/") and _is_writable(home) else found

@@ -1,6 +1,6 @@
 """Read the trace that torch.profiler (Kineto) exports: ranges of processor threads, activities of GPUs, steps.
 
-Everything in a trace is foreign: an event of another form is left out and counted, a file of another form refused. Moments are in
+No part of a trace is trusted: an event of another form is left out and counted, a file of another form refused. Moments are in
 microseconds from an origin that nobody knows. The bounds: a trace of 1 GB of text needs about 2 GB of memory.
 """
 
