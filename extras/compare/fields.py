@@ -45,10 +45,9 @@ def together(facts: Iterable[Facts]) -> Facts:
     return found
 
 
-def differing(one: Facts, other: Facts, *, outcomes: bool = False) -> list[str]:
-    """Return the fields that do not have the same values in both; `outcomes`: also what the runs came to."""
-    paths = dict.fromkeys((*one, *other))
-    return [path for path in paths if one.get(path) != other.get(path) and (outcomes or not is_outcome(path))]
+def differing(one: Facts, other: Facts) -> list[str]:
+    """Return the fields that do not have the same values in both, without what the runs came to."""
+    return [path for path in dict.fromkeys((*one, *other)) if one.get(path) != other.get(path) and not is_outcome(path)]
 
 
 def is_outcome(path: str) -> bool:

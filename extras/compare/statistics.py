@@ -19,7 +19,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workflow.report.cells import LEVEL, MIN_RUNS, Estimate, LogSample, ratio
+from workflow.report.cells import LEVEL, MIN_RUNS, Estimate, LogSample, one_sided_quantile, ratio
 
 ALPHA: Final = 0.05
 POWER: Final = 0.8
@@ -115,7 +115,7 @@ def _tested(found: Estimate, spread: float, p: float, p_holm: float, tests: int)
     if p_holm < ALPHA and abs(found.value - 1) >= floor:
         verdict = "slower" if found.value < 1 else "faster"
     by_test = noncentrality(found.freedom, 1 - ALPHA / 2 / tests) * error
-    by_floor = -math.log1p(-min(floor, 0.99)) + _one_sided(found.freedom, POWER) * error
+    by_floor = -math.log1p(-min(floor, 0.99)) + one_sided_quantile(found.freedom, POWER) * error
     return Difference(verdict=verdict, ratio=found, p=p, p_holm=p_holm, found=-math.expm1(-max(by_test, by_floor)))
 
 
@@ -125,19 +125,13 @@ def noise(above: LogSample, below: LogSample) -> float:
     return math.sqrt(((above.n - 1) * above.variance + (below.n - 1) * below.variance) / freedom)
 
 
-def noncentrality(freedom: float, level: float, power: float = POWER) -> float:
-    """Return how many standard errors a true effect must have to be beyond the `level` quantile of t with the probability `power`."""
+def noncentrality(freedom: float, level: float) -> float:
+    """Return how many standard errors a true effect must have to be beyond the `level` quantile of t with the probability POWER."""
     from scipy.special import nctdtrinc
 
     if math.isinf(freedom):
         return 0.0
-    return float(nctdtrinc(freedom, 1 - power, _one_sided(freedom, level)))
-
-
-def _one_sided(freedom: float, level: float) -> float:
-    from scipy.special import stdtrit
-
-    return 0.0 if math.isinf(freedom) else float(stdtrit(freedom, level))
+    return float(nctdtrinc(freedom, 1 - POWER, one_sided_quantile(freedom, level)))
 
 
 def not_slower(found: Estimate | None, margin: float, cells: int = 1) -> NotSlower:
@@ -162,7 +156,7 @@ def power_to_hold(error: float, freedom: float, margin: float) -> float:
 
     if error < LEAST_ERROR * margin:  # scipy's function has no value there
         return 1.0
-    return float(1 - nctdtr(freedom, -math.log1p(-margin) / error, _one_sided(freedom, LEVEL)))
+    return float(1 - nctdtr(freedom, -math.log1p(-margin) / error, one_sided_quantile(freedom, LEVEL)))
 
 
 def _runs_to_hold(found: Estimate, margin: float) -> int | None:

@@ -48,7 +48,7 @@ def is_set(value: str | None) -> bool:
 
 
 def has_accounting(config: Config) -> bool:
-    """Return True if there is a slurmdbd, so that sacct and sacctmgr answer."""
+    """Return True if there is a slurmdbd, so that sacct answers."""
     return config.get("AccountingStorageType", "").endswith("/slurmdbd")
 
 

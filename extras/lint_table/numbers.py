@@ -42,9 +42,9 @@ class Interval(NamedTuple):
         """Return the quotient; None where the divisor may be 0 or negative."""
         return self.times(Interval(1 / other.high, 1 / other.low)) if other.low > 1 / MAX_NUMBER else None
 
-    def meets(self, other: Interval, tolerance: float = 0.0) -> bool:
-        """Return True if a value is in both; `tolerance`: relative widening, beside that of floating point."""
-        slack = (tolerance + 1e-9) * max(abs(self.low), abs(self.high), abs(other.low), abs(other.high))
+    def meets(self, other: Interval) -> bool:
+        """Return True if a value is in both, but for what floating point rounds."""
+        slack = 1e-9 * max(abs(self.low), abs(self.high), abs(other.low), abs(other.high))
         return self.low <= other.high + slack and other.low <= self.high + slack
 
     @property

@@ -90,7 +90,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     def least(self, level: float = LEVEL) -> float | None:
         """Return what the quantity exceeds with confidence `level` (one-sided), or None where there is no interval."""
-        return None if self.error is None else self.value * _exp(-_quantile(self.freedom, level) * self.error)
+        return None if self.error is None else self.value * _exp(-one_sided_quantile(self.freedom, level) * self.error)
 
     @property
     def plus_minus(self) -> float | None:
@@ -139,11 +139,12 @@ def _exp(value: float) -> float:
 
 def quantile(freedom: float, level: float = LEVEL) -> float:
     """Return the two-sided `level` quantile of Student's t; `freedom` need not be whole."""
-    return _quantile(freedom, (1 + level) / 2)
+    return one_sided_quantile(freedom, (1 + level) / 2)
 
 
 @lru_cache(maxsize=4096)
-def _quantile(freedom: float, below: float) -> float:
+def one_sided_quantile(freedom: float, below: float) -> float:
+    """Return the value below which the share `below` of Student's t lies."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, below))

@@ -184,10 +184,10 @@ def scaled(unit: float, value: float | None, digits: int = 3) -> str:
     return significant(None if value is None else value / unit, digits)
 
 
-def with_error(estimate: Estimate | None, digits: int = 4) -> tuple[str, str]:
+def with_error(estimate: Estimate | None) -> tuple[str, str]:
     """Format value and error, such as `1.707` and `±0.034`; `n=2, no CI` where there is none.
 
-    Two digits of the error decide, within 3 to `digits` of the value.
+    Two digits of the error decide, within 3 or 4 of the value.
     An error below the last digit, or none at all because all runs gave the same number, is shown as that digit: `±<0.001`.
     An interval that is wide against its value is far from symmetric, and `±` would reach below zero: then (`1.02`, `[0.371, 2.80]`).
     """
@@ -195,12 +195,12 @@ def with_error(estimate: Estimate | None, digits: int = 4) -> tuple[str, str]:
         return NONE, ""
     error = estimate.plus_minus
     if error is None or estimate.low is None:
-        return significant(estimate.value, digits), "" if estimate.n >= MIN_RUNS else f"n={estimate.n}, no CI"
+        return significant(estimate.value, 4), "" if estimate.n >= MIN_RUNS else f"n={estimate.n}, no CI"
     if error > WIDE * estimate.value:
         return significant(estimate.value), f"[{significant(estimate.low)}, {significant(estimate.high)}]"
-    most = max(0, digits - 1 - math.floor(math.log10(abs(estimate.value))))
+    most = max(0, 3 - math.floor(math.log10(abs(estimate.value))))
     carried = most if error == 0 else max(0, 1 - math.floor(math.log10(error)))
-    decimals = min(most, max(carried, most - digits + 3))
+    decimals = min(most, max(carried, most - 1))
     text = f"{error:.{decimals}f}"
     shown = f"{PLUS_MINUS}{text}" if float(text) > 0 else f"{PLUS_MINUS}<{10.0**-decimals:.{decimals}f}"
     return f"{estimate.value:.{decimals}f}", shown
