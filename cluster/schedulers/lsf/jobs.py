@@ -11,7 +11,6 @@ from typing import Final
 from base.errors import ConfigError
 from base.humanize import choices
 from cluster.schedulers import inside_job, jobs, lsf
-from cluster.schedulers import jobs as requests
 from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, submit_script
 
@@ -51,7 +50,7 @@ def bsub_options(job: jobs.BatchJob) -> tuple[str, ...]:
             f"qos: {size.qos!r} in the site file: LSF has none; for a service class `directives: ['-sla NAME']`, else its queues"
         )
     slots = slots_per_node(size)
-    name = job.name if job.work is None else f"{job.name} {requests.work_words(job.work)}"
+    name = job.name if job.work is None else f"{job.name} {jobs.work_words(job.work)}"
     if len(name) > LONGEST_NAME:
         raise ConfigError(f"the job's name for LSF has {len(name)} characters, at most {LONGEST_NAME} go: shorten the name of the study")
     options = [
@@ -67,7 +66,7 @@ def bsub_options(job: jobs.BatchJob) -> tuple[str, ...]:
     ]
     said = [f"{option} {_quoted(option, value)}" for option, value in options if value is not None]
     alone = ["-x"] if size.whole_nodes and not job.is_shard else []
-    return (*said, *alone, "-r", *(requests.one_line("directives", line) for line in size.directives))
+    return (*said, *alone, "-r", *(jobs.one_line("directives", line) for line in size.directives))
 
 
 def resources(job: jobs.BatchJob, slots: int) -> str:
@@ -81,7 +80,7 @@ def resources(job: jobs.BatchJob, slots: int) -> str:
 
 def batch_script(job: jobs.BatchJob) -> str:
     """Build the text of the batch script, which ends in `exec`, so that signals reach the program."""
-    place = '"$LSB_JOBID"'.join(shlex.quote(part) if part else "" for part in job.output.split(requests.JOB_ID_PLACEHOLDER))
+    place = '"$LSB_JOBID"'.join(shlex.quote(part) if part else "" for part in job.output.split(jobs.JOB_ID_PLACEHOLDER))
     lines = [
         "#!/bin/bash",
         *(f"#BSUB {option}" for option in bsub_options(job)),
@@ -92,7 +91,7 @@ def batch_script(job: jobs.BatchJob) -> str:
         'echo "slipway: job $LSB_JOBID starts on ${LSB_MCPU_HOSTS:-its nodes}"',
         f"export {inside_job.STARTED}=$(date +%s) {inside_job.SECONDS}={job.size.minutes * 60}",
         "trap '' USR2",
-        *requests.script_lines(job),
+        *jobs.script_lines(job),
     ]
     return "\n".join(lines) + "\n"
 
@@ -104,7 +103,7 @@ def slots_per_node(size: jobs.JobSize) -> int:
 
 def _quoted(what: str, value: str) -> str:
     """Put a value between quotation marks, for a line that bsub splits as a shell does. Raises ConfigError."""
-    requests.one_line(what, value)
+    jobs.one_line(what, value)
     if re.fullmatch(r"[\w@%+=:,./-]+", value, re.ASCII):
         return value
     if set(value) & set('"\\`$'):
@@ -121,7 +120,7 @@ ENDED_TOO: Final = "-a"
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[jobs.QueuedJob, ...]:
     """Query the list, and the details of our jobs."""
     listed = listed_jobs(patience_s, timeout_s)
-    details = job_details([job.job_id for job in listed if job.name.startswith(requests.OUR_NAMES)], patience_s, timeout_s)
+    details = job_details([job.job_id for job in listed if job.name.startswith(jobs.OUR_NAMES)], patience_s, timeout_s)
     return joined(listed, details)
 
 
@@ -143,7 +142,7 @@ def joined(listed: Iterable[Listed], details: Mapping[str, Details]) -> tuple[jo
 
 def _queued(job: Listed, details: Details | None) -> jobs.QueuedJob:
     name, _, words = job.name.partition(" ")
-    work, known = requests.parse_work(words), details or Details()
+    work, known = jobs.parse_work(words), details or Details()
     return jobs.QueuedJob(
         job_id=job.job_id,
         stage=job.stage,

@@ -11,8 +11,7 @@ from typing import Final
 from base.errors import ConfigError
 from base.humanize import choices
 from base.system import account_name
-from cluster.schedulers import inside_job, sge
-from cluster.schedulers import jobs as requests
+from cluster.schedulers import inside_job, jobs, sge
 from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
 from cluster.schedulers.queries import QUICK_ANSWER_S, ask, inherited_names, submit_script
 from cluster.schedulers.sge import BEGUN, answers
@@ -78,28 +77,25 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
         ("-N", job.name),
         ("-S", "/bin/bash"),
         ("-wd", _path(job.directory)),
-        (
-            "-o",
-            f":{_path(job.output).replace(requests.JOB_ID_PLACEHOLDER, '$JOB_ID')}",
-        ),  # what stands before the colon, here nothing, is a host
+        ("-o", f":{_path(job.output).replace(jobs.JOB_ID_PLACEHOLDER, '$JOB_ID')}"),  # before the colon stands a host, here none
         ("-j", "y"),
         ("-r", "y"),
         ("-l", ",".join([*limits, *([size.constraint] if size.constraint else [])])),
         ("-q", size.queue),
         ("-P", size.account),
-        ("-ac", None if job.work is None else f"{WORK}={requests.work_words(job.work)}"),
+        ("-ac", None if job.work is None else f"{WORK}={jobs.work_words(job.work)}"),
         ("-v", None if job.export is None else ",".join(job.export) or None),
     ]
     said = [f"{name} {_quoted(name, str(value))}" for name, value in options if value is not None]
     places = [] if job.is_shard else [f"-pe {' '.join(_slots(size))}"]
     every = ["-V"] if job.export is None else []
     verified = ["-w e"] if size.exclude else []  # refused, where too few nodes are left: it would wait for ever
-    return (*said, *places, *every, *verified, "-notify", *(requests.one_line("directives", line) for line in size.directives))
+    return (*said, *places, *every, *verified, "-notify", *(jobs.one_line("directives", line) for line in size.directives))
 
 
 def batch_script(job: BatchJob) -> str:
     """Build the text of the batch script, which waits for its program: after `exec` nobody would notice USR2."""
-    *before, last = requests.script_lines(job)
+    *before, last = jobs.script_lines(job)
     meant = "|".join(map(str, EXITS_WITH_A_MEANING))
     lines = [
         "#!/bin/bash",
@@ -150,7 +146,7 @@ def _path(path: str) -> str:
 
 def _quoted(what: str, value: str) -> str:
     """Put a value between quotation marks, for a line that Grid Engine splits at blanks. Raises ConfigError."""
-    requests.one_line(what, value)
+    jobs.one_line(what, value)
     if not set(value) & set(" \t'\""):
         return value
     if '"' in value:
@@ -173,17 +169,17 @@ ENDED_TOO: Final = "prsz"
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """Query the list, the details of our jobs, and the jobs on silent nodes."""
     listed = answers.listed_jobs(patience_s, timeout_s)
-    ours = [job for job in listed if job.name.startswith(requests.OUR_NAMES)]
+    ours = [job for job in listed if job.name.startswith(jobs.OUR_NAMES)]
     details = answers.job_details([job.job_id for job in ours], patience_s, timeout_s)
     on_nodes = any(job.stage in ("runs", "ends") for job in ours)
     silent = answers.listed_jobs(patience_s, timeout_s, queues=ON_SILENT) if on_nodes else ()
     return with_lost(joined(listed, details), silent)
 
 
-def with_lost(jobs: Iterable[QueuedJob], silent: Iterable[answers.Listed]) -> tuple[QueuedJob, ...]:
+def with_lost(queued: Iterable[QueuedJob], silent: Iterable[answers.Listed]) -> tuple[QueuedJob, ...]:
     """Mark the jobs whose first node is silent as lost."""
     nodes = {job.job_id: job.host for job in silent}
-    return tuple(replace(job, lost=nodes.get(job.job_id, job.lost)) for job in jobs)
+    return tuple(replace(job, lost=nodes.get(job.job_id, job.lost)) for job in queued)
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
@@ -210,7 +206,7 @@ def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str,
     """Query the last record of each job that has one (yet), by one query for all: qacct reads the whole file of the cell each time."""
     if not job_ids:
         return {}
-    which = (job_ids[0],) if len(job_ids) == 1 else (f"{requests.OUR_NAMES}*",)
+    which = (job_ids[0],) if len(job_ids) == 1 else (f"{jobs.OUR_NAMES}*",)
     answer = answers.ask_about(("qacct", "-o", account_name(), "-j", *which), (*answers.NO_SUCH_JOB, "No such file"), patience_s)
     found = answers.parse_accounting(answer)
     return {job_id: found[job_id] for job_id in job_ids if job_id in found}
@@ -224,7 +220,7 @@ def joined(
 
 
 def _queued(job: answers.Listed, fields: Mapping[str, str], record: Mapping[str, str]) -> QueuedJob:
-    work = requests.parse_work(answers.context_of(fields, WORK))
+    work = jobs.parse_work(answers.context_of(fields, WORK))
     return QueuedJob(
         job_id=job.job_id,
         stage=job.stage,
