@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 SENDMAIL: Final = "/usr/sbin/sendmail"
 TIMEOUT_S: Final = 15.0
-"""The seconds that each notification may take."""
+"""The seconds that the mail program may take, and that the server of a webhook may be silent."""
 LOOK_S: Final = 30.0
 """The seconds between two looks for a failed run."""
 HERE: Final = ("localhost", "127.0.0.1", "::1")
@@ -128,8 +128,7 @@ def post(url: str, notification: Notification) -> None:
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"}, method="POST")  # noqa: S310 - see webhook_url
     host = urlsplit(url).hostname
     try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as answer:
-            answer.read(MAX_URL_BYTES)
+        urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S).close()
     except urllib.error.HTTPError as error:
         error.close()
         words = http.client.responses.get(error.code, "")  # the server's own words may repeat the path
