@@ -31,6 +31,7 @@ HINTS = {
     "walltime_s": "write walltime: 24h",
     "partition": "write queue: NAME, whatever the scheduler calls it",
     "cache_path": "write cache: {path: ...}",
+    "nodes_may_pull": "leave it out: nodes load images from storage, once for all nodes of a run",
     "study": "this looks like a study file; a site file says where and how, a study what to run",
     "axes": "axes belong in the study file",
     "base": "base belongs in the study file",

@@ -147,6 +147,7 @@ def test_a_cluster_has_gpus_unless_it_says_otherwise(tmp_path: Path) -> None:
         ("storage: s\ncache: {path: c}\nscheduler: slrum", ["3: scheduler", "did you mean 'slurm'"]),
         ("storage: s\ncache: {path: c}\nengine: singularity", ["3: engine", "apptainer"]),
         ("storage: s\ncache: {path: c}\npartition: gpu", ["3: partition", "queue"]),
+        ("storage: s\ncache: {path: c}\nnodes_may_pull: true", ["3: nodes_may_pull", "leave it out"]),
         ("storage: s\ncache: {path: c}\nqueues: gpu", ["3: queues", "did you mean 'queue'"]),
         ("storage: s\ncache: {path: c}\naxes: {}", ["3: axes", "study file"]),
         ('storage: s\ncache: {path: c}\nqueue: "a\\nb"', ["3: queue", "one line"]),
