@@ -1,8 +1,8 @@
 """Load an archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and checked afterwards.
 
-Nothing is pulled. What is there already costs one question to the engine. `<cache>/images/` holds
-the lock, for apptainer and enroot the image, and while a load runs what podman unpacks. In a run the checked copy of the archive is
-brought by others (data_prep.staging); a load by hand makes its own there.
+Nothing is pulled. What is there already costs one question to the engine. `<cache>/images/` holds the lock, for apptainer and enroot the
+image, and while a load runs what podman unpacks. In a run the checked copy of the archive is brought by others (data_prep.staging); a load
+by hand makes its own there.
 """
 
 from __future__ import annotations

@@ -76,12 +76,8 @@ class Host:
         """As before."""
         self._link("up")
 
-    def say(self, noise: str) -> None:
-        """Shell lines that the login shell runs before each command."""
-        self.shell(noise=noise)
-
     def shell(self, *, noise: str = "", shell: str = "/bin/sh", path: str | None = None) -> None:
-        """What a login gets."""
+        """What a login gets. `noise`: shell lines that it runs before each command."""
         text = SHELL.format(home=self.home, path=path or os.environ["PATH"], noise=noise, shell=shell)
         script(self.directory / "shell", text)
 

@@ -399,10 +399,10 @@ class Graph:
         refuse_wrong_executor(self.mode.way, executor)
         self.publish_study()
         if self.images_file is not None and self.runs_to_make:
-            from workflow.run.images import keep_archives
+            from workflow.run.images import check_archives
 
             what, storage = f"the archives of the images of {self.study.name}", str(self.study.site.storage)
-            calls.call_apart(what, keep_archives, self.images_file, storage, timeout_s=self.storage_s)
+            calls.call_apart(what, check_archives, self.images_file, storage, timeout_s=self.storage_s)
         if self.mode.way == "allocation":
             site = self.study.site
             margin = margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s)

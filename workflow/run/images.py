@@ -78,18 +78,19 @@ def pinned_before(results: Path, engine: str) -> dict[str, Pinned]:
     return found
 
 
-def keep_archives(file: str, storage: str) -> None:
-    """Note where the archives of FILE lie now, if there is a FILE yet. Raises ContainerError, RecordError."""
+def check_archives(file: str, storage: str) -> None:
+    """Check that the archives of FILE are on storage, and note where they lie now. Nothing is to be done where there is no FILE yet.
+    Raises ContainerError, RecordError."""
     path = Path(file)
     if not path.exists():
         return
     value = read_pinned(path)
-    kept = {name: kept_image(Pinned(image=image, file=path), Path(storage)) for name, image in value.images.items()}
-    if kept != value.images:
-        jsonfile.publish_json(path, dataclasses.replace(value, images=kept).to_json())
+    found = {name: image_on_storage(Pinned(image=image, file=path), Path(storage)) for name, image in value.images.items()}
+    if found != value.images:
+        jsonfile.publish_json(path, dataclasses.replace(value, images=found).to_json())
 
 
-def kept_image(pinned: Pinned, storage: Path) -> StudyImage:
+def image_on_storage(pinned: Pinned, storage: Path) -> StudyImage:
     """Return the image with the place of its archive, which is another where the storage was moved. Raises ContainerError where it has
     gone."""
     image, archive = pinned.image.image, pinned.image.archive
@@ -132,7 +133,7 @@ def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, 
     if in_container(site.engine):
         for framework, (reference, python) in references(site, cells).items():
             if before and reference in before:
-                images[framework] = kept_image(before[reference], site.storage)
+                images[framework] = image_on_storage(before[reference], site.storage)
                 continue
             image = pinning.pin(reference, site.engine, credentials=credentials)
             pinning.check_contract(image, python)

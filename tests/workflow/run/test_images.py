@@ -14,7 +14,7 @@ from base.jsonfile import publish_json
 from containers.frameworks import load_framework
 from containers.images.model import PinnedImage, StudyImage, check_same, manifest_path, read_manifest
 from tests.workflow.run.cells import document, made_site
-from workflow.run.images import Pinned, image_of, keep_archives, load_argv, pinned_before, prepare, references
+from workflow.run.images import Pinned, check_archives, image_of, load_argv, pinned_before, prepare, references
 from workflow.study.cell import Cell
 from workflow.study.site import Site
 
@@ -85,14 +85,14 @@ def test_an_archive_that_is_gone_is_named_and_no_other_image_is_taken(tmp_path: 
     sif, results = tmp_path / "torch.sif", tmp_path / "results"
     sif.write_bytes(b"squashfs")
     study, file = study_on(tmp_path, "apptainer", pytorch=str(sif)), results / "images-0123456789ab.json"
-    keep_archives(str(file), str(tmp_path))
+    check_archives(str(file), str(tmp_path))
     first = prepared(*study)
     results.mkdir()
     publish_json(file, first)
     archived = Path(first["images"]["pytorch"]["archive"])
     for gone in (manifest_path(archived), archived):
         gone.unlink()
-        for again in (lambda: keep_archives(str(file), str(tmp_path)), lambda: prepared(*study, pinned_before(results, "apptainer"))):
+        for again in (lambda: check_archives(str(file), str(tmp_path)), lambda: prepared(*study, pinned_before(results, "apptainer"))):
             with pytest.raises(ContainerError, match=r"is not on storage any more; put the archive .* back; .*images-0123") as told:
                 again()
             assert str(archived) in str(told.value)
@@ -111,7 +111,7 @@ def test_a_study_names_its_image_as_it_asked_for_it_whoever_archived_that_first(
     assert [entry["image"]["reference"] for entry in (theirs, ours)] == [str(tmp_path / f"{name}.sif") for name in ("theirs", "ours")]
     file = tmp_path / "images-0123456789ab.json"
     publish_json(file, value)
-    keep_archives(str(file), str(tmp_path))
+    check_archives(str(file), str(tmp_path))
     assert json.loads(file.read_text()) == value
     assert list(pinned_before(tmp_path, "apptainer")) == [str(tmp_path / "ours.sif")]
 
@@ -125,7 +125,7 @@ def test_a_storage_that_has_moved_still_has_its_archives(tmp_path: Path) -> None
     publish_json(file, prepared(*study_on(tmp_path / "old", "apptainer", pytorch=str(tmp_path / "torch.sif"))))
     (tmp_path / "old").rename(tmp_path / "new")
     (tmp_path / "torch.sif").unlink()
-    keep_archives(str(file), str(tmp_path / "new"))
+    check_archives(str(file), str(tmp_path / "new"))
     (entry,) = json.loads(file.read_text())["images"].values()
     assert Path(entry["archive"]).parent == tmp_path / "new" / "images"
 
