@@ -117,8 +117,8 @@ for step in range(8):
 lost = torch.zeros(1, dtype=torch.float64)
 blocks = 0
 for state in states:
-    for index, place in state._places.items():
-        own, average_here = (one.lost.double().view(-1).index_fill(0, one.outside, 0).view_as(one.lost) for one in place[:2])
+    for index, bucket in state._states.items():
+        own, average_here = (one.lost.double().view(-1).index_fill(0, one.outside, 0).view_as(one.lost) for one in bucket[:2])
         parts = torch.zeros(own.numel(), dtype=torch.float64)
         order = torch.cat([weights[parameter] for parameter in orders[index]])
         parts[: len(order)] = order
@@ -127,7 +127,7 @@ for state in states:
         blocks += len(own)
 dist.all_reduce(lost)
 checksum = torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).double().sum().item()
-sizes = {"buckets": sum(len(state._places) for state in states), "blocks": blocks}
+sizes = {"buckets": sum(len(state._states) for state in states), "blocks": blocks}
 print(json.dumps({"first": first, "average": (average or torch.zeros(())).item(), "applied": (applied or torch.zeros(())).item(),
                   "lost": lost.item(), "checksum": checksum, "sent": sum(state.sent_bytes for state in states), **sizes}), flush=True)
 dist.destroy_process_group()  # whose threads would else end with the interpreter, sometimes by an abort

@@ -605,10 +605,7 @@ def _halves(seconds: Sequence[float]) -> float | None:
 
 
 def training(
-    events: Mapping[int, RankEvents],
-    world_size: int,
-    telling: Mapping[int, RankEvents] | None = None,
-    late: Collection[int] = (),
+    events: Mapping[int, RankEvents], world_size: int, telling: Mapping[int, RankEvents] | None = None, late: Collection[int] = ()
 ) -> Training | None:
     """Compute the `training` of a record, or None if rank 0 has not started.
 

@@ -29,12 +29,12 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 BLOCK = 1024
 """Numbers with one scale."""
 NUMBER_BYTES = 4
-"""Of float32, as gradients and scales are."""
+"""The size of a float32, which gradients and scales are."""
 MESSAGE_BYTES = NUMBER_BYTES + BLOCK // 8
 LARGEST_SCALE = 2.0
-"""Root mean squares of the block."""
+"""The most that a scale is, in root mean squares of its block."""
 LEAST_SCALE = 2.5
-"""Root mean squares of the new gradient alone."""
+"""The least that a scale is, in root mean squares of the new gradient alone."""
 TO_ONE_BYTE = 0x0102040810204080
 """Times eight bytes of 0 or 1, the upper byte has the first of them as its lowest bit, and so on."""
 WHOLE_STEPS = 2
@@ -42,8 +42,8 @@ WHOLE_STEPS = 2
 
 
 def compress(gradient: torch.Tensor, lost: torch.Tensor, outside: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Return the messages of blocks [blocks, BLOCK], uint8 [blocks, MESSAGE_BYTES]: of the gradient and what was lost before. `lost` gets
-    what is lost now.
+    """Return the messages of a gradient [blocks, BLOCK], uint8 [blocks, MESSAGE_BYTES]. They stand for the sum of it and what was `lost`
+    before, and `lost` gets what is lost now.
 
     `outside`: places of numbers that do not count; `counts`: how many do in each block [blocks, 1], at least 1. A gradient that is not
     finite, as behind a loss scaler, is sent as NaN and leaves nothing: that update is left out.
@@ -74,26 +74,28 @@ def add_restored(total: torch.Tensor, messages: torch.Tensor, weight: float) -> 
 
 
 class _Blocks(NamedTuple):
-    """What a rank compresses of a bucket: what was lost of it so far [blocks, BLOCK], and which numbers do not count (see `compress`)."""
+    """The blocks that a rank compresses of a bucket: what was lost of them so far [blocks, BLOCK], and which of their numbers do not count
+    (see `compress`)."""
 
     lost: torch.Tensor
     outside: torch.Tensor
     counts: torch.Tensor
 
 
-class _Place(NamedTuple):
-    """Of a bucket the own gradient, this rank's part of the average, and where numbers are that are sent whole."""
+class _BucketState(NamedTuple):
+    """The state of a bucket between steps: the blocks of the rank's own gradient, those of its part of the average, and the indices of the
+    numbers that are sent whole."""
 
     own: _Blocks
     average: _Blocks
-    whole: torch.Tensor
+    whole_indices: torch.Tensor
 
 
 class _Pending(NamedTuple):
     """A bucket whose first pass has started: its messages, and the numbers that are sent whole."""
 
     buffer: torch.Tensor
-    place: _Place
+    state: _BucketState
     received: torch.Tensor
     whole: torch.Tensor
     works: tuple[Any, Any]
@@ -108,7 +110,7 @@ class OneBit:
         self._world_size = world_size
         self._parts = world_size if world_size > 2 else 1
         self._step = 0
-        self._places: dict[int, _Place] = {}
+        self._states: dict[int, _BucketState] = {}
         self._pending: list[_Pending] = []
 
     def exchange(self, bucket: Any) -> Any:
@@ -118,18 +120,18 @@ class OneBit:
         if step < WHOLE_STEPS:
             return default_hooks.allreduce_hook(dist.group.WORLD, bucket)
         buffer = bucket.buffer()
-        place = self._place_of(bucket)
-        gradient = torch.zeros_like(place.own.lost)
+        state = self._state_of(bucket)
+        gradient = torch.zeros_like(state.own.lost)
         gradient.view(-1)[: len(buffer)] = buffer
-        message = compress(gradient, *place.own)
-        received = message.new_empty(self._world_size * len(place.average.lost), MESSAGE_BYTES)
+        message = compress(gradient, *state.own)
+        received = message.new_empty(self._world_size * len(state.average.lost), MESSAGE_BYTES)
         start = dist.all_to_all_single if self._parts > 1 else dist.all_gather_single
-        whole = buffer[place.whole]
+        whole = buffer[state.whole_indices]
         works = start(received, message, async_op=True), dist.all_reduce(whole, async_op=True)
         others = self._world_size - 1
         self.sent_bytes += message.numel() // self._parts * others + 2 * whole.numel() * NUMBER_BYTES * others // self._world_size
         future: Any = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
-        self._pending.append(_Pending(buffer, place, received, whole, works, future))
+        self._pending.append(_Pending(buffer, state, received, whole, works, future))
         if is_last:
             self._finish()
         return future
@@ -139,7 +141,7 @@ class OneBit:
         averages: list[tuple[torch.Tensor, Any]] = []
         for one in self._pending:
             one.works[0].wait()
-            average = torch.zeros_like(one.place.average.lost)
+            average = torch.zeros_like(one.state.average.lost)
             for messages in one.received.chunk(self._world_size):
                 add_restored(average, messages, 1 / self._world_size)
             averages.append(self._gathered(average, one) if self._parts > 1 else (average, None))
@@ -147,24 +149,25 @@ class OneBit:
             found = average
             if work is not None:
                 work.wait()
-                found = torch.zeros_like(one.place.own.lost)
+                found = torch.zeros_like(one.state.own.lost)
                 add_restored(found, average, 1.0)
             one.buffer.copy_(found.view(-1)[: len(one.buffer)])
             one.works[1].wait()
-            one.buffer[one.place.whole] = one.whole.div_(self._world_size)
+            one.buffer[one.state.whole_indices] = one.whole.div_(self._world_size)
             one.future.set_result(one.buffer)
         self._pending = []
 
     def _gathered(self, average: torch.Tensor, one: _Pending) -> tuple[torch.Tensor, Any]:
-        """Start the second pass of a bucket: the average of this rank's part of it goes to all. The messages, and the work to wait for."""
-        message = compress(average, *one.place.average)
+        """Start the second pass of a bucket, in which the average of this rank's part of it goes to all. Return the messages of all ranks,
+        and the work to wait for before they are there."""
+        message = compress(average, *one.state.average)
         messages = torch.empty_like(one.received)
         self.sent_bytes += message.numel() * (self._world_size - 1)
         return messages, dist.all_gather_single(messages, message, async_op=True)
 
-    def _place_of(self, bucket: Any) -> _Place:
-        """Return that of a bucket. At first nothing was lost."""
-        if bucket.index() not in self._places:
+    def _state_of(self, bucket: Any) -> _BucketState:
+        """Return the state of a bucket, of which nothing was lost before its first exchange."""
+        if bucket.index() not in self._states:
             buffer = bucket.buffer()
             blocks = -(-len(buffer) // (BLOCK * self._parts))
             ones = [torch.full((parameter.numel(),), parameter.dim() > 1) for parameter in bucket.parameters()]
@@ -172,8 +175,8 @@ class OneBit:
             counted[: len(buffer)] = torch.cat(ones)
             whole = (~counted[: len(buffer)]).nonzero().view(-1).to(buffer.device)
             here = counted.view(self._parts, -1)[dist.get_rank() % self._parts]
-            self._places[bucket.index()] = _Place(_blocks(counted, buffer.device), _blocks(here, buffer.device), whole)
-        return self._places[bucket.index()]
+            self._states[bucket.index()] = _BucketState(_blocks(counted, buffer.device), _blocks(here, buffer.device), whole)
+        return self._states[bucket.index()]
 
 
 def _blocks(counted: torch.Tensor, device: torch.device) -> _Blocks:

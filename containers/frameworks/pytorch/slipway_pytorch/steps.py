@@ -137,17 +137,23 @@ POWERSGD_FIRST_STEP = 2  # the earliest that keeps its error feedback; the steps
 ONE_BUCKET_MB = 1 << 20
 NEVER = 1 << 30
 EXCHANGE = "c10d::comm_hook"
-"""The range of a hook in a trace. The report takes what begins with `c10d::` for communication."""
+"""The range of a hook in the trace of a profile run. The report takes what begins with `c10d::` for communication."""
 
 
 def distribute(
-    net: torch.nn.Module, comm_hook: str, device: torch.device, *, same_strides: bool = False, bucket_cap_mb: int | None = None
+    net: torch.nn.Module,
+    comm_hook: str,
+    device: torch.device,
+    *,
+    same_strides: bool = False,
+    bucket_cap_mb: int | None = None,
+    traced: bool = False,
 ) -> DistributedDataParallel:
     """Return the network with gradients averaged over the ranks, compressed on the way as `comm_hook` says, or with `noop` left as they
     are; else PyTorch's defaults, for the size of buckets too where it is None.
 
     `same_strides`: gradients lie in memory exactly as their parameters do. Else they may differ in dimensions of size 1, such as those of
-    a convolution of 1 x 1, which the fused optimizer refuses on a GPU.
+    a convolution of 1 x 1, which the fused optimizer refuses on a GPU. `traced`: what a hook computes gets a range of its own.
 
     On gloo PowerSGD gets one bucket: its exchanges are started from callbacks, and with several buckets their order differs between ranks,
     which ends in a mismatch of sizes.
@@ -163,11 +169,11 @@ def distribute(
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=POWERSGD_FIRST_STEP)
-        ddp.register_comm_hook(state, _as_exchange(powerSGD_hook.powerSGD_hook))
+        ddp.register_comm_hook(state, _as_hook(powerSGD_hook.powerSGD_hook, traced))
     elif comm_hook == "onebit":
         from .onebit import OneBit
 
-        ddp.register_comm_hook(OneBit(dist.get_world_size()), _as_exchange(OneBit.exchange))
+        ddp.register_comm_hook(OneBit(dist.get_world_size()), _as_hook(OneBit.exchange, traced))
     elif comm_hook == "noop":
         from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 
@@ -176,21 +182,23 @@ def distribute(
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
         compress = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[comm_hook]
-        ddp.register_comm_hook(None, _as_exchange(compress))
+        ddp.register_comm_hook(None, _as_hook(compress, traced))
     # Else PyTorch waits for the timers of the step before, every hundredth step; in its first ten steps it does in any case.
     ddp._set_ddp_runtime_logging_sample_rate(NEVER)
     return ddp
 
 
-def _as_exchange(hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return the hook with a range around it, so that a trace counts what it computes as communication, and not as backward of a layer."""
+def _as_hook(compute: Callable[[Any, Any], Any], traced: bool) -> Callable[[Any, Any], Any]:
+    """Return a function as a hook. Where it is traced it has a range around it, so that the trace counts what it computes as communication,
+    and not as backward of a layer; a range that nobody reads would take some microseconds of each bucket all the same."""
 
-    def exchange(state: Any, bucket: Any) -> Any:
+    def in_range(state: Any, bucket: Any) -> Any:
         with torch.profiler.record_function(EXCHANGE):
-            return hook(state, bucket)
+            return compute(state, bucket)
 
+    call = in_range if traced else compute
     # By name PyTorch refuses bf16 on gloo, which has learnt it since; the parameter must be called bucket, and have no annotation.
-    return lambda state, bucket: exchange(state, bucket)
+    return lambda state, bucket: call(state, bucket)
 
 
 Step = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, Moments]]
@@ -209,7 +217,8 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
     elif cell["strategy"] == "horovod":
         forward = make_forward(cell, dataset, net, device)
     else:
-        ddp = distribute(net, cell["comm_hook"], device, same_strides=scaled, bucket_cap_mb=cell.get("bucket_cap_mb"))
+        traced, size = cell.get("profile") is not None, cell.get("bucket_cap_mb")
+        ddp = distribute(net, cell["comm_hook"], device, same_strides=scaled, bucket_cap_mb=size, traced=traced)
         forward = make_forward(cell, dataset, ddp, device)
         slipway_parts.part_exchange(ddp, laps.end)
     optimizer = make_optimizer(cell["optimizer"], net, scaled=scaled)
