@@ -250,7 +250,7 @@ def report(runs: list[tuple[Fault, dict[str, Any]]]) -> list[str]:
 
 
 def main() -> int:
-    """Make all runs and print the tables; the exit code."""
+    """Make all runs, print the tables, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60)

@@ -12,18 +12,17 @@ meanwhile, the IQR tells how little a figure is worth.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils.benchmark import Measurement, Timer
 
+from containers.lib.slipway_profile import OneDnnLog
 from containers.models.convolutions import Convolution, convolutions_of
 from containers.models.facts import usual
 from workflow.report.profile.profile import algorithm_of
+from workflow.report.profile.runs import implementations
 
 
 def main() -> None:
@@ -87,29 +86,13 @@ def _timed(one: Convolution, options: argparse.Namespace, input_gradient: bool) 
 def _algorithm(one: Convolution, options: argparse.Namespace) -> str:
     """Return what oneDNN's log says of the forward pass, and the algorithm that this names, if it does."""
     names = _tensors(one, options, input_gradient=False)
-
-    def once() -> None:
-        with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
-            torch.nn.functional.conv2d(names["x"], names["w"], None, one.stride, one.padding, 1, one.groups)
-
-    lines = [line.split(",") for line in _written(once).splitlines() if ",exec," in line and ",convolution," in line]
-    taken = next((words[words.index("convolution") + 1] for words in lines if "convolution" in words), "")
+    with tempfile.NamedTemporaryFile() as file:
+        log = OneDnnLog(torch)
+        torch.nn.functional.conv2d(names["x"], names["w"], None, one.stride, one.padding, 1, one.groups)
+        log.write(file.name)
+        passes = implementations(file.read())
+    taken = next((kernel for directions in passes.values() for kernel in directions.values()), None)
     return f"{algorithm_of(taken) or ''} ({taken})" if taken else ""
-
-
-def _written(call: Callable[[], None]) -> str:
-    """Return what a call writes to standard output, also below Python."""
-    sys.stdout.flush()
-    with tempfile.TemporaryFile() as file:
-        kept = os.dup(1)
-        os.dup2(file.fileno(), 1)
-        try:
-            call()
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)
-        file.seek(0)
-        return file.read().decode(errors="replace")
 
 
 if __name__ == "__main__":

@@ -5,18 +5,17 @@ They are run by the code of a run; `python -m benchmarks.marks --only counts` pr
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from base.process import CODE_ROOT
+from tests.containers.specs import library
 from workflow.report.cells import RUN_MARKS
 from workflow.run.record.events import RankEvents, RequestedSteps, read_events
 from workflow.run.record.run_record import Measurements, measured
@@ -25,16 +24,6 @@ AIM: Final = 0.02
 MARKS: Final = ("samples", "assumed", "warned", "stalls", "input", "gaps")
 STEPS: Final = {"warmup": 10, "measured": 100}
 ASKED: Final = RequestedSteps(110, 100)
-
-
-def library(name: str) -> ModuleType:
-    """Return a fresh copy of a module of containers/lib."""
-    spec = importlib.util.spec_from_file_location(name, CODE_ROOT / "containers" / "lib" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass

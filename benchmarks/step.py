@@ -85,17 +85,17 @@ def main() -> None:
 
 
 def tenth(ordered: list[float]) -> float:
-    """The 10th percentile of sorted values."""
+    """Return the 10th percentile of sorted values."""
     return ordered[len(ordered) // 10]
 
 
 def spread(ratios: list[float]) -> str:
-    """Median and range over the pairs."""
+    """Return median and range over the pairs in words."""
     return f"{statistics.median(ratios):.4f} ({min(ratios):.4f} to {max(ratios):.4f}, {len(ratios)} pairs)"
 
 
 def ours(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
-    """Seconds of the steps of rank 0 under our program, launcher `ranks`."""
+    """Return the seconds of the steps of rank 0 under our program, launcher `ranks`."""
     write_cell(work, data, options)
     spec = load_framework("pytorch")
     argv = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
@@ -109,7 +109,7 @@ def ours(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
 
 
 def bare(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
-    """The same under torchrun."""
+    """Return the seconds of the same steps of bare_torchrun.py under torchrun."""
     times = work / "times.json"
     script = [str(ROOT / "benchmarks" / "bare_torchrun.py"), str(data), str(options.batch), str(options.steps + WARMUP), "1", str(times)]
     (port,) = free_ports(1)

@@ -249,7 +249,7 @@ class Run:
         self, split: str, loss: float, samples: Optional[int] = None, accuracy: Optional[float] = None, epoch: Optional[float] = None
     ) -> None:
         """Report the result of a whole split, and end the evaluation that `evaluating` began: what went by between them on this rank is in
-        no step and no rate. `accuracy` is from 0 to 1; `epoch`: how many were done, which inside of `epochs` is known."""
+        no step and no rate. `accuracy` is from 0 to 1; `epoch`: how many epochs were done; inside of `epochs` that is known."""
         if self.active and not math.isfinite(loss):
             raise LossNotFinite("the loss of the evaluation on %r is %r" % (split, float(loss)))
         accuracy = None if accuracy is None else float(accuracy)

@@ -91,7 +91,7 @@ def depth(layers: Sequence[Layer], kind: str = "conv") -> int:
 
 FLOP_PER_MAC: Final = 2
 VIEWS: Final = frozenset({"input", "flatten"})
-"""Kinds that move nothing."""
+"""The kinds of layers that move no bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from .trainer import Trainer
 
 
 def report(events: Events, plan: Plan, step: int, totals: Iterable[float], start: float) -> float:
-    """End an evaluation before `step` that began at `start`, and return its seconds; rank 0 writes the event. `totals`: sums of losses and
-    of what is right, how many there are of these, samples, all of them over all ranks."""
+    """End an evaluation before `step` that began at `start`, and return its seconds; rank 0 writes the event. `totals`: over all ranks the
+    sum of the losses, the number of right answers, the number of all answers, and the number of samples."""
     loss, correct, count, samples = map(float, totals)
     seconds = time.perf_counter() - start
     if plan.rank == 0:

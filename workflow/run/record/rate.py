@@ -216,7 +216,7 @@ def own_steps(steps: Mapping[int, Step]) -> list[int]:
     return sorted(number for number, step in steps.items() if step.measured)
 
 
-def own_window(rank: RankEvents, window: Sequence[int], evaluation_s: float = 0.0) -> float:
+def own_window(rank: RankEvents, window: Sequence[int], evaluation_s: float) -> float:
     """Return the seconds from the begin of a rank's first step of `window` to the end of its last one, by its own clock.
 
     A program reports them in run_stop, which counts if all steps that it calls measured are in `window`, or by the times of its lines. The
@@ -647,7 +647,7 @@ def _last_evaluation(evals: Sequence[EvalEvent]) -> Evaluation | None:
 
 
 def _evaluations(head: RankEvents, between_s: Mapping[int, float]) -> tuple[EvaluationAt, ...]:
-    """Return the evaluations of which rank 0 told the step, in their order; of one that was told again the last."""
+    """Return the evaluations of which rank 0 told the step, in their order. Of one that was told again the last counts."""
     found = {
         (event.split, event.step): EvaluationAt(
             split=event.split,
