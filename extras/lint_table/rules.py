@@ -358,7 +358,7 @@ _SUMS: Final = (
     (Kind.EPOCH_TIME, Kind.EPOCH_STEPS, Kind.STEP_TIME),
     (Kind.STEPS, Kind.EPOCHS, Kind.EPOCH_STEPS),
 )
-"""What is how many times what."""
+"""The first kind of each is so many times the third as the second says."""
 
 
 def _epochs(found: Understood) -> Iterator[Finding]:

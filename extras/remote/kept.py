@@ -1,4 +1,4 @@
-"""What the laptop keeps: per host the settings, and per submission a token, until it is known what became of it."""
+"""Keep on the laptop the settings of each host, and a token of each submission until it is known what became of it."""
 
 from __future__ import annotations
 

@@ -260,13 +260,13 @@ def _without_exchange(anchor: Sequence[Mapping[str, Any]], cell: Sequence[Mappin
     of its step is work, as what the hook of an exchange copies is.
     """
     above = [1 / run["part_step_s"] if run["part_step_s"] else 0.0 for run in anchor]
-    below = [_pace(run) for run in cell]
+    below = [_unexposed_rate(run) for run in cell]
     if not all((*above, *below)):
         return None
     return log_sample(above, [run["repeat"] for run in anchor]), log_sample(below, [run["repeat"] for run in cell])
 
 
-def _pace(run: Mapping[str, Any]) -> float:
+def _unexposed_rate(run: Mapping[str, Any]) -> float:
     """Return the share of the step without exposed communication, over the own work of a rank, in 1/s; 0 where that is not told."""
     told: list[float | None] = [run[name] for name in ("part_step_s", "part_exposed_s", "part_skew_s", "if_step_s", "if_no_exposed_s")]
     step_s, exposed_s, skew_s, whole_s, left_s = (0.0 if seconds is None else seconds for seconds in told)

@@ -38,7 +38,7 @@ class Use:
 
     @property
     def input(self) -> str:
-        """Return the shape of one sample, and of how many classes or ids it is one."""
+        """Return the shape of one sample, and the number of classes or of token ids."""
         first, last = self.model.layers[0]["shape_out"], self.model.layers[-1]["shape_out"]
         if len(first) == 1:
             return f"{first[0]} tokens of {last[-1]}"

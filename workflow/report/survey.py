@@ -31,7 +31,7 @@ OF_MACHINE: Final = ("device", "backend", "threads", "dataset_spec", "steps", "e
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A measured cell, or so many nodes of its machine as do the work of `strong`; None: nobody knows how many."""
+    """A measured cell, or how many nodes of its machine do the work of `strong`; `nodes` is None where nobody knows that."""
 
     cell: CellResult
     marks: Marks

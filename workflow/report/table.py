@@ -1,4 +1,4 @@
-"""A table as a value: columns of values, of which the text for people, the value for machines and the marks are made."""
+"""Define a table as a value: columns of values, of which the text for people, the value for machines and the marks are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables on a terminal: the speed-up, which `make demo` and `slipway tables` print last, and any that is asked for by name."""
+"""Print tables on a terminal: the speed-up, which `make demo` and `slipway tables` print last, and any that is asked for by name."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ANOTHER: Final = "target_accuracy of the study file names another"
 
 
 def curve_of(row: Mapping[str, Any]) -> list[Point]:
-    """Return the evaluations in a row of records.parquet. An epoch that no program tells is that of the samples."""
+    """Return the evaluations in a row of records.parquet. Where the program tells no epoch, the samples do."""
     flat, samples = row["evaluations"] or [], row["train_samples"]
     points = [Point(*flat[place : place + len(Point._fields)]) for place in range(0, len(flat), len(Point._fields))]
     if not samples:

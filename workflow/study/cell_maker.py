@@ -92,7 +92,7 @@ class CellMaker:
         self.datasets = datasets
         self.site = site
         self.programs = programs
-        """Resolved: of Program.resolved."""
+        """The programs as `Program.resolved` returns them."""
         self.supports = supports
         """The limits of what the cells of a program may ask for, by program; None: anything."""
         self.specs = {name: spec.to_json() for name, spec in datasets.items()}

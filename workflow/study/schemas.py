@@ -1,4 +1,4 @@
-"""JSON Schemas of study and site file, made from the models, so that editors complete keys and mark wrong values.
+"""Make the JSON Schemas of study and site file from the models, so that editors complete keys and mark wrong values.
 
 `python -m workflow.study.schemas` writes config/schemas; with `--check` it says whether they are current (exit 1 if not).
 """

@@ -54,7 +54,7 @@ class StreamIdle(Struct, frozen=True, kw_only=True):
     kernel_wait_ms: float
     other_ms: float
     host_wait_share: float | None
-    """The share of the three."""
+    """The share of host wait in the three."""
 
 
 class KernelTypes(Struct, frozen=True, kw_only=True):

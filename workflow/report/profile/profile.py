@@ -39,11 +39,11 @@ class Layer(Struct, frozen=True, kw_only=True):
     name: str
     forward_ms: float
     backward_ms: float
-    """The forward that checkpointing computes again is in it."""
+    """It includes the forward that checkpointing computes again."""
     backward_data_ms: float | None
-    """The gradient of its input, where most of the kernels say by their names of what they are (dgrad, wgrad); else null."""
+    """The time of the gradient of its input; null unless the names of most kernels tell of what they are (dgrad, wgrad)."""
     backward_weights_ms: float | None
-    """The gradient of its weights, likewise."""
+    """The time of the gradient of its weights, by the same rule."""
     forward_kernel: str | None
     """The kernel, or the operator of a processor, that took most of the forward."""
     backward_kernel: str | None
