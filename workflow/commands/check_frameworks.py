@@ -70,24 +70,20 @@ def main(
     as_json: JsonOption = False,
 ) -> None:
     """Compare the losses of the first five steps of cells that differ only in their framework; exit 19 unless all are equal to 1e-5."""
-    _compare(load_chosen_study(study, site), as_json)
-
-
-def _compare(study: Study, as_json: bool) -> None:
-    """Raise ConfigError where no cells differ only in their framework, RecordError unless all are the same, and on all ranks."""
-    found = groups_of(study.cells)
+    loaded = load_chosen_study(study, site)
+    found = groups_of(loaded.cells)
     if not found:
         raise ConfigError(
-            f"{study.path}: no two cells differ only in their framework (or in its backend, strategy or reader), so there is nothing to "
+            f"{loaded.path}: no two cells differ only in their framework (or in its backend, strategy or reader), so there is nothing to "
             "compare; axes: framework: [...]"
         )
-    known = first_runs(study, [cell.cell_id for cells in found for cell in cells])
+    known = first_runs(loaded, [cell.cell_id for cells in found for cell in cells])
     groups = [compare(cells, known) for cells in found]
     if as_json:
-        output.json_value({"study": study.name, "groups": [to_json(group) for group in groups]})
+        output.json_value({"study": loaded.name, "groups": [to_json(group) for group in groups]})
     else:
-        _print(study, groups)
-    _refuse(study, groups)
+        _print(loaded, groups)
+    _refuse(loaded, groups)
 
 
 def _print(study: Study, groups: Sequence[Group]) -> None:
