@@ -158,7 +158,7 @@ def test_a_dataset_that_is_not_built_or_not_there(house: House) -> None:
     assert f"`slipway dataset build digits --study {house.path} --site {house.site}` builds it" in said.err
     said = house("dataset", "verify", "digit")
     assert said.code == 10
-    assert "did you mean 'digits'" in said.err
+    assert "valid: digits" in said.err
     assert house("dataset", "info", f"{house.root}/nothing").code == 20
     assert house("dataset", "build", "digit").code == 10
 

@@ -228,7 +228,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"dataset": None}}, ["no dataset for these cells"]),
         ({"datasets": {"digits": {**DIGITS, "shard": 1}}}, ["datasets.digits.shard", "did you mean 'shards'"]),
         ({"datasets": {"digits": {**DIGITS, "splits": {"test": "a"}}}}, ["datasets.digits.splits.test", "text 'a'", "number"]),
-        ({"datasets": {"digits": {**DIGITS, "splits": {"test": {"pth": "a"}}}}}, ["splits.test.pth", "did you mean 'path'"]),
+        ({"datasets": {"digits": {**DIGITS, "splits": {"test": {"pth": "a"}}}}}, ["splits.test.pth", "valid: path"]),
         ({"datasets": {"digits": {**DIGITS, "splits": {"test": 2}}}}, ["datasets.digits.splits.test", "less than 1"]),
         ({"datasets": {"digits": {"source": "folder"}}}, ["datasets.digits", "needs a path"]),
         ({"datasets": {"again": DIGITS}, "axes": {"dataset": ["digits", "again"]}}, ["datasets.again", "same dataset under two names"]),

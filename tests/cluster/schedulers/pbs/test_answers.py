@@ -140,7 +140,7 @@ def test_what_can_never_run_is_known_beforehand() -> None:
     assert queue_problem(queues, size) is None
     assert "2 of the 2 nodes" in str(nodes_problem(nodes, replace(size, nodes=3)))
     assert "99 GPUs each never starts: 0 of the 2" in str(nodes_problem(nodes, replace(size, gpus=99, cores=None, memory_mb=None)))
-    assert "did you mean 'workq'" in str(queue_problem(queues, replace(size, queue="work")))
+    assert str(queue_problem(queues, replace(size, queue="work"))).endswith("; valid: workq")
     short = {"workq": {**queues["workq"], "resources_max": {"walltime": "00:05:00", "nodect": 1}}}
     assert "allows 5m00s" in str(queue_problem(short, size))
     assert "queue workq allows 1" in str(queue_problem(short, replace(size, minutes=5)))
