@@ -292,12 +292,11 @@ def busy_s() -> float:
     return time.process_time() + waited_ns / 1e9
 
 
-async def _both(first: Coroutine[Any, Any, _T], second: Coroutine[Any, Any, None]) -> _T:
-    """Return the result of the first when both are done; after a failure neither goes on, on a connection that is closed then."""
+async def _both(first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None]) -> None:
+    """Return when both are done; after a failure neither goes on, on a connection that is closed then."""
     tasks = asyncio.create_task(first), asyncio.create_task(second)
     try:
         await asyncio.gather(*tasks)
-        return tasks[0].result()
     finally:
         for task in tasks:
             task.cancel()
