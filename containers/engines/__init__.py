@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -133,7 +132,7 @@ class Store:
     """The words after the client's name that fetch a reference, with credentials as `credentials` gives them."""
     save_format: Callable[[str], tuple[str, ...]]
     """The options of `save` that give an archive of this form."""
-    credentials: Callable[[Path], AbstractContextManager[Path]]
+    credentials: Callable[[Path], contextlib.AbstractContextManager[Path]]
     """The user's file of credentials, as `pull` wants it."""
 
 
@@ -189,6 +188,6 @@ STORES: Final = {
         unpacks_in_root=False,
         pull=_pull_by_podman,
         save_format=lambda form: ("--format", form),
-        credentials=nullcontext,
+        credentials=contextlib.nullcontext,
     ),
 }
