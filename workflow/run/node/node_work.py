@@ -115,10 +115,10 @@ class NodeWork:
         cores, mark = os.sched_getaffinity(0), f"{TAG}={tag}"
         supervisor = pid_here(os.environ.get(SUPERVISOR, ""))
         ours = [os.getpid(), *([] if supervisor is None else [supervisor])]
-        commands = [watching_argv(sys.executable, cores, mark, ours)]
+        watchers = [watching_argv(sys.executable, cores, mark, ours)]
         if gpus:
-            commands.append(watching_argv(sys.executable, cores, mark, ours, gpus))
-        self.watcher = Watcher(commands)
+            watchers.append(watching_argv(sys.executable, cores, mark, ours, gpus))
+        self.watcher = Watcher(watchers)
 
     # -- the ranks
 

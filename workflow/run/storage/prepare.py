@@ -21,7 +21,6 @@ from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import budget_of, resumable
 from workflow.run.storage import attempt, description
 from workflow.run.storage import lease as leases
-from workflow.run.storage.lease import Lease, read_lease
 from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.storage.results import attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
 from workflow.study.cell import SETS, node_sets
@@ -124,29 +123,29 @@ HOLDERS_S: Final = 8.0
 """For each scheduler's answer about all of them."""
 
 
-def lease_of(directory: Path) -> Lease | None:
+def lease_of(directory: Path) -> leases.Lease | None:
     """Return the lease of a run that somebody holds, None of one whose writer is just writing it, or died in that moment."""
     try:
-        lease = read_lease(directory)
+        lease = leases.read_lease(directory)
     except errors.SlipwayError:
         return None
     return None if lease is None or lease.is_torn else lease
 
 
-def holder_words(lease: Lease, alive: bool | None) -> str:
+def holder_words(lease: leases.Lease, alive: bool | None) -> str:
     """Describe the holder, and how to end it. One of which it is not known whether it lives counts as alive, as for a supervisor."""
     return f"attempt {lease.attempt}: {describe_holder(lease.holder)}" + ("" if alive else "; whether it lives cannot be seen from here")
 
 
 def held_runs(results: str, runs: Iterable[str]) -> dict[str, str]:
     """Describe the holders of those `runs` that somebody holds now, with one question to each scheduler."""
-    leases = {name: lease for name in runs if (lease := lease_of(run_dir(Path(results), name))) is not None}
+    held = {name: lease for name in runs if (lease := lease_of(run_dir(Path(results), name))) is not None}
     by_scheduler: defaultdict[str, list[str]] = defaultdict(list)
-    for name, lease in leases.items():
+    for name, lease in held.items():
         by_scheduler[lease.holder.scheduler].append(name)
     alive: dict[str, bool | None] = {}
     for word, names in by_scheduler.items():
-        holders = [leases[name].holder for name in names]
+        holders = [held[name].holder for name in names]
         answers = get_scheduler(word).holders_alive(holders, HOLDERS_S) if word in SCHEDULERS else (None,) * len(names)
         alive.update(zip(names, answers, strict=True))
-    return {name: holder_words(lease, alive[name]) for name, lease in leases.items() if alive[name] is not False}
+    return {name: holder_words(lease, alive[name]) for name, lease in held.items() if alive[name] is not False}
