@@ -9,7 +9,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
-from mmap import mmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from base import errors, publish
 from data_prep.limits import EXCHANGE_TURN_S, SLOW_SCAN_EVERY_S
 from data_prep.staging import copy, table
 from data_prep.staging.exchange import Exchange
-from data_prep.staging.files import OpenFiles, aligned_buffer
+from data_prep.staging.files import OpenFiles, aligned_buffer, whole_buffer
 from data_prep.staging.swarm import NOBODY, owners_of
 
 logger = logging.getLogger(__name__)
@@ -298,8 +297,7 @@ class Gather:
         self._give_back(buffer)
 
     def _give_back(self, buffer: memoryview) -> None:
-        assert isinstance(buffer.obj, mmap)
-        self._spare.append(memoryview(buffer.obj))
+        self._spare.append(whole_buffer(buffer))
 
     # -- what is here
 
