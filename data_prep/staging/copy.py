@@ -65,10 +65,12 @@ class Rate:
 
 
 THREADS: Final = 4
+BATCH: Final = 4 * THREADS
+"""Chunks that are compared between two looks at the clock."""
 
 
 class ReadBack:
-    """A reader that compares chunks on the disk with the manifest, to be closed after use.
+    """A reader that compares chunks on the disk with the manifest, in a few threads of its own, to be closed after use.
 
     With `past_cache` the page cache is bypassed, by direct reads or by dropping the pages of synced data before. Otherwise what was found
     right stays in memory for later readers. Raises OSError where the disk cannot read.
@@ -77,23 +79,23 @@ class ReadBack:
     def __init__(self, root: Path, files: Sequence[ChunkedFile], *, past_cache: bool) -> None:
         self._files, self._past_cache = files, past_cache
         self._buffers = threading.local()
+        self._pool = ThreadPoolExecutor(THREADS)
         blocks = all(file.chunk_bytes % BLOCK == 0 for file in files)
         direct = past_cache and bool(files) and blocks and supports_direct_read(root / files[0].path)
         self._opened = OpenFiles[_File](lambda number: _File(root / files[number].path, direct), 64)
 
     def wrong(self, chunks: Iterable[Chunk], until: float | None = None, on_bytes: Callable[[int], None] | None = None) -> list[Chunk]:
-        """Return the chunks whose bytes are not the manifest's. A few threads check them in the given order, and begin none after `until`
-        (time.monotonic). `on_bytes(n)` is called in the caller's thread for each chunk that was checked."""
+        """Return the chunks whose bytes are not the manifest's. They are checked in the given order, and none is begun after `until`
+        (time.monotonic). `on_bytes(n)` is called in the caller's thread for each chunk that was checked. Several threads may call this."""
         found: list[Chunk] = []
-        with ThreadPoolExecutor(THREADS) as pool:
-            for batch in _batches(iter(chunks), 4 * THREADS):
-                if until is not None and time.monotonic() >= until:
-                    break
-                for chunk, right in zip(batch, pool.map(self.is_right, batch), strict=True):
-                    if not right:
-                        found.append(chunk)
-                    if on_bytes is not None:
-                        on_bytes(self.num_bytes(chunk))
+        for batch in _batches(iter(chunks), BATCH):
+            if until is not None and time.monotonic() >= until:
+                break
+            for chunk, right in zip(batch, self._pool.map(self.is_right, batch), strict=True):
+                if not right:
+                    found.append(chunk)
+                if on_bytes is not None:
+                    on_bytes(self.num_bytes(chunk))
         return found
 
     def is_right(self, where: Chunk) -> bool:
@@ -109,6 +111,7 @@ class ReadBack:
         return min(file.chunk_bytes, file.bytes - where[1] * file.chunk_bytes)
 
     def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
         self._opened.close()
 
     def _buffer(self, num_bytes: int) -> memoryview:
@@ -362,7 +365,7 @@ class CopyOptions:
 
     threads: int = 4
     retries: int = 3
-    sync_bytes: int = 64 << 20
+    sync_bytes: int = 32 << 20
     bytes_per_s: float | None = None
     direct: bool | None = None
 

@@ -99,6 +99,8 @@ class Quota:
 COMING_BYTES: Final = 192 << 20
 PER_PEER: Final = 2
 _WRITERS: Final = 2
+_CHECKS: Final = 2
+"""Batches that are synced and read back at once, so that the disk has work while one of them is noted; as many of an interrupted copy."""
 MAX_OPEN: Final = 64
 """Files of the copy that stay open although they are synced."""
 
@@ -107,7 +109,8 @@ class Gather:
     """A copy of all chunks that `journal` lacks: from storage, and in a group from other nodes too; all are checked here.
 
     Each written chunk is announced at once, so that it travels on while the next one is read. What was written is synced and read back
-    while the next chunks are copied: only then the journal lists it.
+    while the next chunks are copied: only then the journal lists it. What the journal lists from an interrupted copy is read back meanwhile
+    too: it was right once, and a disk does not keep all that it was given.
     """
 
     def __init__(self, source: copy.Source, part: Path, journal: table.Journal, exchange: Exchange, options: copy.CopyOptions) -> None:
@@ -124,7 +127,11 @@ class Gather:
         self._rate = copy.Rate(None)
         self._readers = ThreadPoolExecutor(options.threads)
         self._writers = ThreadPoolExecutor(_WRITERS)
-        self._checker = ThreadPoolExecutor(1)
+        self._checkers = ThreadPoolExecutor(2 * _CHECKS)
+        self._sync_lock = threading.Lock()
+        self._left = deque(sorted(journal.done))
+        self._lost: set[table.Chunk] = set()
+        self._rechecks = 0
         self._tries: Counter[int] = Counter()
         self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
         self._spare: list[memoryview] = []
@@ -134,9 +141,9 @@ class Gather:
         self._done: deque[tuple[Callable[[Any], None], Future[Any]]] = deque()
         self._unsynced: list[int] = []
         self._unsynced_bytes = 0
-        self._syncing = False
+        self._syncs = 0
         self._closed = False
-        self.storage_bytes = self.peer_bytes = 0
+        self.storage_bytes = self.peer_bytes = self.resumed_bytes = 0
 
     def run(self, on_bytes: Callable[[int], None], on_wait: Callable[[], None]) -> None:
         """Copy everything that is missing, and sync it.
@@ -149,12 +156,15 @@ class Gather:
         exchange.taker = self
         try:
             while exchange.others is None:
+                self._recheck_more()
                 exchange.turn(EXCHANGE_TURN_S)
+                self._take_done()
                 on_wait()
             self._quota = Quota(exchange)
             self._reader = copy.VerifiedReader(self._source, self._rate, self._options.retries)
             self._share_rate()
-            while self._swarm.missing or self._jobs > self._swarm.num_left or self._unsynced:
+            while self._swarm.missing or self._jobs > self._swarm.num_left or self._unsynced or self._left:
+                self._recheck_more()
                 self._read_more()
                 if exchange.changed:
                     exchange.changed = False
@@ -171,7 +181,7 @@ class Gather:
         """Close the files. A read that storage has not answered is abandoned."""
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._writers.shutdown(wait=True, cancel_futures=True)
-        self._checker.shutdown(wait=True)
+        self._checkers.shutdown(wait=True)
         self._closed = True
         for files in (self._targets, self._sources, self._read_back):
             files.close()
@@ -205,7 +215,7 @@ class Gather:
 
     def _is_ahead_of_sync(self) -> bool:
         """Return True if so much waits for the disk that an interruption now would cost more than is synced at once."""
-        return self._syncing and (self._unsynced_bytes >= self._options.sync_bytes or len(self._targets) > 4 * MAX_OPEN)
+        return self._syncs == _CHECKS and (self._unsynced_bytes >= self._options.sync_bytes or len(self._targets) > 4 * MAX_OPEN)
 
     def _ask_more(self) -> None:
         self._asked_at = now = time.monotonic()
@@ -312,23 +322,24 @@ class Gather:
 
     def _sync_sometimes(self) -> None:
         enough = self._unsynced_bytes >= self._options.sync_bytes or len(self._targets) > 2 * MAX_OPEN
-        enough |= not (self._swarm.missing or self._jobs > self._swarm.num_left)
-        if self._syncing or not enough or not self._unsynced:
+        enough |= not (self._swarm.missing or self._jobs > self._swarm.num_left + self._syncs + self._rechecks)
+        if self._syncs == _CHECKS or not enough or not self._unsynced:
             return
         chunks, self._unsynced, self._unsynced_bytes = self._unsynced, [], 0
-        self._syncing = True
-        self._start(self._checker, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
+        self._syncs += 1
+        self._start(self._checkers, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
 
     def _sync(self, chunks: list[table.Chunk]) -> list[table.Chunk]:
         """Flush the data in a thread, and return the chunks that the disk does not give back."""
-        publish.each(copy.Target.sync, self._targets.all())
+        with self._sync_lock:
+            publish.each(copy.Target.sync, self._targets.all())
         self._targets.trim()
         wrong = set(self._read_back.wrong(chunks))
         self._journal.add([chunk for chunk in chunks if chunk not in wrong])
         return sorted(wrong)
 
     def _was_synced(self, wrong: list[table.Chunk]) -> None:
-        self._syncing = False
+        self._syncs -= 1
         for where in wrong:
             chunk = self._table.number(where)
             self._tries[chunk] += 1
@@ -337,3 +348,27 @@ class Gather:
             self._swarm.drop(chunk)
             self._exchange.changed = True
             self._on_bytes(-self._table.span(chunk)[2])
+
+    # -- what an interrupted copy left
+
+    def _recheck_more(self) -> None:
+        while self._left and self._rechecks < _CHECKS:
+            chunks = [self._left.popleft() for _ in range(min(copy.BATCH, len(self._left)))]
+            self._rechecks += 1
+            self._start(self._checkers, partial(self._read_back.wrong, chunks), partial(self._was_rechecked, chunks))
+
+    def _was_rechecked(self, chunks: list[table.Chunk], wrong: list[table.Chunk]) -> None:
+        self._rechecks -= 1
+        self._lost.update(wrong)
+        num_bytes = sum(self._read_back.num_bytes(chunk) for chunk in chunks if chunk not in self._lost)
+        self.resumed_bytes += num_bytes
+        self._on_bytes(num_bytes)
+        if self._lost and not self._left and not self._rechecks:
+            logger.warning("%d chunks that a copy left in %s are not what they were: copied again", len(self._lost), self._part)
+            self._start(self._checkers, partial(self._journal.strike, self._lost), self._was_struck)
+
+    def _was_struck(self, _result: None) -> None:
+        """Copy again what was lost, which the journal lists no more."""
+        for chunk in self._lost:
+            self._swarm.drop(self._table.number(chunk))
+        self._exchange.changed = True

@@ -23,12 +23,12 @@ from data_prep.cache.lock import Lock, describe, refuse_if_removing, this_proces
 from data_prep.cache.space import Need, make_room, not_enough, sweep
 from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet
-from data_prep.staging.copy import DIRECT_FROM_BYTES, MAX_CHUNK_BYTES, CopyOptions, ReadBack, Source, open_dataset, open_single
+from data_prep.staging.copy import DIRECT_FROM_BYTES, MAX_CHUNK_BYTES, CopyOptions, Source, open_dataset, open_single
 from data_prep.staging.exchange import Exchange, PeerGroup
 from data_prep.staging.files import BLOCK, allocate, open_file
 from data_prep.staging.gather import Gather
 from data_prep.staging.hits import Entry, find_hit, note_checked, recheck
-from data_prep.staging.table import Chunk, ChunkTable, Journal
+from data_prep.staging.table import ChunkTable, Journal
 
 logger = logging.getLogger(__name__)
 
@@ -158,13 +158,6 @@ class Part:
     def close(self) -> None:
         self.journal.close()
 
-    def trusted_bytes(self) -> int:
-        """Count the bytes that need not be copied again."""
-        files = self.source.file_set.files
-        return sum(
-            min(files[number].chunk_bytes, files[number].bytes - chunk * files[number].chunk_bytes) for number, chunk in self.journal.done
-        )
-
     def missing_bytes(self) -> int:
         """Count the bytes that the disk must still give. Allocated blocks are given already."""
         taken = 0
@@ -190,18 +183,6 @@ class Part:
                 allocate(descriptor, file.bytes)
             finally:
                 os.close(descriptor)
-
-    def rehash(self, on_bytes: Callable[[int], None]) -> set[Chunk]:
-        """Read what the journal lists and strike out what is not as promised: it was right once, and a disk does not keep all that it was
-        given. Returns what was struck; `on_bytes(n)` as it goes. Raises OSError."""
-        if not self.journal.done:
-            return set()
-        with contextlib.closing(ReadBack(self.path, self.source.file_set.files, past_cache=True)) as read_back:
-            wrong = set(read_back.wrong(sorted(self.journal.done), on_bytes=on_bytes))
-        if wrong:
-            logger.warning("%d chunks that an interrupted copy of %s left are not what they were: copied again", len(wrong), self.path)
-        self.journal.strike(wrong)
-        return wrong
 
     def publish(self, target: Path) -> bool:
         """Add the manifest, make everything read-only and durable, and rename to `target`. False if that is there already."""
@@ -306,7 +287,7 @@ class Stager:
     def _copy(self, part: Part) -> None:
         table, file_set = ChunkTable(self.source.file_set.files), self.source.file_set
         if self.group_staging is None:
-            self._prepare(part)
+            self._reserve(part)
             alone = Exchange(PeerGroup(), file_set.digest, table, table.marks(part.journal.done))
             with contextlib.closing(alone):
                 self._gather(part, alone)
@@ -314,8 +295,7 @@ class Stager:
             return
         exchange = self.group_staging.open(part.path, file_set, table.marks(part.journal.done))
         exchange.announce()
-        for chunk in self.group_staging.during(lambda: self._prepare(part)):
-            exchange.swarm.drop(table.number(chunk))
+        self.group_staging.during(lambda: self._reserve(part))
         self._gather(part, exchange)
         self.group_staging.during(lambda: self._publish(part))
 
@@ -324,15 +304,7 @@ class Stager:
         try:
             gather.run(self._advance, self._show)
         finally:
-            self.storage_bytes, self.peer_bytes = gather.storage_bytes, gather.peer_bytes
-
-    def _prepare(self, part: Part) -> set[Chunk]:
-        """Reserve space, check what an interrupted copy left, and return the chunks that are damaged."""
-        self._reserve(part)
-        wrong = part.rehash(self._advance)
-        self.done = self.resumed = part.trusted_bytes()
-        self._advance(0)
-        return wrong
+            self.storage_bytes, self.peer_bytes, self.resumed = gather.storage_bytes, gather.peer_bytes, gather.resumed_bytes
 
     def _publish(self, part: Part) -> None:
         if part.publish(self.target):

@@ -6,6 +6,7 @@ Nodes that pass chunks on use these numbers.
 from __future__ import annotations
 
 import os
+import threading
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,42 +33,54 @@ class Journal:
 
     def __init__(self, directory: Path, digest: str) -> None:
         self._descriptor = os.open(directory / file_set.JOURNAL_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        head = self._head = _line(f"journal of {digest}")
-        self.done: set[Chunk] = set()
-        end = len(head)
-        with os.fdopen(os.dup(self._descriptor), "rb") as file:
-            if file.read(end) == head:
-                for line in file:
-                    chunks = parse_line(line)
-                    if chunks is None:
-                        break
-                    self.done.update(chunks)
-                    end += len(line)
-            else:
-                end = 0
+        self._head = _line(f"journal of {digest}")
+        self._lock = threading.Lock()
+        self.done, end = self._listed()
         os.ftruncate(self._descriptor, end)
-        os.pwrite(self._descriptor, head, 0)
-        self._end = max(end, len(head))
+        os.pwrite(self._descriptor, self._head, 0)
+        self._end = max(end, len(self._head))
 
     def close(self) -> None:
         os.close(self._descriptor)
 
     def add(self, chunks: Iterable[Chunk]) -> None:
         """Note chunks whose data were synced. Raises OSError: then the copy is not to be trusted any more."""
-        text = b"".join(_line(f"{file} {first} {last}") for file, first, last in _runs(sorted(chunks)))
-        os.pwrite(self._descriptor, text, self._end)
-        os.fdatasync(self._descriptor)
-        self._end += len(text)
+        with self._lock:
+            self._append(chunks)
 
     def strike(self, chunks: set[Chunk]) -> None:
         """Forget `chunks`, whose place is used again. If we are killed meanwhile, more are forgotten (and copied again), never fewer."""
         if not chunks:
             return
         self.done -= chunks
-        self._end = len(self._head)
-        os.ftruncate(self._descriptor, self._end)
+        with self._lock:
+            left = self._listed()[0] - chunks
+            self._end = len(self._head)
+            os.ftruncate(self._descriptor, self._end)
+            os.fdatasync(self._descriptor)
+            self._append(left)
+
+    def _listed(self) -> tuple[set[Chunk], int]:
+        """Read the file, and return its chunks and the end of its last whole line."""
+        found: set[Chunk] = set()
+        end = len(self._head)
+        with os.fdopen(os.dup(self._descriptor), "rb") as file:
+            file.seek(0)
+            if file.read(end) != self._head:
+                return found, 0
+            for line in file:
+                chunks = parse_line(line)
+                if chunks is None:
+                    break
+                found.update(chunks)
+                end += len(line)
+        return found, end
+
+    def _append(self, chunks: Iterable[Chunk]) -> None:
+        text = b"".join(_line(f"{file} {first} {last}") for file, first, last in _runs(sorted(chunks)))
+        os.pwrite(self._descriptor, text, self._end)
         os.fdatasync(self._descriptor)
-        self.add(self.done)
+        self._end += len(text)
 
 
 def _line(text: str) -> bytes:

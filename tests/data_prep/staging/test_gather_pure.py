@@ -309,3 +309,54 @@ def test_what_the_disk_lost_is_asked_for_again(rig: Rig) -> None:
         rig.gather._was_synced([(0, 0)])
     with pytest.raises(StagingError, match="does not keep what it is given: chunk 0 of shard-00000.lmdb .* 4 times"):
         rig.gather._was_synced([(0, 0)])
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Iterator[Rig]:
+    """A copy whose journal lists the first two chunks of three, the second of which the disk has lost."""
+    with peer_group() as us:
+        rig = Rig(tmp_path, us)
+        (shard,) = rig.source.file_set.files
+        with (rig.part.path / shard.path).open("r+b") as file:
+            file.write((rig.source.root / shard.path).read_bytes()[:CHUNK])
+        rig.part.journal.add([(0, 0), (0, 1)])
+        rig.part.journal.done = {(0, 0), (0, 1)}
+        rig.exchange.close()
+        table = ChunkTable(rig.source.file_set.files)
+        rig.exchange = Turns(PeerGroup(), rig.source.file_set.digest, table, table.marks(rig.part.journal.done))
+        rig.gather = ByHand(rig.source, rig.part.path, rig.part.journal, rig.exchange, CopyOptions(direct=False))
+        yield rig
+        rig.exchange.close()
+        rig.part.close()
+
+
+def run_one_turn(rig: Rig) -> None:
+    def stop() -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        rig.gather.run(lambda _bytes: None, stop)
+
+
+def test_what_an_interrupted_copy_left_is_read_back_while_the_rest_is_read(interrupted: Rig) -> None:
+    run_one_turn(interrupted)
+    assert len(interrupted.gather.jobs) == 2
+    assert list(interrupted.exchange.swarm.reading) == [2]
+
+
+def test_a_chunk_that_the_disk_lost_is_copied_again_when_the_journal_lists_it_no_more(interrupted: Rig, tmp_path: Path) -> None:
+    gather, swarm, journal = interrupted.gather, interrupted.exchange.swarm, interrupted.part.journal
+    seen: list[int] = []
+    gather._on_bytes = seen.append
+    gather._recheck_more()
+    interrupted.do_jobs()
+    assert seen == [CHUNK]
+    assert gather.resumed_bytes == CHUNK
+    assert list(swarm.have) == [1, 1, 0], "the journal lists it still"
+    journal.add([(0, 2)])
+    interrupted.do_jobs()
+    assert list(swarm.have) == [1, 0, 0]
+    again = Part(open_cache(tmp_path / "cache"), interrupted.source, True)
+    again.close()
+    assert again.journal.done == {(0, 0), (0, 2)}
+    gather._close()
