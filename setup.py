@@ -1,8 +1,11 @@
-"""What pyproject.toml cannot say: the wheel carries the files that lie beside the packages, where cluster/installation.py looks."""
+"""What pyproject.toml cannot say: the wheel carries the files that lie beside the packages, where cluster/installation.py looks, and the
+compiled part of the reader, which is no module of one Python but a library of C, and may be missing where there is no compiler."""
 
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 CARRIED = (
@@ -14,6 +17,14 @@ CARRIED = (
     "config/schemas/*.json",
     "config/sites/example-*.yaml",
     "config/templates/*.yaml",
+)
+PIXELS = Extension(
+    "data_prep.reader.libpixels",
+    ["data_prep/reader/pixels.c"],
+    # It runs in containers with any C library: it asks for no library by name, and for no function beyond memcpy and memset.
+    extra_compile_args=["-std=c99", "-O3", "-fno-stack-protector", "-U_FORTIFY_SOURCE"],
+    extra_link_args=["-nostdlib", "-lgcc"],
+    optional=True,
 )
 
 
@@ -30,4 +41,20 @@ class BuildPy(build_py):
                 self.copy_file(str(file), str(target))
 
 
-setup(cmdclass={"build_py": BuildPy})
+class BuildExt(build_ext):
+    """The library lies beside pixels.py, whatever Python it was compiled with."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return the path of the library below the packages."""
+        return str(Path(*fullname.split(".")).with_suffix(".so"))
+
+
+class BdistWheel(bdist_wheel):
+    """A wheel for every Python on one kind of machine."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the tag of the wheel."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(cmdclass={"bdist_wheel": BdistWheel, "build_ext": BuildExt, "build_py": BuildPy}, ext_modules=[PIXELS])

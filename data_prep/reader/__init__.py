@@ -5,11 +5,13 @@ It needs numpy and lmdb, and Python 3.6 or newer. On a program's path this packa
 
 from .dataset import Dataset, Split, open_dataset
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
-from .sampling import augment, batch_indices, grouped_batch, order
+from .sampling import Augmentation, batch_indices, grouped_batch, order
 from .sequences import PAD, Sequences, SequenceSplit
+from .pixels import copies_by
 from .parent_process import die_with_parent
 
 __all__ = [
+    "Augmentation",
     "DatasetChanged",
     "Dataset",
     "DatumError",
@@ -19,8 +21,8 @@ __all__ = [
     "SequenceSplit",
     "Sequences",
     "Split",
-    "augment",
     "batch_indices",
+    "copies_by",
     "die_with_parent",
     "grouped_batch",
     "open_dataset",

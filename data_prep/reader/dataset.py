@@ -1,42 +1,52 @@
 """Read a staged dataset in a training program: splits of samples that are read by number."""
 
 import base64
+import contextlib
 import json
 import os
+import threading
 from bisect import bisect_right
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import shards
+from . import pixels, shards
 from .checking import SEQUENCES, check_manifest
 from .datum import Datum, decode, parse
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
+from .sampling import Augmentation, windows
 from .sequences import Sequences
 
 
 class Dataset:
-    """A dataset: the values of the manifest, and the splits. `size` is (height, width), or None where images differ. It holds no open
-    file."""
+    """A dataset: the values of the manifest, and the splits. `size` is (height, width) of the images that are read: that of the `crop`,
+    where there is one, or else `stored`; None where images differ. It holds no open file."""
 
-    def __init__(self, root: str, manifest: Dict[str, Any]) -> None:
+    def __init__(self, root: str, manifest: Dict[str, Any], crop: Optional[int] = None) -> None:
         self.root = root
         self.manifest = manifest
         self.name: str = manifest["name"]
         self.classes: List[str] = list(manifest["classes"])
         self.num_classes = len(self.classes)
         self.channels: int = manifest["channels"]
-        self.size: Optional[Tuple[int, int]] = tuple(manifest["size"]) if manifest["size"] else None
+        self.stored: Optional[Tuple[int, int]] = tuple(manifest["size"]) if manifest["size"] else None
+        self.crop = None if crop is None else (crop, crop)
+        if crop is not None and (self.stored is None or not 0 < crop <= min(self.stored)):
+            raise ValueError("a window of %d x %d does not fit into the images of %s, whose size is %s" % (crop, crop, root, self.stored))
+        self.size = self.crop or self.stored
         self.mean = np.array(manifest["mean"], np.float64)
         self.std = np.array(manifest["std"], np.float64)
 
     @property
     def mean_image(self) -> Optional[np.ndarray]:
-        """Return the mean of each pixel of train, float32 (height, width, channels). It is None where the dataset was built without it."""
+        """Return the mean of each pixel of train, float32 (height, width, channels), of a crop the middle. It is None where the dataset was
+        built without it."""
         text = self.manifest.get("mean_image")
-        if text is None or self.size is None:
+        if text is None or self.stored is None or self.size is None:
             return None
-        return np.frombuffer(base64.b64decode(text), "<f4").reshape(self.size + (self.channels,))
+        whole = np.frombuffer(base64.b64decode(text), "<f4").reshape(self.stored + (self.channels,))
+        row, column, _ = windows(self.stored, self.crop, np.zeros(1))[0]
+        return whole[row : row + self.size[0], column : column + self.size[1]]
 
     @property
     def shapes(self) -> Tuple[List[int], List[int]]:
@@ -60,7 +70,7 @@ class Split:
     def __init__(self, dataset: Dataset, name: str) -> None:
         chosen = [dataset.manifest["shards"][index] for index in dataset.manifest["splits"][name]["shards"]]
         self.name = name
-        self.channels, self.size = dataset.channels, dataset.size
+        self.channels, self.size, self.stored, self.crop = dataset.channels, dataset.size, dataset.stored, dataset.crop
         self.caffe = dataset.manifest["layout"] == "caffe"
         self.paths = [os.path.join(dataset.root, shard["name"]) for shard in chosen]
         self.bytes = [shard["bytes"] for shard in chosen]
@@ -75,19 +85,55 @@ class Split:
         return self.read(index)
 
     def read(self, index: int) -> Tuple[np.ndarray, int]:
-        """Read an image, uint8 (height, width, channels), RGB or grey, and its label."""
-        image, label = self._sample(index, None)
-        return image, label
+        """Read an image, uint8 (height, width, channels), RGB or grey, and its label. Of a crop it is the middle."""
+        if self.size is not None:
+            images, labels = self.read_many([index])
+            return images[0], int(labels[0])
+        found = []  # type: List[Tuple[Any, int]]
 
-    def read_many(self, indices: Sequence[int], out: Optional[np.ndarray] = None) -> Tuple[np.ndarray, np.ndarray]:
+        def take(_: int, values: Sequence[memoryview]) -> None:
+            datum = parse(values[0])
+            found.append((bytes(datum.data) if datum.encoded else np.array(self._raw(datum), order="C"), datum.label))
+
+        with self._named(index):
+            shards.use_many(self._places([index]), take)
+            image, label = found[0]
+            return self._checked(decode(image, self.channels)) if isinstance(image, bytes) else image, label
+
+    def read_many(
+        self, indices: Sequence[int], out: Optional[np.ndarray] = None, augment: Optional[Augmentation] = None
+    ) -> Tuple[np.ndarray, np.ndarray]:
         """Read images, uint8 (len, height, width, channels), and labels, int64 (len,). The images go to `out` (that shape, or longer),
-        whose filled part is returned. Raises ReaderError for a dataset without one size."""
-        if self.size is None:
+        whose filled part is returned. `augment`: how they are changed by chance. Raises ReaderError for a dataset without one size."""
+        if self.size is None or self.stored is None:
             raise ReaderError("the images of split %r differ in size: use read(), or build the dataset with a size" % self.name)
-        images = np.empty((len(indices),) + self.size + (self.channels,), np.uint8) if out is None else out[: len(indices)]
-        labels = np.empty(len(indices), np.int64)
-        for row, index in enumerate(indices):
-            labels[row] = self._sample(int(index), images[row])[1]
+        samples = [int(index) for index in indices]
+        images = np.empty((len(samples),) + self.size + (self.channels,), np.uint8) if out is None else out[: len(samples)]
+        labels = np.empty(len(samples), np.int64)
+        parts = windows(self.stored, self.crop, np.array(samples, np.int64), augment)
+        form = pixels.Form(self.stored[0], self.stored[1], self.channels, int(self.caffe and self.channels > 1), *self.size)
+        files = {}  # type: Dict[int, bytes]
+
+        def take(first: int, values: Sequence[memoryview]) -> None:
+            end = first + len(values)
+            for number in pixels.copy_raw(values, form, parts[first:end], images[first:end], labels[first:end]):
+                row = first + number
+                with self._named(samples[row]):
+                    datum = parse(values[number])
+                    labels[row] = datum.label
+                    if datum.encoded:
+                        files[row] = bytes(datum.data)  # decoded after the lock is released
+                    else:
+                        pixels.copy_window(self._raw(datum), parts[row], images[row])
+
+        shards.use_many(self._places(samples), take)
+        whole = self.size == self.stored and not parts.any()
+        for row, file in files.items():
+            with self._named(samples[row]):
+                target = images[row] if whole else _scratch(self.stored + (self.channels,))
+                image = self._checked(decode(file, self.channels, out=target))
+            if image is not target or not whole:
+                pixels.copy_window(image, parts[row], images[row])
         return images, labels
 
     def prefetch(self, indices: Sequence[int]) -> None:
@@ -105,23 +151,17 @@ class Split:
         shard = bisect_right(self.starts, index) - 1
         return shard, b"%08d" % (index - self.starts[shard])
 
-    def _sample(self, index: int, out: Optional[np.ndarray]) -> Tuple[np.ndarray, int]:
-        shard, key = self._place(index)
+    def _places(self, indices: Sequence[int]) -> List[Tuple[str, int, bytes]]:
+        return [(self.paths[shard], self.bytes[shard], key) for shard, key in map(self._place, indices)]
 
-        def take(value: memoryview) -> Tuple[Any, int]:
-            datum = parse(value)
-            if datum.encoded:
-                return bytes(datum.data), datum.label  # decoded after the lock is released
-            return _fill(self._raw(datum), out), datum.label
-
+    @contextlib.contextmanager
+    def _named(self, index: int) -> Iterator[None]:
+        """Let an error name the shard and the sample."""
         try:
-            image, label = shards.use(self.paths[shard], self.bytes[shard], key, take)
-            if isinstance(image, bytes):
-                image = self._checked(decode(image, self.channels))
-                image = image if out is None else _fill(image, out)
+            yield
         except (DatumError, DecodeError) as error:
+            shard, key = self._place(index)
             raise type(error)("%s, sample %s: %s" % (self.paths[shard], key.decode(), error)) from error
-        return image, label
 
     def _raw(self, datum: Datum) -> np.ndarray:
         """Return the pixels as HWC RGB without a copy. Caffe keeps planes in the order blue, green, red."""
@@ -131,9 +171,19 @@ class Split:
         return self._checked(pixels.reshape(datum.height, datum.width, datum.channels))
 
     def _checked(self, image: np.ndarray) -> np.ndarray:
-        if image.shape[2] != self.channels or (self.size is not None and image.shape[:2] != self.size):
-            raise DecodeError("the image is %r, the dataset has %r with %d channels" % (image.shape, self.size, self.channels))
+        if image.shape[2] != self.channels or (self.stored is not None and image.shape[:2] != self.stored):
+            raise DecodeError("the image is %r, the dataset has %r with %d channels" % (image.shape, self.stored, self.channels))
         return image
+
+
+_local = threading.local()
+
+
+def _scratch(shape: Tuple[int, ...]) -> np.ndarray:
+    """Return memory of this thread for one image, which is used again: fresh memory costs a fault for each of its pages."""
+    if getattr(_local, "scratch", None) is None or _local.scratch.shape != shape:
+        _local.scratch = np.empty(shape, np.uint8)
+    return _local.scratch
 
 
 def _with_keys_once(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -145,24 +195,18 @@ def _with_keys_once(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     return value
 
 
-def open_dataset(root: str) -> Any:
-    """Read `root`/manifest.json: a Dataset (of images), or Sequences (of tokens). Opens no shard. Raises DatasetChanged where the manifest
-    is missing or not of this version."""
+def open_dataset(root: str, crop: Optional[int] = None) -> Any:
+    """Read `root`/manifest.json: a Dataset (of images), or Sequences (of tokens). Opens no shard. `crop`: the side of the square window
+    that is read of each image. Raises DatasetChanged where the manifest is missing or not of this version, ValueError where there is no
+    such window."""
     path = os.path.join(str(root), "manifest.json")
     try:
         with open(path, "rb") as file:
             manifest = check_manifest(json.loads(file.read().decode("utf-8"), object_pairs_hook=_with_keys_once))
         for shard in manifest["shards"]:
             shard.pop("chunks", None)  # the larger part of a large manifest, and of no use here: staging has checked them
-        return Sequences(str(root), manifest) if manifest["schema"] == SEQUENCES else Dataset(str(root), manifest)
     except (OSError, ValueError, RecursionError) as error:
         raise DatasetChanged(
             "%s is not the manifest of a dataset (%s: %s); stage it again" % (path, type(error).__name__, error)
         ) from error
-
-
-def _fill(image: np.ndarray, out: Optional[np.ndarray]) -> np.ndarray:
-    if out is None:
-        return np.array(image, order="C")
-    np.copyto(out, image)
-    return out
+    return Sequences(str(root), manifest) if manifest["schema"] == SEQUENCES else Dataset(str(root), manifest, crop)

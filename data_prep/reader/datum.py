@@ -7,7 +7,7 @@ Raw images hold channels * height * width bytes in `data`; encoded ones a whole 
 import functools
 import importlib
 import io
-from typing import Any, Callable, List, NamedTuple, Tuple, Union
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -127,15 +127,19 @@ def _varint(number: int) -> bytes:
 # Decode images to uint8 HWC, RGB or grey, with whichever decoder is installed: simplejpeg (fastest), OpenCV, Pillow.
 
 
-Decoder = Callable[[Any, bytes, int], np.ndarray]
+Decoder = Callable[[Any, bytes, int, Optional[np.ndarray]], np.ndarray]
 Candidate = Tuple[str, Decoder]
 
 
-def _simplejpeg(module: Any, data: bytes, channels: int) -> np.ndarray:
-    return module.decode_jpeg(data, colorspace="RGB" if channels == 3 else "GRAY")
+def _simplejpeg(module: Any, data: bytes, channels: int, out: Optional[np.ndarray]) -> np.ndarray:
+    colorspace = "RGB" if channels == 3 else "GRAY"
+    if out is None:
+        return module.decode_jpeg(data, colorspace=colorspace)
+    image = module.decode_jpeg(data, colorspace=colorspace, buffer=out)
+    return out if image.shape == out.shape else image
 
 
-def _cv2(module: Any, data: bytes, channels: int) -> np.ndarray:
+def _cv2(module: Any, data: bytes, channels: int, _: Optional[np.ndarray]) -> np.ndarray:
     flags = (module.IMREAD_COLOR if channels == 3 else module.IMREAD_GRAYSCALE) | module.IMREAD_IGNORE_ORIENTATION
     image = module.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None:
@@ -143,7 +147,7 @@ def _cv2(module: Any, data: bytes, channels: int) -> np.ndarray:
     return module.cvtColor(image, module.COLOR_BGR2RGB) if channels == 3 else image[:, :, np.newaxis]
 
 
-def _pillow(module: Any, data: bytes, channels: int) -> np.ndarray:
+def _pillow(module: Any, data: bytes, channels: int, _: Optional[np.ndarray]) -> np.ndarray:
     with module.open(io.BytesIO(data)) as image:
         pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
     return pixels if channels == 3 else pixels[:, :, np.newaxis]
@@ -152,8 +156,9 @@ def _pillow(module: Any, data: bytes, channels: int) -> np.ndarray:
 CANDIDATES: Tuple[Candidate, ...] = (("simplejpeg", _simplejpeg), ("cv2", _cv2), ("PIL.Image", _pillow))
 
 
-def decode(data: bytes, channels: int, candidates: Tuple[Candidate, ...] = CANDIDATES) -> np.ndarray:
-    """Decode `data` to uint8 (height, width, channels), with 1 or 3 channels.
+def decode(data: bytes, channels: int, candidates: Tuple[Candidate, ...] = CANDIDATES, out: Optional[np.ndarray] = None) -> np.ndarray:
+    """Decode `data` to uint8 (height, width, channels), with 1 or 3 channels; into `out`, and return that, where the decoder can do so and
+    the image has its shape.
 
     A decoder that refuses (simplejpeg knows no PNG and no CMYK) passes the image on to the next. EXIF orientation is not applied: what the
     build measured is what the program gets. Raises DecodeError with the reason of the last decoder.
@@ -161,7 +166,7 @@ def decode(data: bytes, channels: int, candidates: Tuple[Candidate, ...] = CANDI
     reason = "no decoder: install simplejpeg, opencv-python-headless or Pillow"
     for module, decoder in _decoders(candidates):
         try:
-            return decoder(module, data, channels)
+            return decoder(module, data, channels, out)
         except Exception as error:  # each library has its own exceptions, and a damaged file can raise any of them
             reason = "%s: %s" % (module.__name__, error)
     raise DecodeError(reason)

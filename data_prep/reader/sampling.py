@@ -8,7 +8,7 @@ a * a >= num_samples, with cycle walking, in integer arithmetic only: every nump
 """
 
 import math
-from typing import FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -133,9 +133,9 @@ def keys_of(seed: int, epoch: int) -> List[int]:
 #
 # So the pixels are the same for every world size, number of workers and framework, and after a resume.
 #
-# `crop`: a border of zeros as wide as an eighth of the image, and a window of the image's own size somewhere in it (for 32 x 32: 4 pixels,
-# the paper of ResNet's recipe for CIFAR). `flip`: mirrored, left and right, one time in two. In integer arithmetic: every numpy gives the
-# same.
+# `crop`: where the dataset is read with a crop, a window of that size anywhere in the image (224 of 256: the recipe for ImageNet). Else a
+# border of zeros as wide as an eighth of the image, and a window of the image's own size somewhere in it (for 32 x 32: 4 pixels, the recipe
+# for CIFAR in the paper of ResNet). `flip`: mirrored, left and right, one time in two. In integer arithmetic: every numpy gives the same.
 
 
 CROP, FLIP = "crop", "flip"
@@ -151,35 +151,39 @@ def kinds_of(augmentation: str) -> FrozenSet[str]:
     return AUGMENTATIONS[augmentation]
 
 
-def augment(images: np.ndarray, augmentation: str, seed: int, epoch: int, samples: np.ndarray) -> None:
-    """Move and mirror `images`, uint8 [batch, height, width, channels], in place: row k is sample `samples[k]` in this epoch."""
-    kinds = kinds_of(augmentation)
-    height, width = images.shape[1:3]
-    down, right = (_shifts(draw(seed, epoch, samples, which), side) for which, side in enumerate((height, width)))
-    mirrored = draw(seed, epoch, samples, 2) & np.uint64(1)
-    for number, image in enumerate(images):
-        if CROP in kinds:
-            _move(image, int(down[number]), int(right[number]))
-        if FLIP in kinds and mirrored[number]:
-            plain = image.copy()
-            for channel in range(image.shape[2]):  # all in one takes ten times as long
-                image[:, :, channel] = plain[:, ::-1, channel]
+class Augmentation(NamedTuple):
+    """How the images of a batch are changed by chance: a word of AUGMENTATIONS, and what decides, with the sample, what becomes of each."""
+
+    word: str
+    seed: int
+    epoch: int
+
+
+def windows(
+    stored: Tuple[int, int], crop: Optional[Tuple[int, int]], samples: np.ndarray, augment: Optional[Augmentation] = None
+) -> np.ndarray:
+    """Return the window of each sample in its image of size `stored`, int32 (len, 3): the first row, the first column, 1 if it is mirrored.
+
+    With a `crop` the window has that size and lies within the image, in the middle unless `augment` says another place. Without, it has the
+    size of the image and may reach over its edges, where pixels are zero. Raises ValueError with the valid words.
+    """
+    found = np.zeros((len(samples), 3), np.int32)
+    size = stored if crop is None else crop
+    found[:, :2] = (np.array(stored) - size) // 2
+    kinds = kinds_of("none" if augment is None else augment.word)
+    if augment is None or not kinds:
+        return found
+    if CROP in kinds:
+        for axis in (0, 1):
+            border = stored[axis] // BORDER if crop is None else 0
+            places = np.uint64(stored[axis] - size[axis] + 2 * border + 1)
+            found[:, axis] = (draw(augment.seed, augment.epoch, samples, axis) % places).astype(np.int64) - border
+    if FLIP in kinds:
+        found[:, 2] = draw(augment.seed, augment.epoch, samples, 2) & np.uint64(1)
+    return found
 
 
 def draw(seed: int, epoch: int, samples: np.ndarray, which: int) -> np.ndarray:
     """Draw a random number of 64 bits for each sample, the `which`-th that it has in this epoch."""
     first, second = keys_of(seed ^ _APART, epoch)[2 * which : 2 * which + 2]
     return mixed(mixed(samples.astype(np.uint64), first), second)
-
-
-def _shifts(numbers: np.ndarray, side: int) -> np.ndarray:
-    border = side // BORDER
-    return (numbers % np.uint64(2 * border + 1)).astype(np.int64) - border
-
-
-def _move(image: np.ndarray, down: int, right: int) -> None:
-    height, width = image.shape[:2]
-    kept = image[max(0, down) : height + min(0, down), max(0, right) : width + min(0, right)].copy()
-    image[:] = 0
-    top, left = max(0, -down), max(0, -right)
-    image[top : top + kept.shape[0], left : left + kept.shape[1]] = kept

@@ -10,7 +10,7 @@ import resource
 import struct
 import threading
 from collections import OrderedDict
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import lmdb
 import numpy as np
@@ -87,6 +87,22 @@ def use(path: str, num_bytes: int, key: bytes, function: Callable[[memoryview], 
         return function(_value(shard, path, key))
 
 
+def use_many(places: Sequence[Tuple[str, int, bytes]], function: Callable[[int, List[memoryview]], Any]) -> None:
+    """Call `function(first, values)` with the values of `places` (path, bytes, key), which begin with that of number `first`: once for all,
+    unless they lie in more shards than may be open. The values are valid during the call only. Raises DatasetChanged as `use` does."""
+    first = 0
+    paths: Dict[str, None] = {}
+    values = []  # type: List[memoryview]
+    with _current_lock():
+        for number, (path, num_bytes, key) in enumerate(places):
+            if path not in paths and len(paths) == _max_open:
+                function(first, values)
+                first, paths, values = number, {}, []
+            paths[path] = None
+            values.append(_value(_opened(path, num_bytes), path, key))
+        function(first, values)
+
+
 def will_need(path: str, num_bytes: int, keys: Iterable[bytes]) -> None:
     """Advise the kernel to read the values of these keys. Only LMDB's inner pages are touched."""
     with _current_lock():
@@ -124,6 +140,7 @@ def _opened(path: str, num_bytes: int) -> _Shard:
             shard = _open[path] = _Shard(path, num_bytes)
         except (OSError, lmdb.Error) as error:
             raise DatasetChanged("%s cannot be opened (%s): %s" % (path, error, _ADVICE)) from error
+    _open.move_to_end(path)  # the values of the last _max_open shards stay valid
     return shard
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 import numpy
+import slipway_reader
 
 SHOWN = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE", "GLOO_SOCKET_IFNAME", "XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS")
 SHOWN_PREFIX = "NCCL_"
@@ -18,6 +19,7 @@ def common_provenance() -> Dict[str, Any]:
     return {
         "python": platform.python_version(),
         "numpy_version": numpy.__version__,
+        "pixels_copied_by": slipway_reader.copies_by(),
         "cpu_model": _cpu_model(),
         "cpu_cores": sorted(os.sched_getaffinity(0)),
         "environment": {key: value for key, value in sorted(os.environ.items()) if key in SHOWN or key.startswith(SHOWN_PREFIX)},

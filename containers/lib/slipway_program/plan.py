@@ -96,11 +96,10 @@ class Plan(NamedTuple):
         augmented as the cell says, by whoever reads: by numbers of their sample and epoch alone.
         """
         split, indices = self.share(number)
-        found = splits[split].read_many(indices, out)
-        if number < self.steps and self.augmentation != "none":
-            epoch = number // (self.train_groups[0] // (self.batch_size * self.world_size))
-            slipway_reader.augment(found[0], self.augmentation, self.seed, epoch, indices)
-        return found
+        if number >= self.steps or self.augmentation == "none":
+            return splits[split].read_many(indices, out)
+        epoch = number // (self.train_groups[0] // (self.batch_size * self.world_size))
+        return splits[split].read_many(indices, out, slipway_reader.Augmentation(self.augmentation, self.seed, epoch))
 
 
 def make_plan(cell: Cell, dataset: Any, rank: int, world_size: int, first: int = 0) -> Tuple[Steps, Plan]:

@@ -8,7 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_prep.reader.sampling import AUGMENTATIONS, BORDER, augment, draw
+from data_prep.reader.pixels import copy_window
+from data_prep.reader.sampling import AUGMENTATIONS, BORDER, Augmentation, draw, windows
 
 WORDS = [word for word in AUGMENTATIONS if word != "none"]
 
@@ -18,9 +19,13 @@ def images(number: int, height: int = 32, width: int = 24, channels: int = 3) ->
     return np.random.default_rng(3).integers(1, 256, (number, height, width, channels), np.uint8)
 
 
-def augmented(batch: np.ndarray, word: str, samples: np.ndarray, seed: int = 5, epoch: int = 2) -> np.ndarray:
-    found = batch.copy()
-    augment(found, word, seed, epoch, samples)
+def augmented(
+    batch: np.ndarray, word: str, samples: np.ndarray, seed: int = 5, epoch: int = 2, crop: tuple[int, int] | None = None
+) -> np.ndarray:
+    height, width, channels = batch.shape[1:]
+    found = np.empty((len(batch), *(crop or (height, width)), channels), np.uint8)
+    for image, window, out in zip(batch, windows((height, width), crop, samples, Augmentation(word, seed, epoch)), found, strict=True):
+        copy_window(image, window, out)
     return found
 
 
@@ -43,6 +48,18 @@ def test_each_image_is_one_of_those_that_it_may_become_and_all_come(word: str) -
     seen = Counter(one.tobytes() for one in found)
     assert set(seen) == possible
     assert max(seen.values()) < 3 * 400 / len(possible)
+
+
+@pytest.mark.parametrize("word", ["none", *WORDS])
+def test_a_window_of_another_size_lies_in_the_image_and_comes_from_everywhere(word: str) -> None:
+    image = images(1, 16, 15)[0]
+    found = augmented(np.stack([image] * 2000), word, np.arange(2000), crop=(14, 12))
+    places = [(down, right) for down in range(3) for right in range(4)] if "crop" in word else [(1, 1)]
+    mirrors = (1, -1) if "flip" in word else (1,)
+    possible = {image[down : down + 14, right : right + 12][:, ::one].tobytes() for down, right in places for one in mirrors}
+    seen = Counter(one.tobytes() for one in found)
+    assert set(seen) == possible
+    assert max(seen.values()) < 1.6 * 2000 / len(possible)
 
 
 @pytest.mark.parametrize("word", WORDS)

@@ -1,0 +1,114 @@
+/* Copy windows of images from memory that was read into a batch: crop, flip and order of the channels in one pass over the pixels.
+ *
+ * setup.py compiles it, and pixels.py loads it through ctypes, which releases the interpreter's lock for a whole batch. It needs nothing but
+ * memcpy and memset of whichever C library the process has. Where it is missing, pixels.py does the same with numpy, byte for byte.
+ */
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+typedef struct {
+    int64_t height, width, channels; /* of an image */
+    int64_t planes;                  /* 1: planes in the order blue, green, red, as Caffe has them; 0: rows of pixels */
+    int64_t rows, columns;           /* of a window */
+} Form;
+
+typedef struct {
+    int32_t row, column, mirrored; /* The window may reach over the edges of the image, where pixels are zero. */
+} Window;
+
+#if defined(__x86_64__)
+/* Mirror pixels of three bytes, five at a time, and return how many; the last ones are left, because 16 bytes are read and written. */
+__attribute__((target("ssse3"))) static int64_t mirror_fives(uint8_t *out, const uint8_t *in, int64_t count) {
+    const __m128i order = _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0);
+    int64_t done = 0;
+    for (; done + 6 <= count; done += 5) {
+        const uint8_t *from = in + 3 * (count - done - 5) - 1;
+        _mm_storeu_si128((__m128i *)(out + 3 * done), _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)from), order));
+    }
+    return done;
+}
+#endif
+
+static void mirror(uint8_t *out, const uint8_t *in, int64_t count, int64_t channels) {
+    int64_t done = 0;
+#if defined(__x86_64__)
+    if (channels == 3 && __builtin_cpu_supports("ssse3")) done = mirror_fives(out, in, count);
+#endif
+    for (; done < count; done++)
+        for (int64_t channel = 0; channel < channels; channel++) out[done * channels + channel] = in[(count - 1 - done) * channels + channel];
+}
+
+/* Copy `count` pixels of one row. `in` is the first of them, in the last plane where there are planes. */
+static void copy_pixels(uint8_t *out, const uint8_t *in, int64_t count, const Form *form, int mirrored) {
+    if (!form->planes) {
+        if (mirrored)
+            mirror(out, in, count, form->channels);
+        else
+            memcpy(out, in, (size_t)(count * form->channels));
+        return;
+    }
+    for (int64_t channel = 0; channel < form->channels; channel++, in -= form->height * form->width)
+        for (int64_t pixel = 0; pixel < count; pixel++) out[pixel * form->channels + channel] = in[mirrored ? count - 1 - pixel : pixel];
+}
+
+static void copy_window(uint8_t *out, const uint8_t *image, const Form *form, const Window *window) {
+    const int64_t pixel_bytes = form->planes ? 1 : form->channels, row_bytes = form->columns * form->channels;
+    const int64_t first = window->column > 0 ? window->column : 0;
+    const int64_t end = window->column + form->columns < form->width ? window->column + form->columns : form->width;
+    const int64_t before = first - window->column, kept = end > first ? end - first : 0;
+    const int64_t start = window->mirrored ? form->columns - before - kept : before;
+    if (form->planes) image += (form->channels - 1) * form->height * form->width;
+    for (int64_t row = window->row; row < window->row + form->rows; row++, out += row_bytes) {
+        if (row < 0 || row >= form->height) {
+            memset(out, 0, (size_t)row_bytes);
+            continue;
+        }
+        if (kept < form->columns) memset(out, 0, (size_t)row_bytes);
+        copy_pixels(out + start * form->channels, image + (row * form->width + first) * pixel_bytes, kept, form, window->mirrored != 0);
+    }
+}
+
+/* Parse the varint at `*at`, of 1 to 10 bytes, and move `*at` to its end. Return 0 where there is none. */
+static int parse_varint(const uint8_t *value, int64_t size, int64_t *at, uint64_t *number) {
+    *number = 0;
+    for (int shift = 0; shift < 70 && *at < size; shift += 7) {
+        const uint8_t byte = value[(*at)++];
+        *number |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) return 1;
+    }
+    return 0;
+}
+
+/* Find the pixels of a raw Datum of this form whose fields are in protobuf's own order. Return NULL for anything else: datum.py reads it. */
+static const uint8_t *parse_raw(const uint8_t *value, int64_t size, const Form *form, int64_t *label) {
+    const int64_t expected[4] = {form->channels, form->height, form->width, form->channels * form->height * form->width};
+    const uint8_t tags[4] = {0x08, 0x10, 0x18, 0x22};
+    uint64_t number;
+    int64_t at = 0;
+    for (int field = 0; field < 4; field++)
+        if (at >= size || value[at++] != tags[field] || !parse_varint(value, size, &at, &number) || number != (uint64_t)expected[field])
+            return NULL;
+    const uint8_t *pixels = value + at;
+    if (expected[3] > size - at) return NULL;
+    at += expected[3];
+    if (at >= size || value[at++] != 0x28 || !parse_varint(value, size, &at, &number) || at != size) return NULL;
+    *label = (int32_t)(uint32_t)number;
+    return pixels;
+}
+
+/* Copy a window of one image. */
+void slipway_copy_window(uint8_t *out, const uint8_t *image, const Form *form, const Window *window) { copy_window(out, image, form, window); }
+
+/* Copy a window of each of `count` values, to one place after the other in `out`, and its label. `left[i]` is 1 where value i is no raw Datum
+ * as parse_raw knows it: nothing is written for it. */
+void slipway_copy_raw(uint8_t *out, const uint8_t *const *values, const int64_t *sizes, int64_t count, const Form *form,
+                      const Window *windows, int64_t *labels, uint8_t *left) {
+    for (int64_t index = 0; index < count; index++) {
+        const uint8_t *pixels = parse_raw(values[index], sizes[index], form, &labels[index]);
+        left[index] = pixels == NULL;
+        if (pixels != NULL) copy_window(out + index * form->rows * form->columns * form->channels, pixels, form, &windows[index]);
+    }
+}

@@ -1,0 +1,129 @@
+"""The compiled part of the reader: compiled here, by the project's own build, and compared with numpy over random images."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_prep.reader import Augmentation, DatumError, copies_by, open_dataset, pixels
+from data_prep.reader.datum import encode
+from tests.data_prep.reader.small import image_dataset
+from tests.data_prep.reader.test_dataset import broken, jpeg, smooth
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    place = tmp_path_factory.mktemp("compiled")
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", place, "--build-temp", place / "objects"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    found = pixels.load(str(place / "data_prep" / "reader" / "libpixels.so"))
+    assert isinstance(found, ctypes.CDLL)
+    return found
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch, library: Any) -> Any:
+    """both(read) -> what `read()` returns with the compiled part, after a check that it is the same with numpy."""
+
+    def read(function: Any) -> Any:
+        monkeypatch.setattr(pixels, "library", "no library")
+        expected = function()
+        monkeypatch.setattr(pixels, "library", library)
+        found = function()
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+        return found
+
+    return read
+
+
+@pytest.mark.processes
+def test_windows_are_the_same_over_random_shapes(both: Any) -> None:
+    random = np.random.default_rng(11)
+    for _ in range(600):
+        height, width, rows, columns = random.integers(1, 40, 4).tolist()
+        channels = int(random.choice([1, 3]))
+        image = random.integers(1, 256, (height, width, channels), np.uint8)
+        window = np.array([random.integers(-rows, height + 1), random.integers(-columns, width + 1), random.integers(0, 2)], np.int32)
+
+        def copied(image: Any = image, window: Any = window, shape: Any = (rows, columns, channels)) -> list[Any]:
+            memory = np.full(int(np.prod(shape)) + 64, 7, np.uint8)  # what lies behind it is not touched
+            pixels.copy_window(image, window, memory[:-64].reshape(shape))
+            return [memory]
+
+        assert (both(copied)[0][-64:] == 7).all()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("crop", [None, 17, 24])
+@pytest.mark.parametrize("kind", ["hwc", "caffe", "jpeg"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_batches_are_the_same(both: Any, tmp_path: Path, kind: str, channels: int, crop: int | None) -> None:
+    random = np.random.default_rng(5)
+    labels = [0, 1, 127, 128, 2**31 - 1, -1, 300, 70000]
+    images = [(random.integers(0, 256, (24, 31, channels), np.uint8), label) for label in labels]
+    layout, encoder = ("hwc", jpeg) if kind == "jpeg" else (kind, None)
+    dataset = open_dataset(str(image_dataset(tmp_path, images, shards=3, layout=layout, encoder=encoder)), crop)
+    split, size = dataset.split("train"), (crop, crop) if crop else (24, 31)
+    assert (dataset.size, dataset.shapes[0]) == (size, [channels, *size])
+    for word in (None, "none", "crop", "flip", "crop-flip"):
+        for seed in range(6):
+            augment = None if word is None else Augmentation(word, seed, seed)
+            batch, found = both(lambda augment=augment: split.read_many([7, 0, 3, 3, 5, 1, 2, 4, 6], augment=augment))
+            assert found.tolist() == [labels[index] for index in [7, 0, 3, 3, 5, 1, 2, 4, 6]]
+            assert batch.shape == (9, *size, channels)
+            if word in (None, "none") and kind != "jpeg":
+                top, left = ((24 - crop) // 2, (31 - crop) // 2) if crop else (0, 0)
+                np.testing.assert_array_equal(batch[0], images[7][0][top : top + size[0], left : left + size[1]])
+
+
+@pytest.mark.processes
+def test_what_is_no_common_datum_is_left_to_the_other_part(both: Any, tmp_path: Path) -> None:
+    """Fields in another order, unknown ones, a file: read all the same, into a batch that lies in memory in another order, too."""
+    image = smooth((6, 7, 3))
+    root = image_dataset(tmp_path, [(image, 0)] * 4, shards=1)
+    usual, head = encode(3, 6, 7, image.tobytes(), 4), b"\x08\x03\x10\x06\x18\x07"
+    other = b"\x28\x05" + head + usual[6:-2]
+    split = broken(root, [usual, other, usual + b"\x52\x01x", encode(3, 6, 7, jpeg(image), 6, True)])
+    batch, labels = both(lambda: split.read_many([0, 1, 2, 3], augment=Augmentation("crop-flip", 1, 1)))
+    assert labels.tolist() == [4, 5, 4, 6]
+    turned = np.zeros((7, 4, 6, 3), np.uint8).swapaxes(0, 1).swapaxes(1, 2)
+    found = both(lambda: split.read_many([0, 1, 2, 3], turned, Augmentation("crop-flip", 1, 1)))[0]
+    np.testing.assert_array_equal(found, batch)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("cut", [1, 2, 4, 5, 6, 7, 8, 9, 10])
+def test_a_torn_value_is_an_error_with_its_name(library: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cut: int) -> None:
+    monkeypatch.setattr(pixels, "library", library)
+    image = smooth((2, 2, 1))
+    split = broken(image_dataset(tmp_path, [(image, 0)] * 4), [encode(1, 2, 2, image.tobytes(), 300)[:-cut]] * 2)
+    with pytest.raises(DatumError, match=r"shard-00000.lmdb, sample 00000001: "):
+        split.read_many([1])
+
+
+def test_what_cannot_be_loaded_is_said_and_numpy_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "libpixels.so").write_bytes(b"\x7fELF of another machine")
+    monkeypatch.setattr(pixels, "library", pixels.load(str(tmp_path / "libpixels.so")))
+    assert copies_by().startswith(f"numpy ({tmp_path}/libpixels.so: ")
+    monkeypatch.setattr(pixels, "library", pixels.load(str(tmp_path / "none.so")))
+    assert "No such file" in copies_by()
+    image = smooth((4, 4, 3))
+    split = open_dataset(str(image_dataset(tmp_path, [(image, 3), (image, 4)]))).split("train")
+    assert split.read(1)[0].tolist() == image.tolist()
+    assert split.read_many([0, 1])[1].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("crop", [0, -1, 5])
+def test_a_window_that_does_not_fit_is_refused(tmp_path: Path, crop: int) -> None:
+    root = str(image_dataset(tmp_path, [(smooth((4, 6, 3)), 3), (smooth((4, 6, 3)), 4)]))
+    with pytest.raises(ValueError, match=rf"a window of {crop} x {crop} does not fit into the images of .*, whose size is \(4, 6\)"):
+        open_dataset(root, crop)
