@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
@@ -77,12 +78,16 @@ class ReadBack:
     """
 
     def __init__(self, root: Path, files: Sequence[ChunkedFile], *, past_cache: bool) -> None:
-        self._files, self._past_cache = files, past_cache
+        self._root, self._files, self._past_cache = root, files, past_cache
         self._buffers = threading.local()
         self._pool = ThreadPoolExecutor(THREADS)
-        blocks = all(file.chunk_bytes % BLOCK == 0 for file in files)
-        direct = past_cache and bool(files) and blocks and supports_direct_read(root / files[0].path)
-        self._opened = OpenFiles[_File](lambda number: _File(root / files[number].path, direct), 64)
+        self._opened = OpenFiles[_File](lambda number: _File(root / files[number].path, self._direct), 64)
+
+    @cached_property
+    def _direct(self) -> bool:
+        """Return whether the files are read by direct reads. Looks at the disk, which may hang: it is for the threads that read."""
+        blocks = all(file.chunk_bytes % BLOCK == 0 for file in self._files)
+        return self._past_cache and blocks and supports_direct_read(self._root / self._files[0].path)
 
     def wrong(self, chunks: Iterable[Chunk], until: float | None = None, on_bytes: Callable[[int], None] | None = None) -> list[Chunk]:
         """Return the chunks whose bytes are not the manifest's. They are checked in the given order, and none is begun after `until`
