@@ -25,7 +25,7 @@ from data_prep.reader import batch_indices, open_dataset, shards
 from data_prep.reader.datum import encode
 
 BATCH = 64
-AHEAD = 8  # batches of advice
+AHEAD = 1  # batches of advice
 
 
 def picture(random: np.random.Generator, side: int) -> np.ndarray:

@@ -137,13 +137,8 @@ class Split:
         return images, labels
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Let the kernel read these samples while others are decoded. It never changes a result."""
-        by_shard: Dict[int, List[bytes]] = {}
-        for index in sorted(indices):
-            shard, key = self._place(int(index))
-            by_shard.setdefault(shard, []).append(key)
-        for shard, keys in by_shard.items():
-            shards.will_need(self.paths[shard], self.bytes[shard], keys)
+        """Begin to read these samples, which `read_many` has to get in the same order, while others are used. It never changes a result."""
+        shards.prefetch(self._places([int(index) for index in indices]))
 
     def _place(self, index: int) -> Tuple[int, bytes]:
         if not 0 <= index < self.starts[-1]:
@@ -151,7 +146,7 @@ class Split:
         shard = bisect_right(self.starts, index) - 1
         return shard, b"%08d" % (index - self.starts[shard])
 
-    def _places(self, indices: Sequence[int]) -> List[Tuple[str, int, bytes]]:
+    def _places(self, indices: Sequence[int]) -> List[shards.Place]:
         return [(self.paths[shard], self.bytes[shard], key) for shard, key in map(self._place, indices)]
 
     @contextlib.contextmanager

@@ -75,22 +75,22 @@ class SequenceSplit:
         whose filled part is returned. Raises ReaderError for rows of several lengths."""
         places = [self._place(int(index)) for index in indices]
         length = self.lengths[places[0][0]] if places else 0
+        if any(self.lengths[shard] != length for shard, _ in places):
+            other = next(self.lengths[shard] for shard, _ in places if self.lengths[shard] != length)
+            raise ReaderError("rows of %d and of %d tokens of split %r make no batch" % (length, other, self.name))
         ids = np.empty((len(places), length + 1), np.int32) if out is None else out[: len(places), : length + 1]
-        for position, (shard, number) in enumerate(places):
-            if self.lengths[shard] != length:
-                raise ReaderError("rows of %d and of %d tokens of split %r make no batch" % (length, self.lengths[shard], self.name))
-            ids[position] = self._row(shard, number)
+
+        def take(first: int, values: Sequence[memoryview]) -> None:
+            for position, value in enumerate(values, first):
+                ids[position] = self._row(value, *places[position])
+
+        shards.use_many(self._values(places), take)
         ids[ids == self._pad] = PAD
         return ids
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Let the kernel read these rows while others are used. It never changes a result."""
-        by_shard = {}  # type: Dict[int, List[bytes]]
-        for index in sorted(indices):
-            shard, number = self._place(int(index))
-            by_shard.setdefault(shard, []).append(b"%08d" % (number // self.rows[shard]))
-        for shard, keys in by_shard.items():
-            shards.will_need(self.paths[shard], self.bytes[shard], keys)
+        """Begin to read these rows, which `read_many` has to get in the same order, while others are used. It never changes a result."""
+        shards.prefetch(self._values([self._place(int(index)) for index in indices]))
 
     @property
     def _pad(self) -> int:
@@ -102,18 +102,16 @@ class SequenceSplit:
         shard = bisect_right(self.starts, index) - 1
         return shard, index - self.starts[shard]
 
-    def _row(self, shard: int, number: int) -> np.ndarray:
+    def _values(self, places: Sequence[Tuple[int, int]]) -> List[shards.Place]:
+        return [(self.paths[shard], self.bytes[shard], b"%08d" % (number // self.rows[shard])) for shard, number in places]
+
+    def _row(self, content: memoryview, shard: int, number: int) -> np.ndarray:
         value, row = divmod(number, self.rows[shard])
         here = min(self.rows[shard], self.starts[shard + 1] - self.starts[shard] - value * self.rows[shard])
         each = (self.lengths[shard] + 1) * self.width
-        key = b"%08d" % value
-
-        def take(content: memoryview) -> bytes:
-            if len(content) != here * each:
-                raise DatasetChanged(
-                    "%s, value %s: %d bytes, expected %d rows of %d; stage the dataset again"
-                    % (self.paths[shard], key.decode(), len(content), here, each)
-                )
-            return bytes(content[row * each : (row + 1) * each])
-
-        return np.frombuffer(shards.use(self.paths[shard], self.bytes[shard], key, take), "<u2" if self.width == 2 else "<i4")
+        if len(content) != here * each:
+            raise DatasetChanged(
+                "%s, value %08d: %d bytes, expected %d rows of %d; stage the dataset again"
+                % (self.paths[shard], value, len(content), here, each)
+            )
+        return np.frombuffer(content[row * each : (row + 1) * each], "<u2" if self.width == 2 else "<i4")

@@ -1,32 +1,70 @@
-"""Open the shards of this process: a bounded number of LMDB environments, opened at the first use, shared by all datasets.
+"""Open the shards of this process, and bring the values of their samples: a bounded number of LMDB environments, shared by all datasets.
 
 LMDB wants one environment per file and process, and none that was inherited by fork. A file shorter than LMDB believes kills the process
-with SIGBUS at the first touch, so its size is compared with the manifest before it is opened. Values are used under one lock and copied
-out: an environment may be closed to make room for another.
+with SIGBUS at the first touch, so its size is compared with the manifest before it is opened. An environment may be closed to make room for
+another, but not while a value of it is used.
+
+Values that are in memory are used in LMDB's map, without a copy. Those that are on disk the map would bring page by page, one fault after
+the other: there LMDB only tells where a value lies, and threads read whole values from the file, several at a time. Which of the two holds
+is measured while samples are read. A dataset that is larger than memory is read past the page cache, which would not keep it.
 """
 
+import ctypes
+import functools
+import mmap
 import os
 import resource
 import struct
 import threading
 from collections import OrderedDict
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 import lmdb
 import numpy as np
 
 from .errors import DatasetChanged
+from .memory import larger_than_memory
 
+READERS = 8  # threads: so many requests a disk has at a time from this process
+GROUP = 4  # values that one of them reads in turn, which are then used together
+IN_MEMORY = 256  # values that no disk was asked for, one after the other: from then on the map is used
+MOST_COMING = 4  # batches that `prefetch` announced and nobody has asked for yet
 _F_BIGDATA = 1
+_PAGE_HEADER = 16
+_DIRECT = getattr(os, "O_DIRECT", 0) if hasattr(os, "preadv") else 0  # which reads to an address of the caller's, from Python 3.7 on
 _ADVICE = "stage the dataset again; the copy was changed after it was checked"
+
+Place = Tuple[str, int, bytes]
+"""Where a sample is: the directory of its shard, the bytes that the manifest says of the shard, its key."""
+Use = Callable[[int, List[memoryview]], Any]
+
+
+class _Extent(NamedTuple):
+    """A large value in its file: where its first page begins, and its length."""
+
+    shard: Any
+    key: bytes
+    start: int
+    length: int
+
+    @property
+    def span(self) -> int:
+        """Return how many bytes its pages have."""
+        page = self.shard.page_bytes
+        return (_PAGE_HEADER + self.length + page - 1) // page * page
 
 
 class _Shard:
-    """An open environment with its long read transaction, and a descriptor for advice to the kernel."""
+    """An open environment with its long read transaction, and a descriptor for what is read without the map."""
 
     def __init__(self, path: str, num_bytes: int) -> None:
-        self.descriptor = os.open(os.path.join(path, "data.mdb"), os.O_RDONLY | os.O_CLOEXEC)
+        self.path, self.num_bytes = path, num_bytes
+        self.users = 0
+        """Batches and groups of values that need it now."""
         self.env: Any = None
+        self.descriptor, self.direct = _open_file(os.path.join(path, "data.mdb"))
         try:
             found = os.fstat(self.descriptor).st_size
             if found != num_bytes:
@@ -43,7 +81,6 @@ class _Shard:
         except BaseException:
             self.close()
             raise
-        self.base: Optional[int] = None
 
     def close(self) -> None:
         """Unmap and close; in a forked child this touches only the child's own copies."""
@@ -51,25 +88,99 @@ class _Shard:
             self.env.close()
         os.close(self.descriptor)
 
-    def will_need(self, key: bytes) -> bool:
-        """Let the kernel read the value of `key` in the background. Return False if there is none.
+    def mapped(self, key: bytes) -> memoryview:
+        """Return the value of `key` in the map. LMDB touches every page of it."""
+        try:
+            value = self.txn.get(key)
+        except lmdb.Error as error:
+            raise self.changed(key, str(error)) from error
+        if value is None:
+            raise self._missing(key)
+        return value
 
-        Where the kernel cannot be asked, nothing is done. To ask py-lmdb for the value would touch every page of it, one fault after the
-        other. Its key lies in a leaf page, and beside it the number of the page where a large value begins (lmdb 0.9, mdb.c, struct
-        MDB_node: sizes, flags, key, page).
+    def locate(self, key: bytes) -> Union[_Extent, bytes]:
+        """Return where in the file the value of `key` lies. A small one, which lies in the page that tells of it, is returned itself.
+
+        The key lies in a leaf page, and beside it the number of the page where a large value begins (lmdb 0.9, mdb.c, struct MDB_node:
+        sizes, flags, key, page).
         """
-        if not self.cursor.set_key(key):
-            return False
+        try:
+            if not self.cursor.set_key(key):
+                raise self._missing(key)
+        except lmdb.Error as error:
+            raise self.changed(key, str(error)) from error
         address = np.frombuffer(self.cursor.key(), np.uint8).__array_interface__["data"][0]
-        if self.base is None:
-            self.base = _mapping_start(address)
-        if self.base:
-            node = os.pread(self.descriptor, 16 + len(key), address - self.base - 8)
-            low, high, flags = struct.unpack_from("<HHH", node)
-            if flags & _F_BIGDATA:
-                start = struct.unpack_from("<Q", node, 8 + len(key))[0] * self.page_bytes
-                os.posix_fadvise(self.descriptor, start, 16 + low + (high << 16), os.POSIX_FADV_WILLNEED)
-        return True
+        low, high, flags = struct.unpack("<HHH", ctypes.string_at(address - 8, 6))
+        if not flags & _F_BIGDATA:
+            return bytes(self.cursor.value())
+        page, length = struct.unpack("<Q", ctypes.string_at(address + len(key), 8))[0], low + (high << 16)
+        if page * self.page_bytes + _PAGE_HEADER + length > self.num_bytes:
+            raise self.changed(key, "%d bytes from page %d on are more than the file has" % (length, page))
+        return _Extent(self, key, page * self.page_bytes, length)
+
+    def changed(self, key: bytes, what: str) -> DatasetChanged:
+        """Return the error that says what is wrong with a sample."""
+        return DatasetChanged("%s, sample %s: %s: %s" % (self.path, key.decode(), what, _ADVICE))
+
+    def _missing(self, key: bytes) -> DatasetChanged:
+        return DatasetChanged("%s has no sample %s although its manifest says so: %s" % (self.path, key.decode(), _ADVICE))
+
+
+class _Reading:
+    """The values of a batch while threads read them, group after group, into memory that is used again."""
+
+    def __init__(self, places: Sequence[Place], ahead: bool = False) -> None:
+        with _current_lock():
+            self._shards = _hold(places)
+            try:
+                located = [_open[path].locate(key) for path, _, key in places]
+            except BaseException:
+                _release(self._shards)
+                raise
+            self._memory = _memory(sum(one.span for one in located if isinstance(one, _Extent)))
+            submit = _threads().submit if ahead or len(places) > GROUP else _at_once  # type: Any
+        view, at = memoryview(self._memory), 0
+        groups = []  # type: List[List[Any]]
+        for number, one in enumerate(located):
+            if number % GROUP == 0:
+                groups.append([])
+            if isinstance(one, _Extent):
+                groups[-1].append((one, view[at : at + one.span]))
+                at += one.span
+            else:
+                groups[-1].append((one, None))
+        self._left = len(groups)
+        self._groups = [submit(self._read, group) for group in groups]  # type: List[Future[Tuple[bool, List[memoryview]]]]
+
+    def use(self, first: int, function: Use) -> None:
+        """Call `function(first, values)` for each group as soon as it is read."""
+        global _without_disk
+        try:
+            for group in self._groups:
+                in_memory, values = group.result()
+                _without_disk = _without_disk + len(values) if in_memory else 0
+                function(first, values)
+                first += len(values)
+        finally:
+            self.end()
+            _spare.append(self._memory)
+
+    def end(self) -> None:
+        """Wait until no thread reads any more."""
+        for group in self._groups:
+            group.exception()
+
+    def _read(self, group: List[Any]) -> Tuple[bool, List[memoryview]]:
+        try:
+            before = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+            values = [memoryview(one) if view is None else _read_extent(one, view) for one, view in group]
+            from_disk = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock > before
+            return not from_disk and not any(shard.direct for shard in self._shards), values
+        finally:
+            with _current_lock():
+                self._left -= 1
+                if self._left == 0:
+                    _release(self._shards)
 
 
 _open: "OrderedDict[str, _Shard]" = OrderedDict()
@@ -77,96 +188,189 @@ _owner = os.getpid()
 _lock = threading.Lock()
 _files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 _max_open = 4096 if _files == resource.RLIM_INFINITY else max(8, _files // 4)  # two descriptors each: half of what the process may have
+_most_together = _max_open // 4  # shards of one call of `use_many`'s function
+_without_disk = 0  # values that were read one after the other without a disk
+_coming: "OrderedDict[Tuple[Place, ...], _Reading]" = OrderedDict()
+_spare: List[mmap.mmap] = []
+_readers: List[ThreadPoolExecutor] = []
 
 
-def use(path: str, num_bytes: int, key: bytes, function: Callable[[memoryview], Any]) -> Any:
-    """Return `function(value)` for a key; the value is valid during the call only. Raises DatasetChanged for anything not as in the
-    manifest."""
+def use_many(places: Sequence[Place], function: Use) -> None:
+    """Call `function(first, values)` with the values of `places` in their order, once or more: with those from number `first` on. They are
+    valid during the call only. Raises DatasetChanged for anything not as in the manifest."""
     with _current_lock():
-        shard = _opened(path, num_bytes)
-        return function(_value(shard, path, key))
+        reading = _coming.pop(tuple(places), None) if _coming else None
+    if reading is not None:
+        reading.use(0, function)
+        return
+    for first, part in _parts(places):
+        if _without_disk < IN_MEMORY:
+            _Reading(part).use(first, function)
+        else:
+            _use_map(part, first, function)
 
 
-def use_many(places: Sequence[Tuple[str, int, bytes]], function: Callable[[int, List[memoryview]], Any]) -> None:
-    """Call `function(first, values)` with the values of `places` (path, bytes, key), which begin with that of number `first`: once for all,
-    unless they lie in more shards than may be open. The values are valid during the call only. Raises DatasetChanged as `use` does."""
-    first = 0
-    paths: Dict[str, None] = {}
-    values = []  # type: List[memoryview]
-    with _current_lock():
-        for number, (path, num_bytes, key) in enumerate(places):
-            if path not in paths and len(paths) == _max_open:
-                function(first, values)
-                first, paths, values = number, {}, []
-            paths[path] = None
-            values.append(_value(_opened(path, num_bytes), path, key))
-        function(first, values)
-
-
-def will_need(path: str, num_bytes: int, keys: Iterable[bytes]) -> None:
-    """Advise the kernel to read the values of these keys. Only LMDB's inner pages are touched."""
-    with _current_lock():
-        shard = _opened(path, num_bytes)
-        for key in keys:
-            if not shard.will_need(key):
-                raise _missing(path, key)
+def prefetch(places: Iterable[Place]) -> None:
+    """Begin to read what the next call of `use_many` has, with just these places. It never changes a result. Where values are in memory it
+    does nothing."""
+    if _without_disk < IN_MEMORY:
+        wanted = tuple(places)
+        if wanted and len({path for path, _, _ in wanted}) <= _most_together:
+            reading = _Reading(wanted, ahead=True)
+            with _current_lock():
+                _coming[wanted] = reading
+                while len(_coming) > MOST_COMING:
+                    _coming.popitem(last=False)
 
 
 def close_all() -> None:
     """Close every environment of this process."""
     with _current_lock():
+        coming = list(_coming.values())
+        _coming.clear()
+    for reading in coming:
+        reading.end()
+    with _current_lock():
         while _open:
             _open.popitem()[1].close()
 
 
+def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
+    """Use the values in the map. Where a fault had to wait for a disk, the next values are read."""
+    global _without_disk
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
+    with _current_lock():
+        shards = _hold(places)
+    try:
+        with _current_lock():
+            values = [_open[path].mapped(key) for path, _, key in places]
+        function(first, values)
+    finally:
+        with _current_lock():
+            _release(shards)
+    if resource.getrusage(resource.RUSAGE_THREAD).ru_majflt > before:
+        _without_disk = 0
+
+
+def _parts(places: Sequence[Place]) -> Iterator[Tuple[int, Sequence[Place]]]:
+    """Yield the places, with the number of the first one, in parts whose shards may be open together."""
+    first, paths = 0, {places[0][0]} if places else set()
+    for number, (path, _, _) in enumerate(places):
+        if path not in paths and len(paths) == _most_together:
+            yield first, places[first:number]
+            first, paths = number, set()
+        paths.add(path)
+    if places:
+        yield first, places[first:]
+
+
 def _current_lock() -> Any:
     """Return the lock of this process. After a fork it is a new one, since another thread may have held the old, and all that was inherited
-    is closed."""
+    is closed or forgotten."""
     global _owner, _lock
     if os.getpid() != _owner:
         _owner = os.getpid()
         _lock = threading.Lock()
+        for inherited in (_coming, _spare, _readers):  # type: Any
+            inherited.clear()
         while _open:
             _open.popitem()[1].close()
     return _lock
 
 
+def _hold(places: Sequence[Place]) -> List[_Shard]:
+    """Open the shards of these places, and keep them open."""
+    held = {}  # type: Dict[str, _Shard]
+    try:
+        for path, num_bytes, _ in places:
+            if path not in held:
+                held[path] = _opened(path, num_bytes)
+                held[path].users += 1
+    except BaseException:
+        _release(list(held.values()))
+        raise
+    return list(held.values())
+
+
+def _release(shards: Sequence[_Shard]) -> None:
+    for shard in shards:
+        shard.users -= 1
+
+
 def _opened(path: str, num_bytes: int) -> _Shard:
     shard = _open.get(path)
     if shard is None:
-        while len(_open) >= _max_open:
-            _open.popitem(last=False)[1].close()
+        idle = [name for name, shard in _open.items() if not shard.users] if len(_open) >= _max_open else []
+        for name in idle[: len(_open) - _max_open + 1]:
+            _open.pop(name).close()
         try:
             shard = _open[path] = _Shard(path, num_bytes)
         except (OSError, lmdb.Error) as error:
             raise DatasetChanged("%s cannot be opened (%s): %s" % (path, error, _ADVICE)) from error
-    _open.move_to_end(path)  # the values of the last _max_open shards stay valid
+    _open.move_to_end(path)
     return shard
 
 
-def _value(shard: _Shard, path: str, key: bytes) -> memoryview:
+def _threads() -> ThreadPoolExecutor:
+    if not _readers:
+        _readers.append(ThreadPoolExecutor(READERS))
+    return _readers[0]
+
+
+def _at_once(function: Callable[[Any], Any], argument: Any) -> "Future[Any]":
+    future = Future()  # type: Future[Any]
     try:
-        value = shard.txn.get(key)
-    except lmdb.Error as error:
-        raise DatasetChanged("%s, sample %s: %s: %s" % (path, key.decode(), error, _ADVICE)) from error
-    if value is None:
-        raise _missing(path, key)
-    return value
+        future.set_result(function(argument))
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
-def _missing(path: str, key: bytes) -> DatasetChanged:
-    return DatasetChanged("%s has no sample %s although its manifest says so: %s" % (path, key.decode(), _ADVICE))
+def _memory(num_bytes: int) -> mmap.mmap:
+    """Return memory that begins with a page. Fresh one costs a fault for each page, so what a batch leaves is taken again."""
+    while _spare:
+        memory = _spare.pop()
+        if len(memory) >= num_bytes:
+            return memory
+    return mmap.mmap(-1, max(num_bytes, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-def _mapping_start(address: int) -> int:
-    """Find where in memory byte 0 of the file lies that is mapped around `address`, 0 if the kernel does not tell."""
+def _read_extent(extent: _Extent, view: memoryview) -> memoryview:
+    end, done = _PAGE_HEADER + extent.length, 0
     try:
-        with open("/proc/self/maps") as lines:
-            for line in lines:
-                span, _, offset = line.split()[:3]
-                start, end = (int(part, 16) for part in span.split("-"))
-                if start <= address < end:
-                    return start - int(offset, 16)
-    except OSError:
-        return 0
-    return 0
+        if not _DIRECT:
+            value = os.pread(extent.shard.descriptor, end, extent.start)
+            view, done = memoryview(value), len(value)
+        while done < end:
+            count = os.preadv(extent.shard.descriptor, [view[done:]], extent.start + done)
+            if count == 0:
+                break
+            done += count
+    except OSError as error:
+        raise extent.shard.changed(extent.key, str(error)) from error
+    if done < end:
+        raise extent.shard.changed(extent.key, "the file ends in the midst of it")
+    return view[_PAGE_HEADER:end]
+
+
+def _open_file(path: str) -> Tuple[int, bool]:
+    """Open a file to read values of it, past the page cache where that is of no use and the file system can. Return whether it is past."""
+    if _DIRECT and _is_large(Path(path).parent.parent):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _DIRECT)
+            try:
+                os.preadv(descriptor, [mmap.mmap(-1, mmap.PAGESIZE)], 0)
+                return descriptor, True
+            except OSError:
+                os.close(descriptor)
+        except OSError:
+            descriptor = -1  # this file system cannot
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # values come one by one: the kernel shall not read what lies behind them
+    return descriptor, False
+
+
+@functools.lru_cache(maxsize=None)
+def _is_large(dataset: Path) -> bool:
+    """Return True where the shards of a dataset are larger than memory. That is asked once, before this process takes memory itself."""
+    return larger_than_memory(sum(file.stat().st_size for file in dataset.glob("*/data.mdb")))

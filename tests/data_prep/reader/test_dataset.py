@@ -5,10 +5,8 @@ import io
 import json
 import os
 import pickle
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -204,61 +202,6 @@ def test_a_wrong_mean_image_is_an_error(tmp_path: Path, text: str) -> None:
     path.write_text(json.dumps({**manifest, "mean_image": text}))
     with pytest.raises(DatasetChanged, match="mean_image"):
         open_dataset(str(root))
-
-
-def test_prefetching_changes_nothing(tmp_path: Path) -> None:
-    images = pictures(30, (40, 40, 3))
-    split = open_dataset(str(image_dataset(tmp_path, images, shards=3))).split("train")
-    split.prefetch([29, 3, 11, 3])
-    split.prefetch(np.arange(0, 30, 7))
-    assert [split.read(index)[1] for index in range(30)] == [label for _, label in images]
-    assert all(shard.base for shard in shards._open.values())
-
-
-def test_advice_is_about_the_bytes_of_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The places are found in LMDB's own pages: compared with where the pixels really are in the file."""
-    images = pictures(300, (40, 40, 3))
-    root = image_dataset(tmp_path, images, shards=2)
-    split = open_dataset(str(root)).split("train")
-    advised: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda _descriptor, start, length, _advice: advised.append((start, length)))
-    for index in (0, 1, 77, 149, 150, 299):
-        advised.clear()
-        split.prefetch([index])
-        content = (root / f"shard-0000{index // 150}.lmdb" / "data.mdb").read_bytes()
-        [(start, length)] = advised
-        assert images[index][0].tobytes() in content[start : start + length]
-        assert length < 40 * 40 * 3 + 64
-
-
-def test_small_samples_need_no_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    split = open_dataset(str(image_dataset(tmp_path, pictures(40)))).split("train")
-    monkeypatch.setattr(os, "posix_fadvise", lambda *_: pytest.fail("they lie in the page that was looked at"))
-    split.prefetch(range(40))
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(shutil.which("fincore") is None, reason="needs fincore to see the page cache")
-def test_advice_alone_brings_the_pages(tmp_path: Path) -> None:
-    images = pictures(60, (100, 100, 3))
-    root = image_dataset(tmp_path, images, shards=1)
-    path = root / "shard-00000.lmdb" / "data.mdb"
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def resident() -> int:
-        return int(subprocess.run(["fincore", "-bno", "RES", path], capture_output=True, text=True, check=True).stdout)
-
-    if resident() > 100_000:
-        pytest.skip("this file system keeps its pages")
-    split = open_dataset(str(root)).split("train")
-    split.prefetch([3, 30, 57])
-    for _ in range(200):
-        if resident() >= 3 * 30_000:
-            break
-        time.sleep(0.01)
-    assert 3 * 30_000 <= resident() < path.stat().st_size // 2
 
 
 @pytest.mark.processes

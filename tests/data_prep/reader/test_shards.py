@@ -1,0 +1,214 @@
+"""Values in LMDB's map, and values that threads read from the file: the same bytes, and errors in place of signals."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_prep.reader import DatasetChanged, ReaderError, memory, open_dataset, shards
+from tests.data_prep.reader.small import image_dataset
+
+RANDOM = np.random.default_rng(0)
+
+
+def pictures(count: int, side: int) -> list[tuple[Any, int]]:
+    return [(RANDOM.integers(0, 256, (side, side, 3), np.uint8), label) for label in range(count)]
+
+
+def by_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_without_disk", shards.IN_MEMORY)
+
+
+def by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_without_disk", 0)
+    monkeypatch.setattr(shards, "IN_MEMORY", 1 << 40)
+
+
+def past_the_page_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_threads(monkeypatch)
+    monkeypatch.setattr(shards, "larger_than_memory", lambda _: True)
+
+
+def by_old_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.6 has no os.preadv."""
+    by_threads(monkeypatch)
+    monkeypatch.setattr(shards, "_DIRECT", 0)
+
+
+WAYS = (by_map, by_threads, past_the_page_cache, by_old_python)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_open() -> Iterator[None]:
+    shards.close_all()
+    shards._is_large.cache_clear()
+    yield
+    shards.close_all()
+    shards._is_large.cache_clear()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("side", [4, 60], ids=["small", "large"])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_each_way_brings_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Any], None], side: int, *, ahead: bool
+) -> None:
+    way(monkeypatch)
+    images = pictures(60, side)
+    split = open_dataset(str(image_dataset(tmp_path, images, shards=3))).split("train")
+    batches = [RANDOM.permutation(60)[:size] for size in (1, 60, 17, 4, 5, 59)]
+    if ahead:
+        split.prefetch(batches[0])
+    for number, batch in enumerate(batches):
+        if ahead and number + 1 < len(batches):
+            split.prefetch(batches[number + 1])
+        found, labels = split.read_many(batch)
+        np.testing.assert_array_equal(found, np.stack([images[index][0] for index in batch]))
+        assert labels.tolist() == batch.tolist()
+    assert not shards._coming
+    assert {shard.users for shard in shards._open.values()} == {0}
+    if way is past_the_page_cache:
+        assert {shard.direct for shard in shards._open.values()} == {True}, "the file system of the tests reads past the page cache"
+
+
+def test_what_was_announced_and_is_not_read_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_threads(monkeypatch)
+    images = pictures(40, 60)
+    split = open_dataset(str(image_dataset(tmp_path, images))).split("train")
+    for start in range(20):
+        split.prefetch([start, start + 20])
+    assert len(shards._coming) == shards.MOST_COMING
+    assert [split.read(index)[1] for index in range(40)] == list(range(40))
+    split.prefetch([])
+    with pytest.raises(IndexError, match="sample 40 of split 'train', which has 40"):
+        split.prefetch([40])
+
+
+def test_more_shards_than_may_be_open_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = pictures(60, 60)
+    split = open_dataset(str(image_dataset(tmp_path, images, shards=20))).split("train")
+    monkeypatch.setattr(shards, "_max_open", 8)
+    monkeypatch.setattr(shards, "_most_together", 2)
+    for way in (by_map, by_threads):
+        way(monkeypatch)
+        split.prefetch(range(60))
+        assert split.read_many(range(59, -1, -1))[1].tolist() == list(range(59, -1, -1))
+        assert len(shards._open) <= 8
+
+
+def test_values_without_a_disk_lead_to_the_map_and_a_fault_leads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_without_disk", 0)
+    images = pictures(300, 40)
+    root = image_dataset(tmp_path, images, shards=1)
+    split = open_dataset(str(root)).split("train")
+    split.read_many(range(100))  # just written: in memory
+    assert shards._without_disk == 100
+    split.read_many(range(100, 300))
+    assert shards._without_disk == 300
+    read: list[object] = []
+    monkeypatch.setattr(shards, "_Reading", lambda *_: read.append(None))
+    split.prefetch(range(100))
+    split.read_many(range(100))
+    assert not read
+
+    with (root / "shard-00000.lmdb" / "data.mdb").open("rb") as file:
+        os.fsync(file.fileno())
+        shards.close_all()
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped.madvise(mmap.MADV_RANDOM)
+        assert mapped[-1] >= 0
+        if resource.getrusage(resource.RUSAGE_THREAD).ru_majflt == before:
+            pytest.skip("this file system keeps its pages")
+    split.read_many(range(100))
+    assert shards._without_disk == 0
+
+
+def test_read_past_the_page_cache_nothing_counts_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_without_disk", 0)
+    monkeypatch.setattr(shards, "larger_than_memory", lambda _: True)
+    split = open_dataset(str(image_dataset(tmp_path, pictures(300, 40), shards=1))).split("train")
+    split.read_many(range(300))
+    assert shards._without_disk == 0
+
+
+def damaged(root: Path, index: int, change: Callable[[bytearray, int], None]) -> Any:
+    """The split of a dataset of one shard, after `change` of its file at the node of a sample."""
+    path = root / "shard-00000.lmdb" / "data.mdb"
+    content = bytearray(path.read_bytes())
+    at = content.index(b"%08d" % index)
+    change(content, at)
+    path.write_bytes(content)
+    return open_dataset(str(root)).split("train")
+
+
+def test_a_page_or_a_length_out_of_the_file_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the node of a sample: the number of the first page of its value, or its length (lmdb 0.9, struct MDB_node)."""
+    by_threads(monkeypatch)
+    for number, (offset, field) in enumerate([(8, struct.pack("<Q", 1 << 40)), (-8, struct.pack("<H", 0)), (-6, struct.pack("<H", 60000))]):
+        root = image_dataset(tmp_path, pictures(40, 60), shards=1, name=f"number{number}")
+
+        def change(content: bytearray, at: int, offset: int = offset, field: bytes = field) -> None:
+            content[at + offset : at + offset + len(field)] = field
+
+        split = damaged(root, 7, change)
+        for wanted in ([7], range(7, 40)):
+            with pytest.raises(ReaderError, match=r"shard-00000.lmdb, sample 00000007: "):
+                split.read_many(wanted)
+            assert {shard.users for shard in shards._open.values()} == {0}
+            shards.close_all()
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_threads(monkeypatch)
+    root = image_dataset(tmp_path, pictures(40, 60), shards=1)
+    path = root / "shard-00000.lmdb" / "data.mdb"
+    split = open_dataset(str(root)).split("train")
+    assert split.read_many(range(40))[1].tolist() == list(range(40))
+    content = path.read_bytes()
+    last = content.index(b"%08d" % 39)
+    page = struct.unpack_from("<Q", content, last + 8)[0]
+    if page * 4096 < last:
+        pytest.skip("this LMDB puts its keys behind the values")
+    os.truncate(path, (page + 1) * 4096)
+    with pytest.raises(
+        DatasetChanged, match=r"shard-00000.lmdb, sample 00000039: the file ends in the midst of it: stage the dataset again"
+    ):
+        split.read(39)
+
+
+def test_an_error_of_the_disk_names_shard_and_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_threads(monkeypatch)
+    split = open_dataset(str(image_dataset(tmp_path, pictures(4, 60), shards=1))).split("train")
+    split.read(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(next(iter(shards._open.values())), "descriptor", os.open(tmp_path, os.O_RDONLY))
+        with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb, sample 00000002: \[Errno 21\] Is a directory"):
+            split.read(2)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "large"),
+    [
+        ("0::/\n", {}, [False, False, True]),
+        ("0::/job/step\n", {"memory.max": "max", "job/memory.max": "5000", "job/step/memory.max": "9000"}, [False, True, True]),
+        ("9:name=systemd:/\n4:memory:/job\n", {"memory/memory.limit_in_bytes": "9223372036854771712"}, [False, False, True]),
+        ("4:memory:/job\n", {"memory/job/memory.limit_in_bytes": "4000"}, [False, True, True]),
+    ],
+)
+def test_memory_is_what_machine_and_cgroup_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, files: dict[str, str], large: list[bool]
+) -> None:
+    content = {"/proc/meminfo": "MemTotal: 999 kB\nMemAvailable:   10 kB\n", "/proc/self/cgroup": cgroup}
+    content.update({f"/sys/fs/cgroup/{name}": text for name, text in files.items()})
+    monkeypatch.setattr(memory, "_lines", lambda path: content.get(path, "").splitlines())
+    assert [memory.larger_than_memory(size) for size in (3000, 8000, 20000)] == large
