@@ -50,6 +50,7 @@ def cost(analysis: Analysis) -> Table:
             [cell.marks.intersection(MEASURING) for cell in cells],
             raw=value_of,
         ),
+        numbers("epoch_gpu_h", "Epoch [GPU hours]", significant, each("epoch_gpu_h")),
         numbers("epoch_kwh", "Epoch [kWh]", significant, each("epoch_kwh")),
         numbers("run_price", "Run costs", significant, each("run_price")),
         numbers("epoch_price", "Epoch costs", significant, each("epoch_price")),
@@ -62,8 +63,8 @@ def cost(analysis: Analysis) -> Table:
         title="Energy and cost",
         caption=sentence(
             "Hours of one run, from stage to release: means over the runs that ended well. Energy: of the measured window, by counters of "
-            "GPUs (NVML) and of processors and their memory (RAPL, of whole machines). Run, epoch: what their hours cost, in the epoch "
-            "those of training at the rate of the window. Energy of an epoch: its kWh times their price, beside that",
+            "GPUs (NVML) and of processors and their memory (RAPL, of whole machines). The hours of an epoch are those of training at the "
+            "rate of the window. Run, epoch: what their hours cost. Energy of an epoch: its kWh times their price, beside that",
             *[_price_text(source.label if len(analysis.sources) > 1 else "", prices[source.label]) for source in analysis.sources],
             analysis.shared,
         ),
@@ -74,9 +75,9 @@ def cost(analysis: Analysis) -> Table:
 
 
 def has_cost(analysis: Analysis) -> bool:
-    """Return True if the energy of a run is known, or a price: else the table says no more than that of the hours."""
-    energy = analysis.frame.select(pl.any_horizontal(pl.col("energy_gpu_j", "energy_node_j").is_not_null()).any()).item()
-    return bool(energy) or any(prices_of(source.site_keys) for source in analysis.sources)
+    """Return True if a run used GPUs, its energy is known, or a price: else the table says no more than that of the hours."""
+    known = pl.any_horizontal(pl.col("energy_gpu_j", "energy_node_j").is_not_null(), pl.col("num_gpus") > 0)
+    return bool(analysis.frame.select(known.any()).item()) or any(prices_of(source.site_keys) for source in analysis.sources)
 
 
 def prices_of(site_keys: Mapping[str, object]) -> Prices | None:
@@ -173,9 +174,11 @@ def _epoch(row: Mapping[str, Any], per_joule: Estimate | None, price: Prices, a_
     samples, rate = row["train_samples"], row["sample_rate"]
     if not samples or not rate:
         return {}
+    hours = samples / rate / HOUR_S
     kwh = None if per_joule is None else samples * row["per_sample"] / per_joule.value / KWH_J
     return {
+        "epoch_gpu_h": hours * row["num_gpus"],
         "epoch_kwh": kwh,
-        "epoch_price": None if a_hour is None else samples / rate / HOUR_S * a_hour,
+        "epoch_price": None if a_hour is None else hours * a_hour,
         "epoch_energy_price": None if kwh is None or price.kwh is None else kwh * price.kwh,
     }

@@ -62,6 +62,7 @@ def test_a_row_by_hand(tmp_path: Path) -> None:
     assert (found["energy_of"], found["watts"]) == ("GPUs, processors", pytest.approx(joules / 40))
     assert found["window_kwh"] == pytest.approx(joules / 3.6e6)
     assert found["per_joule"] == pytest.approx(400 * 128 / joules)
+    assert found["epoch_gpu_h"] == pytest.approx(4 * 12_800 / 128 * 0.1 / 3600)
     assert found["epoch_kwh"] == pytest.approx(12_800 / 128 * 0.1 * joules / 40 / 3.6e6)
     assert found["run_price"] == pytest.approx(run_h * (4 * 2.0 + 2 * 0.5))
     assert found["epoch_price"] == pytest.approx(12_800 / 1280 / 3600 * (4 * 2.0 + 2 * 0.5))
@@ -79,7 +80,7 @@ def test_energy_of_evaluations_is_left_out(tmp_path: Path) -> None:
 
 def test_nothing_known_is_empty_and_never_0(tmp_path: Path) -> None:
     found = row(made(tmp_path / "s", None, None, None, **{"dataset.train_samples": None}))
-    empty = ("watts", "window_kwh", "per_joule", "epoch_kwh", "run_price", "epoch_price", "epoch_energy_price")
+    empty = ("watts", "window_kwh", "per_joule", "epoch_gpu_h", "epoch_kwh", "run_price", "epoch_price", "epoch_energy_price")
     assert [found[name] for name in empty] == [None] * len(empty)
     assert (found["energy_of"], found["currency"]) == ("", "")
     assert "GPUs: no counter" in found["note"]
@@ -88,11 +89,15 @@ def test_nothing_known_is_empty_and_never_0(tmp_path: Path) -> None:
 
 
 def test_the_page_has_it_where_there_is_something_to_show(tmp_path: Path) -> None:
-    known, priced = made(tmp_path / "s", load(9e3, 9e3)), made(tmp_path / "t", None, prices=PRICES)
-    assert [has_cost(one) for one in (known, priced, made(tmp_path / "u", None))] == [True, True, False]
+    """Energy, GPUs, or a price; the hours of processors alone are no reason."""
+    on_cpus = make_cell(nodes=2)
+    known = made(tmp_path / "s", load(package_j=9e3, rapl="read"), cell=on_cpus)
+    priced = made(tmp_path / "t", None, prices=PRICES, cell=on_cpus)
+    gpus, neither = made(tmp_path / "u", None), made(tmp_path / "v", None, cell=on_cpus)
+    assert [has_cost(one) for one in (known, priced, gpus, neither)] == [True, True, True, False]
     assert 'id="table-cost"' in page(priced, {})
     assert ">Energy and cost</h2>" in page(priced, {}), "a chapter of its own"
-    assert 'id="table-cost"' not in page(made(tmp_path / "v", None), {})
+    assert 'id="table-cost"' not in page(neither, {})
 
 
 def test_the_reason_stands_in_the_note(tmp_path: Path) -> None:
