@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SNIFF_BYTES = 32
 _BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # neither a stuffed byte nor a restart, which stand inside of a scan
+_TABLES = frozenset({0xC4, 0xDB})  # of codes, of quantisation
+_FRAMES = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended, progressive
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
 _ORIENTATION = 0x0112
 
@@ -68,18 +71,30 @@ def jpeg_header(data: bytes) -> JpegHeader | None:
     return None
 
 
-def jpeg_scans(data: bytes) -> int:
-    """Count the scans of a JPEG file up to its end mark. A progressive one may have any number, and each costs a pass over all pixels."""
+class JpegScans(NamedTuple):
+    """The structure of a JPEG file up to its end mark. `whole`: tables, a frame, and scans are there, and the end mark ends the file."""
+
+    scans: int
+    whole: bool
+
+
+def jpeg_scans(data: bytes) -> JpegScans:
+    """Walk over the marks of a JPEG file without decoding it. A progressive file may have any number of scans, and each costs a pass over
+    all pixels. A file that was cut is not `whole`, nor is one of a rare kind (lossless, arithmetic): only a decoder can judge it."""
     scans, at = 0, 2
-    while found := _MARKER.search(data, at):
-        marker, at = data[found.end() - 1], found.end()
+    seen: set[int] = set()
+    search = _MARKER.search
+    while found := search(data, at):
+        at = found.end()
+        marker = data[at - 1]
         if marker == _END_OF_IMAGE:
-            break
+            return JpegScans(scans, scans > 0 and at == len(data) and seen >= _TABLES and bool(seen & _FRAMES))
         if marker in _WITHOUT_LENGTH:
             continue
+        seen.add(marker)
         scans += marker == _START_OF_SCAN
-        at += max(2, int.from_bytes(data[at : at + 2], "big"))
-    return scans
+        at += int.from_bytes(data[at : at + 2], "big") or 2
+    return JpegScans(scans, False)
 
 
 def _frame(body: bytes, orientation: int) -> JpegHeader | None:

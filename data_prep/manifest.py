@@ -22,6 +22,7 @@ from base.jsonfile import canonical_json, parse_json, read_content
 from base.sanitize import text
 from base.typed import Count, Name, read_as
 from data_prep.hashing import ChunkedFile, hash_file, require
+from data_prep.sources.naming import TRAIN
 
 SCHEMA = "slipway.dataset/1"
 FORMAT = "lmdb-0.9"
@@ -69,7 +70,8 @@ class Split:
 class Manifest:
     """The content of `manifest.json`.
 
-    `mean` and `std` are those of the decoded pixels of train, 0 to 255, one per channel. `mean_image` is the mean of each pixel of train,
+    `mean` and `std` are those of the decoded pixels of train, 0 to 255, one per channel; of `statistics_samples` of its samples, None: of
+    all. `check` is header where JPEG files were stored without decoding each of them. `mean_image` is the mean of each pixel of train,
     as base64 of little-endian float32 in the order height, width, channels; None if it was not requested.
     """
 
@@ -91,6 +93,8 @@ class Manifest:
     rejected_count: Count
     left_out_classes: tuple[str, ...]
     mean_image: str | None = None
+    check: str = "decode"  # header | decode
+    statistics_samples: Count | None = None
     schema: str = SCHEMA
     format: str = FORMAT
     value: str = "caffe-datum"
@@ -104,6 +108,10 @@ class Manifest:
         require(self.size is None or (len(self.size) == 2 and min(self.size) > 0), f"size is {self.size}")
         require(self.size is not None or self.encoding == "jpeg", "raw images without a size")
         require(len(self.mean) == len(self.std) == self.channels, "mean and std need one number per channel")
+        require(self.check in ("header", "decode"), f"check is {self.check!r}, not header or decode")
+        if self.statistics_samples is not None:
+            train = self.splits.get(TRAIN)
+            require(0 < self.statistics_samples <= (train.samples if train else 0), "statistics_samples is no number of samples of train")
         if self.mean_image is not None:
             height, width = self.size or (0, 0)
             pixels = array("f", base64.b64decode(self.mean_image, validate=True))
@@ -123,9 +131,8 @@ class Manifest:
         plain = dict(vars(self))
         plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
         plain["shards"] = [vars(shard) for shard in self.shards]
-        if self.mean_image is None:
-            del plain["mean_image"]  # manifests without one have the digest that they always had
-        return plain
+        later = {"mean_image": None, "check": "decode", "statistics_samples": None}
+        return {key: value for key, value in plain.items() if key not in later or value != later[key]}  # as before there were these keys
 
 
 class SplitOfShards(Protocol):

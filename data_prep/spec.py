@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from base import errors, humanize, jsonfile
+from data_prep.sources.naming import TRAIN
 
 SEQUENCE_KINDS: Final = ("text", "tokens")
 """Kinds of source that become sequences of token ids."""
@@ -68,10 +69,11 @@ Encoding = Literal["raw", "jpeg"]
 Resize = Literal["squash", "crop", "fill"]
 Channels = Literal["grey", "rgb"]
 Layout = Literal["hwc", "caffe"]
+ImageCheck = Literal["header", "decode"]
+Statistics = Literal["sample", "all"]
 Documents = Literal["file", "line"]
 IdType = Literal["uint16", "uint32"]
 
-TRAIN = "train"
 MAX_SIDE = 8192
 MAX_SHARDS = 100_000
 MAX_LENGTH = 1 << 20
@@ -174,6 +176,13 @@ class DatasetSpec(BaseModel):
     max_rejected_ratio: Annotated[float, Field(ge=0, le=1, strict=True)] | None = Field(
         default=None, description="refuse the dataset when a larger part than this is rejected"
     )
+    check: ImageCheck | None = Field(
+        default=None,
+        description="of JPEG files that are stored as they are: header, marks and end only (default), or decode every image",
+    )
+    statistics: Statistics | None = Field(
+        default=None, description="mean and deviation of a fixed sample of train (default), or of all of it, which needs check: decode"
+    )
     mean_image: StrictBool = Field(default=False, description="also a mean of each pixel of train in the manifest; images of one size only")
     samples: StrictInt | None = Field(default=None, ge=1, le=10**9, description="synthetic only: how many images (1024)")
     classes: StrictInt | None = Field(default=None, ge=1, le=10**6, description="synthetic only: how many classes (10)")
@@ -222,9 +231,22 @@ class DatasetSpec(BaseModel):
         self._fill("layout", "caffe" if caffe and self.encoding is None else "hwc")
         if self.source == "synthetic":
             self._fill("size", (32, 32))
+        self._fill_check()
         if self.mean_image and self.known_size is None and self.source not in OF_ONE_SIZE:
             raise ValueError("mean_image: true needs images of one size; give size")
         return self
+
+    def _fill_check(self) -> None:
+        """Complete `statistics` and `check`: a mean image is made of all images of train, and statistics of all need all decoded."""
+        if self.mean_image and self.statistics == "sample":
+            raise ValueError("statistics: sample: mean_image: true is made of all images of train; leave statistics out, or write all")
+        self._fill("statistics", self._later_defaults["statistics"])
+        if self.check == "header" and self.statistics == "all":
+            why = "mean_image: true and statistics: all need" if self.mean_image else "statistics: all needs"
+            raise ValueError(f"check: header: {why} every image decoded; leave check out, or write decode")
+        if self.check == "header" and self.encoding == "raw":
+            raise ValueError("check: header is for encoding: jpeg; raw pixels need every image decoded: leave check out")
+        self._fill("check", self._later_defaults["check"])
 
     def _fill(self, key: str, value: Any) -> None:
         if getattr(self, key) is None and value is not None:
@@ -348,6 +370,15 @@ class DatasetSpec(BaseModel):
         stated = default if self.splits is None else self.splits
         return {name: split for name, split in stated.items() if not isinstance(split, SplitPath)}
 
+    @property
+    def _later_defaults(self) -> dict[str, object]:
+        """Return the defaults of the keys that came later."""
+        return {
+            "mean_image": False,
+            "statistics": "all" if self.mean_image else "sample",
+            "check": "decode" if self.statistics == "all" or self.encoding == "raw" else "header",
+        }
+
     def resolved(self, base_dir: Path) -> DatasetSpec:
         """Make all paths absolute. Relative ones start at `base_dir`, the directory of the study file. Links are kept."""
         return self._with_paths(lambda path: _absolute(path, base_dir))
@@ -363,10 +394,11 @@ class DatasetSpec(BaseModel):
         return self.model_copy(update={"path": self.path and change(self.path), "splits": splits})
 
     def to_json(self) -> dict[str, Any]:
-        """Return all keys that have a meaning, for JSON; `DatasetSpec.model_validate` takes them back. `mean_image` is absent where it is
-        false, as in older specifications, by which the datasets that are built are found."""
+        """Return all keys that have a meaning, for JSON; `DatasetSpec.model_validate` takes them back. Later keys are absent where they
+        have their default, as in older specifications, by which the datasets that are built are found."""
         if self.has_images:
-            return self.model_dump(mode="json", exclude={*SEQUENCE_KEYS, *(() if self.mean_image else ("mean_image",))})
+            later = [key for key, value in self._later_defaults.items() if getattr(self, key) == value]
+            return self.model_dump(mode="json", exclude={*SEQUENCE_KEYS, *later})
         return self.model_dump(mode="json", include={*OTHER_KEYS[self.source]})
 
 

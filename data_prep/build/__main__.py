@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import sys
@@ -105,10 +106,12 @@ def _all(arguments: argparse.Namespace) -> None:
 
 
 def _work(arguments: argparse.Namespace) -> None:
-    from data_prep.build.dataset import kind_in
+    gc.disable()  # lists of thousands of samples come and go, and hold no cycles
+    from data_prep.build.dataset import images, kind_in
+    from data_prep.build.steps import PLAN_FILE
 
     try:
-        kind = kind_in(arguments.build_dir)
+        kind = kind_in(arguments.build_dir) if (arguments.build_dir / PLAN_FILE).exists() else images()  # started before the plan is made
         for line in sys.stdin:
             index = int(line)
             kind.build(arguments.build_dir, index, lambda done, _total: _show({"done": done}))

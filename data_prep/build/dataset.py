@@ -1,7 +1,7 @@
 """Build a dataset of any kind: the three steps of each kind, and all of them in one call with worker processes.
 
-A killed build is continued. A worker gets one part after the other. It is `python -m data_prep.build work`; it ends with its parent, since
-it reads and writes the parent's pipes.
+A killed build is continued. A worker gets one part after the other; workers for images start while the source is listed. A worker is
+`python -m data_prep.build work`; it ends with its parent, since it reads and writes the parent's pipes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from base.errors import DatasetError, error_named
 from base.process import PipedChild
 from base.publish import remove_tree
 from data_prep.build import locks, steps
 from data_prep.manifest import Progress
-from data_prep.spec import DatasetSpec, spec12
+
+if TYPE_CHECKING:
+    from data_prep.spec import DatasetSpec
 
 
 class Kind(NamedTuple):
@@ -34,7 +36,8 @@ class Kind(NamedTuple):
     alone_bytes: int
 
 
-def _images() -> Kind:
+def images() -> Kind:
+    """Return the steps of datasets of images."""
     from data_prep.build.plan import plan_dataset
     from data_prep.build.shard import build_shard, finish_dataset, finished
 
@@ -56,16 +59,18 @@ def _tree() -> Kind:
 
 def kind_of(spec: DatasetSpec) -> Kind:
     """Return the steps of the kind of dataset that a specification asks for."""
-    return _tree() if spec.is_tree else _sequences() if spec.has_sequences else _images()
+    return _tree() if spec.is_tree else _sequences() if spec.has_sequences else images()
 
 
 def kind_in(build_dir: Path) -> Kind:
     """Return the steps of the kind of dataset that is planned in `build_dir`. Raises DatasetError where there is no plan."""
-    return {"slipway.tree-plan/1": _tree, "slipway.sequences-plan/1": _sequences}.get(str(steps.plan_schema(build_dir)), _images)()
+    return {"slipway.tree-plan/1": _tree, "slipway.sequences-plan/1": _sequences}.get(str(steps.plan_schema(build_dir)), images)()
 
 
 def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
     """Return the directory where a dataset is made, `<datasets>/.build/<name>-<spec12>`. `spec` is resolved."""
+    from data_prep.spec import spec12  # workers need none of its models
+
     return datasets_dir / ".build" / f"{name}-{spec12(spec)}"
 
 
@@ -80,37 +85,50 @@ def build_dataset(
     build_dir, kind = build_dir_of(datasets_dir, name, spec), kind_of(spec)
     if fresh:
         remove_tree(build_dir)
-    plan = kind.plan(spec, name, build_dir, progress and (lambda done, _total: progress(0 if spec.is_tree else done, 0)))
-    sizes = [plan.part_size(index) for index in range(plan.num_parts)]
-    left = [index for index in range(plan.num_parts) if kind.find(build_dir, index, plan) is None]
-    done = [0 if index in set(left) else size for index, size in enumerate(sizes)]
-
-    def advance(index: int, num_done: int, _total: int = 0) -> None:
-        done[index] = num_done
+    built = None if spec.is_tree else steps.finished_dataset(build_dir, datasets_dir)  # its plan may be an older version's
+    if built is not None:
         if progress is not None:
-            progress(sum(done), sum(sizes))
+            progress(built.samples or 0, built.samples or 0)
+        return built
+    jobs = jobs or len(os.sched_getaffinity(0))
+    build_dir.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        early = min(jobs, spec.shards) if kind.alone_bytes == 0 and not (build_dir / steps.PLAN_FILE).exists() else 0
+        workers = [stack.enter_context(_Worker(build_dir)) for _ in range(early)]
+        plan = kind.plan(spec, name, build_dir, progress and (lambda done, _total: progress(0 if spec.is_tree else done, 0)))
+        sizes = [plan.part_size(index) for index in range(plan.num_parts)]
+        left = [index for index in range(plan.num_parts) if kind.find(build_dir, index, plan) is None]
+        done = [0 if index in set(left) else size for index, size in enumerate(sizes)]
 
-    if sum(map(plan.part_bytes, left)) <= kind.alone_bytes:
-        for index in left:
-            kind.build(build_dir, index, partial(advance, index))
-    else:
-        try:
-            build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), advance)
-        except BaseException:
-            locks.remove_all_dead_parts(build_dir)  # of builders that ended with the one that failed: the disk may be full
-            raise
+        def advance(index: int, num_done: int, _total: int = 0) -> None:
+            done[index] = num_done
+            if progress is not None:
+                progress(sum(done), sum(sizes))
+
+        if sum(map(plan.part_bytes, left)) <= kind.alone_bytes:
+            for index in left:
+                kind.build(build_dir, index, partial(advance, index))
+        else:
+            try:
+                build_shards(build_dir, left, jobs, advance, workers)
+            except BaseException:
+                locks.remove_all_dead_parts(build_dir)  # of builders that ended with the one that failed: the disk may be full
+                raise
     built = kind.finish(build_dir, datasets_dir, None)
     if progress is not None:
         progress(sum(sizes), sum(sizes))
     return built
 
 
-def build_shards(build_dir: Path, indices: Sequence[int], jobs: int, on_samples: Callable[[int, int], None]) -> None:
-    """Build the shards `indices`, `jobs` at a time; `on_samples(index, samples done)`. Raises what the first failing worker raised."""
+def build_shards(
+    build_dir: Path, indices: Sequence[int], jobs: int, on_samples: Callable[[int, int], None], started: Sequence[_Worker] = ()
+) -> None:
+    """Build the shards `indices`, `jobs` at a time, by workers that were `started` before and others; `on_samples(index, samples done)`.
+    Raises what the first failing worker raised."""
     waiting = list(reversed(indices))
     with selectors.DefaultSelector() as selector, ExitStack() as workers:
-        for _ in range(min(jobs, len(waiting))):
-            worker = workers.enter_context(_Worker(build_dir))
+        for number in range(min(jobs, len(waiting))):
+            worker = started[number] if number < len(started) else workers.enter_context(_Worker(build_dir))
             worker.begin(waiting.pop())
             selector.register(worker, selectors.EVENT_READ, worker)
         while selector.get_map():
@@ -138,7 +156,7 @@ class _Worker(PipedChild):
     """A worker process. It answers {"done": samples}, {"finished": index} or {"error": class, "message": text}."""
 
     def __init__(self, build_dir: Path) -> None:
-        super().__init__("data_prep.build", "work", "--build-dir", str(build_dir))
+        super().__init__("data_prep.build", "work", "--build-dir", str(build_dir), OPENBLAS_NUM_THREADS="1")  # no matrix is multiplied
         self.index = -1
         self.ended = False
         self._rest = b""

@@ -1,4 +1,4 @@
-"""Convert a stored image to the bytes of its Datum and its pixels.
+"""Convert a stored image to the bytes of its Datum and, where they are needed, its pixels.
 
 Damaged, unsupported and oversized images are BadSample with a fixed reason. Decoding is simplejpeg's for ordinary JPEG and Pillow's for the
 rest; resizing is Pillow's, in fixed point, so that every CPU gives the same pixels.
@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,31 +42,50 @@ class Conversion:
     size: tuple[FromOne, FromOne] | None
     resize: Literal["squash", "crop", "fill"]
     quality: Quality
+    check: Literal["header", "decode"] = "decode"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Converted:
-    """A converted image. `data` is stored in the Datum; `pixels` (H, W, C) are what a reader will decode from it."""
+class Converted(NamedTuple):
+    """A converted image. `data` is stored in the Datum; `pixels` (H, W, C) are what a reader will decode from it, None where nobody asked
+    for them and they were not needed."""
 
-    data: bytes
-    pixels: Pixels
+    data: bytes | memoryview
+    height: int
+    width: int
+    pixels: Pixels | None
 
 
-def convert(stored: bytes | Pixels, conversion: Conversion) -> Converted:
-    """Convert an image file or stored pixels to what the dataset holds. Raises BadSample."""
+def convert(stored: bytes | Pixels, conversion: Conversion, *, with_pixels: bool = True) -> Converted:
+    """Convert an image file or stored pixels to what the dataset holds. A JPEG file that is stored as it is gets decoded only as far as
+    `check` and `with_pixels` ask for it. Raises BadSample."""
     if isinstance(stored, bytes):
-        pixels, kept = _decode(stored, conversion)
-        if kept:
-            return Converted(data=stored, pixels=pixels)
+        if not with_pixels and (kept := _kept(stored, conversion)) is not None:
+            return kept
+        pixels, is_kept = _decode(stored, conversion)
+        if is_kept:
+            return Converted(stored, pixels.shape[0], pixels.shape[1], pixels)
     else:
         pixels = _with_channels(stored, conversion.channels)
     if conversion.size is not None and pixels.shape[:2] != conversion.size:
         pixels = _resized(pixels, conversion.size, conversion.resize)
     if conversion.encoding == "jpeg":
-        return _encode(pixels, conversion)
-    if conversion.layout == "caffe":
-        return Converted(data=pixels[:, :, ::-1].transpose(2, 0, 1).tobytes(), pixels=pixels)
-    return Converted(data=pixels.tobytes(), pixels=pixels)
+        return _encode(pixels, conversion, with_pixels)
+    planes = pixels[:, :, ::-1].transpose(2, 0, 1) if conversion.layout == "caffe" else pixels
+    return Converted(np.ascontiguousarray(planes).reshape(-1).data, pixels.shape[0], pixels.shape[1], pixels)
+
+
+def _kept(stored: bytes, conversion: Conversion) -> Converted | None:
+    """Take a whole JPEG file that can be stored as it is, after the requested check. The result is None for any other file, and at any
+    complaint: then the image is decoded, and the decoder says what is wrong with it."""
+    header = jpeg_header(stored) if conversion.encoding == "jpeg" and sniff(stored[:SNIFF_BYTES]) == "JPEG" else None
+    if header is None or not _is_ordinary(header) or not _can_keep(header, conversion) or header.height * header.width > MAX_PIXELS:
+        return None
+    scans = jpeg_scans(stored)
+    if not scans.whole or scans.scans > _most_scans(header):
+        return None
+    if conversion.check == "decode" and _decode_jpeg(stored, header, "GRAY", 8) is None:  # reads every code, computes the fewest pixels
+        return None
+    return Converted(stored, header.height, header.width, None)
 
 
 def _decode(stored: bytes, conversion: Conversion) -> tuple[Pixels, bool]:
@@ -77,12 +96,13 @@ def _decode(stored: bytes, conversion: Conversion) -> tuple[Pixels, bool]:
     header = jpeg_header(stored) if found == "JPEG" else None
     if found == "JPEG":
         _check_scans(stored, header)
-    if header is not None and header.components in (1, 3) and header.precision == 8:
+    if header is not None and _is_ordinary(header):
         _check_pixels(header.height, header.width)
         keep = _can_keep(header, conversion)
-        pixels = _decode_jpeg(stored, header, conversion, full=keep)
+        colorspace: Literal["RGB", "GRAY"] = "RGB" if conversion.channels == 3 else "GRAY"
+        pixels = _decode_jpeg(stored, header, colorspace, 1 if keep else _scale(header, conversion))
         if pixels is not None:
-            return pixels, keep
+            return _upright(pixels, header.orientation), keep
     return _decode_other(stored, found, conversion.channels), False
 
 
@@ -92,15 +112,19 @@ def _can_keep(header: JpegHeader, conversion: Conversion) -> bool:
     return conversion.encoding == "jpeg" and same_size and enough and header.orientation == 1
 
 
-def _decode_jpeg(stored: bytes, header: JpegHeader, conversion: Conversion, *, full: bool) -> Pixels | None:
-    """Return None at any complaint of the decoder: Pillow then decides whether the image is damaged or only unusual."""
-    scale = 1 if full else _scale(header, conversion)
+def _is_ordinary(header: JpegHeader) -> bool:
+    return header.components in (1, 3) and header.precision == 8
+
+
+def _decode_jpeg(stored: bytes, header: JpegHeader, colorspace: Literal["RGB", "GRAY"], scale: int) -> Pixels | None:
+    """Decode to 1/`scale` of the size. The result is None at any complaint of the decoder: Pillow then decides whether the image is damaged
+    or only unusual."""
     smallest = {"min_height": -(-header.height // scale), "min_width": -(-header.width // scale)} if scale > 1 else {}
     try:
-        pixels: Pixels = simplejpeg.decode_jpeg(stored, colorspace="RGB" if conversion.channels == 3 else "GRAY", **smallest)
+        pixels: Pixels = simplejpeg.decode_jpeg(stored, colorspace=colorspace, **smallest)
     except ValueError:
         return None
-    return _upright(pixels, header.orientation)
+    return pixels
 
 
 def _scale(header: JpegHeader, conversion: Conversion) -> int:
@@ -147,10 +171,14 @@ def _check_pixels(height: int, width: int) -> None:
 
 def _check_scans(stored: bytes, header: JpegHeader | None) -> None:
     """Refuse a file of a few hundred kilobytes that asks for thousands of passes over the pixels, which take minutes."""
-    pixels = min(header.height * header.width, MAX_PIXELS) if header else MAX_PIXELS
-    most = min(MAX_SCANS, MAX_SCANNED_PIXELS // pixels)
-    if stored.count(_SCAN) > most and jpeg_scans(stored) > most:  # the cheap count may find the two bytes in other places
+    most = _most_scans(header)
+    if stored.count(_SCAN) > most and jpeg_scans(stored).scans > most:  # the cheap count may find the two bytes in other places
         raise BadSample("more scans than any picture needs")
+
+
+def _most_scans(header: JpegHeader | None) -> int:
+    pixels = min(header.height * header.width, MAX_PIXELS) if header else MAX_PIXELS
+    return min(MAX_SCANS, MAX_SCANNED_PIXELS // pixels)
 
 
 def _pillow_pixels(image: Image.Image, channels: int) -> Pixels:
@@ -206,12 +234,13 @@ def _resized(pixels: Pixels, size: tuple[int, int], resize: str) -> Pixels:
     return filled
 
 
-def _encode(pixels: Pixels, conversion: Conversion) -> Converted:
+def _encode(pixels: Pixels, conversion: Conversion, with_pixels: bool) -> Converted:
     colorspace = "RGB" if conversion.channels == 3 else "GRAY"
     data = simplejpeg.encode_jpeg(
         np.ascontiguousarray(pixels), quality=conversion.quality, colorspace=colorspace, colorsubsampling=_SUBSAMPLING
     )
-    return Converted(data=data, pixels=simplejpeg.decode_jpeg(data, colorspace=colorspace))
+    shown = simplejpeg.decode_jpeg(data, colorspace=colorspace) if with_pixels else None
+    return Converted(data, pixels.shape[0], pixels.shape[1], shown)
 
 
 # Compute mean and deviation of decoded pixels per channel, and the mean image, exactly: whole numbers are summed and divided once.

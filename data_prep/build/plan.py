@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import numpy as np
 from blake3 import blake3
@@ -28,26 +28,29 @@ from data_prep.build.selection import (
     Rejections,
     Selection,
     in_order,
-    line_of,
     listing_digest,
+    measured_samples,
     shards_per_split,
     share_out,
     slices,
-    with_label,
+    write_samples,
 )
 from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
 from data_prep.hashing import hash_file
 from data_prep.manifest import Progress
 from data_prep.sources import SOURCES, source_of
 from data_prep.sources.files import check_unchanged, watched
+from data_prep.sources.naming import TRAIN
 from data_prep.sources.types import Found, Prepared, Reader, Refused, Root
 from data_prep.space import require_space
-from data_prep.spec import TRAIN, DatasetSpec, spec12
+
+if TYPE_CHECKING:
+    from data_prep.spec import DatasetSpec
 
 # The content of plan.json
 
 
-SCHEMA = "slipway.plan/1"
+SCHEMA = "slipway.plan/2"
 
 
 class Options(TypedDict):
@@ -99,7 +102,7 @@ class PlannedShard:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The content of plan.json."""
+    """The content of plan.json. Mean and deviation are made of `measured` samples of train."""
 
     name: Name
     spec: Annotated[Mapping[str, Any], Like(PlannedSpec)]
@@ -109,6 +112,7 @@ class Plan:
     classes: tuple[str, ...]
     left_out_classes: tuple[str, ...]
     shards: tuple[PlannedShard, ...]
+    measured: Count
     listing_blake3: str
     rejected: tuple[Mapping[str, str], ...]
     rejected_count: Count
@@ -134,7 +138,7 @@ class Plan:
 
 def samples_path(build_dir: Path, index: int) -> Path:
     """Return the path of a shard's list of samples."""
-    return samples_dir(build_dir) / f"{index:05d}.jsonl"
+    return samples_dir(build_dir) / f"{index:05d}.msgpack"
 
 
 def root_of(planned: PlannedRoot, build_dir: Path, number: int) -> tuple[Root, Prepared]:
@@ -179,6 +183,8 @@ def _silent(_done: int, _total: int) -> None:
 
 
 def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> Plan:
+    from data_prep.spec import spec12  # shards need none of its models
+
     source = source_of(spec.source)
     roots = _roots_of(spec, build_dir)
     prepared = [source.prepare(root) for root in roots]
@@ -198,7 +204,10 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> 
     classes = selection.classes()
     labels = selection.final_labels(classes)
     runs = _runs(selection, splits, spec)
-    conversion = images.Conversion(**_main_options(spec, prepared[0]), size=spec.size, resize=spec.resize, quality=spec.quality)
+    options = _main_options(spec, prepared[0])
+    check = spec.check if options["encoding"] == "jpeg" and spec.check else "decode"
+    conversion = images.Conversion(**options, size=spec.size, resize=spec.resize, quality=spec.quality, check=check)
+    in_train, train_bytes = int(splits[TRAIN].sum()), int(selection.sizes[splits[TRAIN]].sum())
     _require_room(build_dir, conversion, sum(len(run) for _, run in runs), int(selection.sizes[selection.kept].sum()))
     plan = Plan(
         name=name,
@@ -209,6 +218,7 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> 
         classes=tuple(classes),
         left_out_classes=tuple(left_out),
         shards=tuple(_write_lists(selection, labels, runs, build_dir)),
+        measured=in_train if spec.statistics == "all" else measured_samples(in_train, train_bytes),
         listing_blake3=listing_digest(selection.keys, labels, selection.sizes, np.concatenate([run for _, run in runs]), classes),
         rejected=tuple(rejections.to_json()),
         rejected_count=rejections.count,
@@ -273,7 +283,7 @@ def _list(listing: Listing, entries: Iterable[Found | Refused], root: int, rejec
         if isinstance(entry, Refused):
             rejections.add(entry.name, entry.reason)
             continue
-        listing.add(entry, line_of(entry, root))
+        listing.add(entry, root)
         if len(listing) % _REPORT_EVERY == 0:
             progress(len(listing), 0)
 
@@ -320,7 +330,7 @@ def _write_lists(selection: Selection, labels: Numbers, runs: list[tuple[str, Nu
         for index, (split, run) in enumerate(runs):
             path = part / samples_path(build_dir, index).name
             with path.open("xb") as file:
-                file.writelines(with_label(selection.listing.lines[position], labels[position]) for position in run.tolist())
+                write_samples(file, [selection.listing.records[position] for position in run.tolist()], labels[run].tolist())
             stored = int(selection.sizes[run].sum())
             planned_shards.append(PlannedShard(split=split, samples=len(run), stored_bytes=stored, listed=hash_file(path).blake3))
     return planned_shards

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+import msgspec
 import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
@@ -17,13 +19,15 @@ from numpy.typing import NDArray
 from base.errors import DatasetError
 from base.humanize import and_more
 from data_prep import hashing, manifest
-from data_prep.sources.naming import printable, sorted_classes, to_raw
+from data_prep.sources.naming import TRAIN, printable, sorted_classes, to_raw, to_text
 from data_prep.sources.types import BadSample, Found, Reader
-from data_prep.spec import TRAIN, DatasetSpec
+
+if TYPE_CHECKING:
+    from data_prep.spec import DatasetSpec
 
 # Keep all samples of a source in little memory, and decide their order, duplicates, bounds per class, splits and shards.
 #
-# The decisions are pure functions. A sample takes some 200 bytes: one line of JSON, the numbers in arrays.
+# The decisions are pure functions. A sample takes some 200 bytes: one packed record, the numbers in arrays.
 
 
 Mask = NDArray[np.bool_]
@@ -36,21 +40,21 @@ class Listing:
     """The samples in the order in which they were listed. `freeze` turns the arrays into numpy's."""
 
     def __init__(self) -> None:
-        self.lines: list[bytes] = []
+        self.records: list[bytes] = []
         self.labels: dict[str, int] = {}
         self.origins: dict[str | None, int] = {}
         self._numbers = array("q")  # label, origin, size
         self._keys = bytearray()  # 16 bytes each: where in the order
 
-    def add(self, found: Found, line: bytes) -> None:
+    def add(self, found: Found, root: int) -> None:
         label = self.labels.setdefault(found.label, len(self.labels))
         origin = self.origins.setdefault(found.split, len(self.origins))
         self._numbers.extend((label, origin, found.size))
         self._keys += blake3(b"\0".join((_ORDER, (found.split or "").encode(), to_raw(found.name)))).digest(length=16)
-        self.lines.append(line)
+        self.records.append(record_of(found, root))
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return len(self.records)
 
     @property
     def numbers(self) -> Numbers:
@@ -177,7 +181,8 @@ class Rejections:
         return DatasetError(f"{what}: {self.count} entries of the source cannot be used:{listed}")
 
 
-# Read and write the lists of samples between plan and shards: one JSON array per line, [label, name, size, mtime_ns, root, *at].
+# Read and write the lists of samples between plan and shards: blocks of msgpack, each an array of arrays [label, [name, size, mtime_ns,
+# root, *at]] behind its length. Names may hold any bytes, so text is packed as bytes.
 
 
 class Listed(NamedTuple):
@@ -188,20 +193,36 @@ class Listed(NamedTuple):
     found: Found
 
 
-def line_of(found: Found, root: int) -> bytes:
-    """Format a sample without its label, which is known only when all classes are."""
-    return json.dumps([found.name, found.size, found.mtime_ns, root, *found.at], separators=(",", ":")).encode()
+_BLOCK_SAMPLES = 1024
+_LENGTH = struct.Struct("<I")
+_pack = msgspec.msgpack.Encoder().encode
+_unpack_block = msgspec.msgpack.Decoder(list[tuple[int, list[bytes | int]]]).decode
+_unpack = msgspec.msgpack.Decoder(list[bytes | int]).decode
 
 
-def with_label(line: bytes, label: int) -> bytes:
-    """Add the label to the line of a sample."""
-    return b"[%d,%b\n" % (label, line[1:])
+def record_of(found: Found, root: int) -> bytes:
+    """Pack a sample without its label, which is known only when all classes are."""
+    at = [to_raw(part) if isinstance(part, str) else part for part in found.at] if found.at else ()
+    return _pack((to_raw(found.name), found.size, found.mtime_ns, root, *at))
 
 
-def found_of(line: bytes, label: str = "") -> Found:
-    """Parse a line without a label."""
-    name, size, mtime_ns, _, *at = json.loads(line)
-    return Found(name, label, size, mtime_ns, tuple(at))
+def found_of(record: bytes, label: str = "") -> Found:
+    """Unpack a record without a label."""
+    return _listed(0, _unpack(record), label).found
+
+
+def _listed(number: int, record: Sequence[Any], label: str) -> Listed:
+    name, size, mtime_ns, root, *at = record
+    places = tuple(to_text(part) if isinstance(part, bytes) else part for part in at) if at else ()
+    return Listed(number, root, Found(to_text(name), label, size, mtime_ns, places))
+
+
+def write_samples(file: BinaryIO, records: Sequence[bytes], labels: Sequence[int]) -> None:
+    """Write the list of a shard's samples."""
+    for start in range(0, len(records), _BLOCK_SAMPLES):
+        chosen = slice(start, start + _BLOCK_SAMPLES)
+        block = _pack([(label, msgspec.Raw(record)) for label, record in zip(labels[chosen], records[chosen], strict=True)])
+        file.write(_LENGTH.pack(len(block)) + block)
 
 
 def read_samples(path: Path, classes: Sequence[str], digest: str) -> Iterator[Listed]:
@@ -209,12 +230,32 @@ def read_samples(path: Path, classes: Sequence[str], digest: str) -> Iterator[Li
     try:
         if hashing.hash_file(path).blake3 != digest:
             raise DatasetError(f"{path} is damaged: it is not the list that was planned; remove {path.parent.parent} and build again")
-        with path.open("rb") as lines:
-            for line in lines:
-                label, name, size, mtime_ns, root, *at = json.loads(line)
-                yield Listed(label, root, Found(name, classes[label], size, mtime_ns, tuple(at)))
+        with path.open("rb") as file:
+            while head := file.read(_LENGTH.size):
+                for label, record in _unpack_block(file.read(_LENGTH.unpack(head)[0])):
+                    yield _listed(label, record, classes[label])
     except OSError as error:
         raise DatasetError(f"{path} cannot be read: {error.strerror}; remove {path.parent.parent} and build again") from error
+
+
+# Choose the samples of train that mean and deviation are made of.
+
+
+STATISTICS_SAMPLES = 1000
+"""So many photographs tell a channel's mean to about one level of 255."""
+STATISTICS_BYTES = 16 << 20
+"""Small images cost little: all that make up so much of the source are taken."""
+
+
+def measured_samples(samples: int, stored_bytes: int) -> int:
+    """Return how many of train's `samples`, which have `stored_bytes` in the source, mean and deviation are made of."""
+    return min(samples, max(STATISTICS_SAMPLES, samples * STATISTICS_BYTES // max(stored_bytes, 1)))
+
+
+def is_measured(position: int, samples: int, measured: int) -> bool:
+    """Return True if the sample at `position` in the order of train is among the `measured` of its `samples`, which lie evenly in it. The
+    order is that of hashes of the names, so they are a random choice, the same whatever the number of shards."""
+    return (position + 1) * measured // samples > position * measured // samples
 
 
 HEAD_BYTES = 64 << 10
@@ -225,7 +266,7 @@ OpenReader = Callable[[], AbstractContextManager[Reader]]
 
 
 class Selection:
-    """The samples of a listing on their way to splits. Every array is parallel to the listing's lines."""
+    """The samples of a listing on their way to splits. Every array is parallel to the listing's records."""
 
     def __init__(self, listing: Listing, rejections: Rejections) -> None:
         self.listing = listing
@@ -236,7 +277,7 @@ class Selection:
         self.keys: Hashes = listing.keys
         twice = repeated(self.keys)
         for position in np.flatnonzero(twice).tolist():
-            rejections.add(found_of(listing.lines[position]).name, "a second entry of this name")
+            rejections.add(found_of(listing.records[position]).name, "a second entry of this name")
         self.kept: Mask = ~twice
 
     def in_train(self) -> Mask:
@@ -308,7 +349,7 @@ def _content_hashes(selection: Selection, positions: Numbers, reader: Reader, pa
     names = {number: name for name, number in selection.listing.labels.items()}
 
     def content(position: int) -> int | BadSample:
-        found = found_of(selection.listing.lines[position], names[int(selection.labels[position])])
+        found = found_of(selection.listing.records[position], names[int(selection.labels[position])])
         return _hash(found, reader)
 
     hashes = np.zeros(len(positions), np.uint64)
@@ -316,7 +357,7 @@ def _content_hashes(selection: Selection, positions: Numbers, reader: Reader, pa
         if isinstance(value, BadSample):
             position = int(positions[index])
             selection.kept[position] = False
-            selection.rejections.add(found_of(selection.listing.lines[position]).name, str(value))
+            selection.rejections.add(found_of(selection.listing.records[position]).name, str(value))
         else:
             hashes[index] = value
         if (index + 1) % _REPORT_EVERY == 0 or index + 1 == len(positions):

@@ -13,18 +13,19 @@ from typing import Final
 
 from base.errors import DatasetError
 from base.typed import Count, FromOne
-from data_prep import hashing, space, spec
+from data_prep import hashing, space
 from data_prep.build.images import Converted, PixelCounter, PixelSums, convert, mean_and_std, mean_image
 from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
-from data_prep.build.selection import Listed, Rejections, read_samples
-from data_prep.build.shard_file import ShardWriter, make_shard, map_bytes, writing
+from data_prep.build.selection import Listed, Rejections, is_measured, read_samples
+from data_prep.build.shard_file import WRITE_ERRORS, ShardWriter, make_shard, map_bytes, write_failed, writing
 from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
 from data_prep.manifest import Manifest, Progress, Shard, Split
 from data_prep.reader.datum import encode
 from data_prep.sources.files import check_unchanged
+from data_prep.sources.naming import TRAIN
 from data_prep.sources.types import BadSample, Reader
 
-SCHEMA: Final = "slipway.shard/1"
+SCHEMA: Final = "slipway.shard/2"
 _REPORT_EVERY = 64
 _STRICT_SHOWN = 5
 _DECODER_BYTES = 4 << 30
@@ -32,10 +33,12 @@ _DECODER_BYTES = 4 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """The receipt of a shard. `key` names the content. `size` is (height, width) where all images have the same, else None."""
+    """The receipt of a shard. `key` names the content. `measured` samples are in `pixel_sums`. `size` is (height, width) where all images
+    have the same, else None."""
 
     key: str
     samples: Count
+    measured: Count
     class_counts: tuple[Count, ...]
     pixel_sums: PixelSums
     size: tuple[FromOne, FromOne] | None
@@ -83,8 +86,12 @@ class _Shard:
         self.doing = f"shard {index} of {plan.name}"
         self.planned = plan.shards[index]
         self.samples = 0
+        self.measured = 0
+        of_train = [shard.samples for shard in plan.shards if shard.split == TRAIN]
+        self.in_train = sum(of_train) if self.planned.split == TRAIN else 0
+        self.first = sum(of_train[: sum(shard.split == TRAIN for shard in plan.shards[:index])])
         self.class_counts = [0] * len(plan.classes)
-        with_image = bool(plan.spec.get("mean_image")) and self.planned.split == spec.TRAIN
+        with_image = bool(plan.spec.get("mean_image")) and self.planned.split == TRAIN
         self.counter = PixelCounter(plan.conversion.channels, with_image=with_image)
         self.rejections = Rejections()
         self.size: tuple[int, int] | None = None
@@ -111,16 +118,20 @@ class _Shard:
             readers: dict[int, Reader] = {}
             with writing(part, self.least_bytes(), self.doing):
                 writer = stack.enter_context(ShardWriter(part, self.map_bytes()))
-            for number, sample in enumerate(listed, start=1):
+            for number, sample in enumerate(listed):
                 if sample.root not in readers:
                     root = open_reader(self.plan.roots[sample.root], self.build_dir, sample.root)
                     readers[sample.root] = stack.enter_context(root)
-                converted = self._convert(sample, readers[sample.root])
+                measured = self.in_train > 0 and is_measured(self.first + number, self.in_train, self.plan.measured)
+                converted = self._convert(sample, readers[sample.root], measured)
                 if converted is not None:
-                    with writing(part, self._left_bytes(writer), self.doing):
-                        self._take(sample, converted, writer)
-                if progress is not None and number % _REPORT_EVERY == 0:
-                    progress(number, self.planned.samples)
+                    value = self._take(sample, converted, measured)
+                    try:
+                        writer.add(value)
+                    except WRITE_ERRORS as error:
+                        raise write_failed(part, self._left_bytes(writer), self.doing, error) from error
+                if progress is not None and (number + 1) % _REPORT_EVERY == 0:
+                    progress(number + 1, self.planned.samples)
             if self.plan.spec["strict"] and self.rejections.count:
                 raise self.rejections.refuse(f"{self.doing}, strict")
             with writing(part, self._left_bytes(writer), self.doing):
@@ -133,6 +144,7 @@ class _Shard:
         receipt = Receipt(
             key=self.plan.part_key(self.index),
             samples=self.samples,
+            measured=self.measured,
             class_counts=tuple(self.class_counts),
             pixel_sums=self.counter.total(),
             size=None if self.sizes_differ else self.size,
@@ -143,22 +155,26 @@ class _Shard:
         write_receipt(self.build_dir, self.index, SCHEMA, receipt)
         return receipt
 
-    def _convert(self, sample: Listed, reader: Reader) -> Converted | None:
+    def _convert(self, sample: Listed, reader: Reader, measured: bool) -> Converted | None:
         try:
-            return convert(reader.read(sample.found), self.plan.conversion)
+            return convert(reader.read(sample.found), self.plan.conversion, with_pixels=measured)
         except BadSample as error:
             self.rejections.add(sample.found.name, str(error))
             if self.plan.spec["strict"] and self.rejections.count >= _STRICT_SHOWN:
                 raise self.rejections.refuse(f"{self.doing}, strict") from error
             return None
 
-    def _take(self, sample: Listed, converted: Converted, writer: ShardWriter) -> None:
-        height, width, channels = converted.pixels.shape
+    def _take(self, sample: Listed, converted: Converted, measured: bool) -> bytes:
+        """Count a sample, and return its Datum."""
+        data, height, width, pixels = converted
         self._check_size(sample, (height, width))
-        writer.add(encode(channels, height, width, converted.data, sample.label, self.plan.conversion.encoding == "jpeg"))
-        self.counter.add(converted.pixels)
+        if measured and pixels is not None:
+            self.counter.add(pixels)
+            self.measured += 1
         self.class_counts[sample.label] += 1
         self.samples += 1
+        conversion = self.plan.conversion
+        return encode(conversion.channels, height, width, data, sample.label, conversion.encoding == "jpeg")
 
     def _check_size(self, sample: Listed, size: tuple[int, int]) -> None:
         if self.size is None:
@@ -202,7 +218,10 @@ def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[i
     splits = {split: _split(split, shards, [receipts[index] for index in kept]) for split in dict.fromkeys(s.split for s in plan.shards)}
     _check_usable(plan, splits, rejections)
     conversion = plan.conversion
-    of_train = [receipt.pixel_sums for receipt, planned in zip(receipts, plan.shards, strict=True) if planned.split == spec.TRAIN]
+    of_train = [receipt.pixel_sums for receipt, planned in zip(receipts, plan.shards, strict=True) if planned.split == TRAIN]
+    measured = sum(receipt.measured for receipt in receipts)
+    if not measured:
+        raise rejections.refuse(f"{plan.name}: of the {plan.measured} images for mean and deviation none is usable; set statistics: all")
     mean, std = mean_and_std(of_train, conversion.channels)
     size = _size(plan, [receipts[index] for index in kept])
     has_image = bool(plan.spec.get("mean_image"))
@@ -220,6 +239,8 @@ def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[i
         splits=splits,
         mean=mean,
         std=std,
+        check=conversion.check,
+        statistics_samples=None if measured == splits[TRAIN].samples else measured,
         mean_image=mean_image(of_train, (*size, conversion.channels)) if has_image and size is not None else None,
         samples=sum(shard.samples for shard in shards),
         bytes=sum(shard.bytes for shard in shards),

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 import lmdb
 
@@ -20,6 +20,7 @@ from data_prep.space import is_full, not_enough_space, require_space
 logger = logging.getLogger(__name__)
 
 _TRIES = 2
+WRITE_ERRORS: Final = (lmdb.Error, OSError)
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
@@ -94,10 +95,15 @@ def writing(directory: Path, need: int, doing: str) -> Iterator[None]:
     """Turn a failed write into the error for lack of room where the file system is full, whatever LMDB calls it."""
     try:
         yield
-    except (lmdb.Error, OSError) as error:
-        if is_full(directory, need):
-            raise not_enough_space(directory, need, doing) from error
-        raise _WriteFailed(f"{doing} in {directory} cannot be written: {error}") from error
+    except WRITE_ERRORS as error:
+        raise write_failed(directory, need, doing, error) from error
+
+
+def write_failed(directory: Path, need: int, doing: str, error: Exception) -> errors.SlipwayError:
+    """Make the error for a failed write."""
+    if is_full(directory, need):
+        return not_enough_space(directory, need, doing)
+    return _WriteFailed(f"{doing} in {directory} cannot be written: {error}")
 
 
 # Write an LMDB file: values in order, batches of transactions, one sync at the end. The same values give the same bytes.

@@ -229,7 +229,7 @@ def finish_shards(
     """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. `manifest_of`
     lists for each of the manifest's shards the number in the plan. Raises DatasetError, NotEnoughSpace."""
     with held(build_dir / "locks" / "finish"):
-        built = _finished(build_dir, datasets_dir)
+        built = finished_dataset(build_dir, datasets_dir)
         if built is not None:
             return built
         receipts = []
@@ -253,7 +253,7 @@ def finish_shards(
         return built
 
 
-def _finished(build_dir: Path, datasets_dir: Path) -> BuiltDataset | None:
+def finished_dataset(build_dir: Path, datasets_dir: Path) -> BuiltDataset | None:
     """Find the dataset that `dataset.json` names. The result is None if it is gone, and a stale file is removed."""
     if not (build_dir / DATASET_FILE).exists():
         return None

@@ -28,9 +28,9 @@ from data_prep.build.selection import Rejections, shards_per_split, slices
 from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
 from data_prep.sequences.manifest import END_OF_BYTES, END_OF_WORDS, UNKNOWN, type_of, width_of
 from data_prep.sources.files import OpenFiles, check_unchanged, retried
-from data_prep.sources.naming import SPLIT_NAMES, printable
+from data_prep.sources.naming import SPLIT_NAMES, TRAIN, printable
 from data_prep.sources.types import BadSample
-from data_prep.spec import TRAIN, DatasetSpec, spec12
+from data_prep.spec import DatasetSpec, spec12
 from data_prep.tree.plan import list_tree
 
 # Streams of token ids

@@ -20,8 +20,8 @@ _TRIES = 3
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def retried(what: str, function: Callable[[], _Result]) -> _Result:
-    """Call `function` up to three times while storage fails. Raises StorageError then."""
+def retried(what: str | Callable[[], str], function: Callable[[], _Result]) -> _Result:
+    """Call `function` up to three times while storage fails. Raises StorageError then, which names `what`."""
     for attempt in range(1, _TRIES + 1):
         try:
             return function()
@@ -29,7 +29,8 @@ def retried(what: str, function: Callable[[], _Result]) -> _Result:
             if error.errno not in STORAGE_FAILS:
                 raise
             if attempt == _TRIES:
-                raise StorageError(f"{what}: {error.strerror}, {_TRIES} times in a row; look after the storage, then run again") from error
+                name = what if isinstance(what, str) else what()
+                raise StorageError(f"{name}: {error.strerror}, {_TRIES} times in a row; look after the storage, then run again") from error
     raise AssertionError("unreachable")
 
 
@@ -107,6 +108,7 @@ class FileReader:
 
     def __init__(self, folder: Path) -> None:
         self.root = os.path.realpath(os.fsencode(folder))
+        self._prefix = self.root.rstrip(b"/") + b"/"
 
     def __enter__(self) -> Self:
         return self
@@ -115,31 +117,35 @@ class FileReader:
         return None
 
     def head(self, found: Found, limit: int) -> bytes:
-        return retried(self._shown(found), lambda: self._read(found, limit))
+        return retried(lambda: self._shown(found), lambda: self._read(found, limit))
 
     def read(self, found: Found) -> bytes:
-        return retried(self._shown(found), lambda: self._read(found, found.size))
+        return retried(lambda: self._shown(found), lambda: self._read(found, found.size))
 
     def _shown(self, found: Found) -> str:
         return printable(os.fsdecode(self.root) + "/" + found.name)
 
     def _read(self, found: Found, limit: int) -> bytes:
-        path = os.path.join(self.root, to_raw(str(found.at[0]) if found.at else found.name))
+        """Read with as few system calls as can be: what the file is, and whether it changed, is looked at once, after it was read."""
         try:
-            descriptor = os.open(path, _FLAGS)
+            descriptor = os.open(self._prefix + to_raw(str(found.at[0]) if found.at else found.name), _FLAGS)
         except PermissionError as error:
             raise BadSample("not readable: permission denied") from error
         except OSError as error:
             if error.errno in STORAGE_FAILS:
                 raise
             raise self._changed(found, error.strerror or str(error)) from error
+        size = min(limit, found.size)
         try:
+            content = _read_all(descriptor, size)
             self._check(found, os.fstat(descriptor))
-            content = _read_all(descriptor, min(limit, found.size))
-            self._check(found, os.fstat(descriptor))
+        except OSError as error:
+            if error.errno in STORAGE_FAILS:
+                raise
+            raise self._changed(found, error.strerror or str(error)) from error
         finally:
             os.close(descriptor)
-        if len(content) != min(limit, found.size):
+        if len(content) != size:
             raise self._changed(found, f"{len(content)} bytes could be read, not {found.size}")
         return content
 

@@ -6,7 +6,8 @@ import re
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 IMAGE_SUFFIXES = frozenset({"jpg", "jpeg", "jpe", "jfif", "png", "bmp", "gif", "webp"})
-SPLIT_NAMES = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
+TRAIN = "train"
+SPLIT_NAMES = {"train": TRAIN, "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
 
 
 def to_text(raw: bytes) -> str:
@@ -59,4 +60,4 @@ def own_splits(top_level: set[str]) -> dict[str, str]:
     class names."""
     found = {name: SPLIT_NAMES[name.lower()] for name in top_level if name.lower() in SPLIT_NAMES}
     unambiguous = len(found) == len(top_level) == len(set(found.values()))
-    return found if unambiguous and "train" in found.values() else {}
+    return found if unambiguous and TRAIN in found.values() else {}

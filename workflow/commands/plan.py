@@ -456,6 +456,8 @@ def _dataset_json(plan: StudyPlan, needs: requirements.DatasetRequirements) -> d
         "samples": needs.samples,
         "bytes": needs.bytes,
         "bytes_are": needs.bytes_are,
+        "check": needs.checked[0],
+        "statistics": needs.checked[1],
         "nodes": nodes_of(plan, needs.name),
         "nodes_staged": nodes_staged(plan, needs),
         "seconds_to_read": _seconds_to_read(plan, needs),
@@ -484,7 +486,9 @@ def _print(plan: StudyPlan) -> None:
         output.prose(text, INDENT)
     output.line()
     if plan.datasets:
-        output.table(("dataset", "samples", "bytes", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets])
+        output.table(
+            ("dataset", "samples", "bytes", "check", "statistics", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets]
+        )
     else:
         output.line("no dataset: nothing is built or staged")
     output.line()
@@ -558,7 +562,7 @@ def _dataset_row(plan: StudyPlan, needs: requirements.DatasetRequirements) -> Se
     if staged and seconds is not None and seconds >= LEAST_SHOWN_S:
         staged += f", about {format_duration(seconds)} from storage"
     size = needs.bytes_are if needs.bytes is None else f"{format_size(needs.bytes)}, {needs.bytes_are}"
-    return needs.name, needs.samples, size, staged
+    return needs.name, needs.samples, size, *needs.checked, staged
 
 
 def _series_rows(series: Sequence[Series]) -> list[Sequence[object]]:

@@ -65,6 +65,13 @@ class DatasetRequirements:
     """The files that are copied to the nodes, once they are known."""
 
     @property
+    def checked(self) -> tuple[str | None, str | int | None]:
+        """Return `check` and `statistics` as built (a number of samples, or all) or as they will be; None for other things than images."""
+        if self.manifest is not None:
+            return self.manifest.check, self.manifest.statistics_samples or "all"
+        return self.spec.check, self.spec.statistics
+
+    @property
     def train_samples(self) -> int | None:
         """Return the samples of the training split; estimated while the dataset is not built.
 

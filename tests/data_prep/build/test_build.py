@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 import time
+from bisect import bisect_right
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from base.errors import ConfigError, DatasetError
 from data_prep.build.dataset import build_dir_of
 from data_prep.build.locks import own_part, remove_dead_parts
 from data_prep.build.plan import plan_dataset, read_plan
+from data_prep.build.selection import STATISTICS_SAMPLES
 from data_prep.build.shard import build_shard, finish_dataset
 from data_prep.build.shard_file import ShardWriter
 from data_prep.build.steps import read_dataset_file, shard_path
 from data_prep.manifest import to_bytes, verify_dataset
 from data_prep.reader import open_dataset
+from data_prep.reader.errors import DecodeError
 from data_prep.spec import parse_spec, spec12
 from tests.data_prep.build.corpus import (
     build,
@@ -128,6 +131,64 @@ def test_jpeg_files_are_kept_or_made_again(tmp_path: Path) -> None:
     assert files < set(stored(mixed))
     _, resized = build(tmp_path / "resized", folder(root, encoding="jpeg", size=[8, 12], channels="grey", quality=80))
     assert (resized.size, resized.channels, resized.source["quality"]) == ((8, 12), 1, 80)
+
+
+def photographs(path: Path, count: int) -> Path:
+    for index in range(count):
+        write(path / "ab"[index % 2] / f"{index}.jpeg", encoded(pixels(index, 4, 4).repeat(8, 0).repeat(8, 1), "JPEG"))
+    return path
+
+
+@pytest.mark.slow
+def test_headers_are_checked_by_default_and_all_is_decoded_on_request(tmp_path: Path) -> None:
+    root = photographs(tmp_path / "p", STATISTICS_SAMPLES + 200)
+    names = sorted(root.rglob("*.jpeg"))
+    cut, hurt, useless = names[7], names[500:700], names[700:900]
+    cut.write_bytes(cut.read_bytes()[:-9])
+    for path in hurt:  # a restart mark inside of the only scan: decoders that are not strict take the rest of the picture
+        content = bytearray(path.read_bytes())
+        content[-30:-28] = b"\xff\xd3"
+        path.write_bytes(content)
+    for path in useless:  # no table of codes at all
+        content = bytearray(path.read_bytes())
+        at = content.index(b"\xff\xc4") + 5
+        content[at : at + 16] = b"\xff" * 16
+        path.write_bytes(content)
+    for path in names:  # a comment as large as a photograph: of small files all would be measured
+        content = path.read_bytes()
+        path.write_bytes(content[:2] + b"\xff\xfe\xff\xff" + bytes(65533) + content[2:])
+    spec = folder(root, encoding="jpeg", shards=5)
+    files = {path.read_bytes() for path in names}
+
+    place, manifest = build(tmp_path / "header", spec)
+    measured = [name for name in reasons(manifest) if name != str(cut.relative_to(root))]
+    assert 100 < len(measured) < 200, "those of the sample are decoded"
+    assert (manifest.check, manifest.samples) == ("header", len(names) - 1 - len(measured))
+    assert STATISTICS_SAMPLES - 1 <= (manifest.statistics_samples or 0) + len(measured) <= STATISTICS_SAMPLES
+    assert 100 < len(set(stored(place)) - files) < 200, "encoded anew, as far as they could be read"
+    again, other = build(tmp_path / "again", {**spec, "shards": 1})
+    assert (other.mean, other.std, other.rejected) == (manifest.mean, manifest.std, manifest.rejected)
+    assert again.name != place.name
+
+    whole, decoded = build(tmp_path / "decode", {**spec, "check": "decode", "statistics": "all"})
+    assert (decoded.check, decoded.statistics_samples, decoded.samples) == ("decode", None, len(names) - 1 - len(useless))
+    assert decoded.mean == pytest.approx(manifest.mean, abs=2)
+    assert len(set(stored(whole)) - files) == len(hurt)
+
+    broken = next(index for index, data in enumerate(stored(place)) if b"\xff" * 16 in data)
+    split = open_dataset(place).split("train")
+    shard = bisect_right(split.starts, broken) - 1
+    with pytest.raises(DecodeError, match=rf"shard-0000{shard}\.lmdb, sample {broken - split.starts[shard]:08d}: "):
+        split.read(broken)
+
+
+def test_statistics_without_one_usable_image_are_an_error(tmp_path: Path) -> None:
+    root = photographs(tmp_path / "p", 4)
+    plan_dir = prepared(tmp_path, folder(root, encoding="jpeg"))
+    plan = json.loads((plan_dir / "plan.json").read_text())
+    (plan_dir / "plan.json").write_text(json.dumps({**plan, "measured": 0}))
+    with pytest.raises(DatasetError, match="set statistics: all"):
+        build_in(plan_dir)
 
 
 def test_raw_images_of_two_sizes_ask_for_a_size(tmp_path: Path) -> None:
@@ -343,7 +404,7 @@ def test_the_mean_image_is_that_of_train(tmp_path: Path, values: dict[str, Any])
     assert dataset.mean_image.shape == (8, 6, manifest.channels)
     assert np.array_equal(dataset.mean_image, (images.sum(axis=0, dtype=np.int64) / len(images)).astype(np.float32))
     assert dataset.mean_image.mean(axis=(0, 1), dtype=np.float64) == pytest.approx(manifest.mean, rel=1e-6)
-    plain, other = build(tmp_path / "plain", {**spec, "mean_image": False})
+    plain, other = build(tmp_path / "plain", {**spec, "mean_image": False, "statistics": "all"})
     assert (open_dataset(plain).mean_image, other) == (None, replace(manifest, mean_image=None))
 
 

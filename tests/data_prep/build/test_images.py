@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simplejpeg
 from PIL import Image
 
 from data_prep.build.images import MAX_PIXELS, MAX_SCANNED_PIXELS, MAX_SCANS, Conversion, PixelCounter, convert
@@ -63,6 +64,63 @@ def test_a_jpeg_that_needs_no_change_is_kept_byte_for_byte() -> None:
     exif[0x112] = 6
     turned = convert(encoded(SMOOTH, "JPEG", exif=exif.tobytes()), JPEG)
     assert jpeg_header(turned.data) == replace(jpeg_header(turned.data), orientation=1, height=48, width=64)
+
+
+ROUGH = (SMOOTH.astype(int) + np.random.default_rng(5).integers(0, 100, SMOOTH.shape)).astype(np.uint8)
+KINDS: dict[str, dict[str, Any]] = {
+    "baseline": {},
+    "progressive": {"progressive": True},
+    "all colours": {"subsampling": 0},
+    "with restarts": {"restart_marker_blocks": 2},
+    "own tables": {"optimize": True},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_header_check_keeps_whole_files_and_finds_each_that_was_cut(kind: str) -> None:
+    file = encoded(ROUGH, "JPEG", **KINDS[kind])
+    header = replace(JPEG, check="header")
+    for conversion in (header, JPEG):
+        assert convert(file, conversion, with_pixels=False) == (file, 64, 48, None)
+    assert not any(jpeg_scans(file[:length]).whole for length in range(len(file)))
+    for length in range(2, len(file), 101):
+        with contextlib.suppress(BadSample):  # where only the end mark is missing, Pillow takes the image, and it is encoded again
+            assert convert(file[:length], header, with_pixels=False).data != file[:length]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_check_by_decoding_finds_what_decoding_in_full_finds(kind: str) -> None:
+    file = encoded(ROUGH, "JPEG", **KINDS[kind])
+    rng = np.random.default_rng(3)
+    damaged = 0
+    for _ in range(60):
+        changed = bytearray(file)
+        for _ in range(3):
+            changed[int(rng.integers(file.index(b"\xff\xda") + 20, len(file) - 2))] = int(rng.integers(0, 256))
+        try:
+            simplejpeg.decode_jpeg(bytes(changed))
+        except ValueError:
+            damaged += 1
+            with contextlib.suppress(BadSample):
+                assert convert(bytes(changed), JPEG, with_pixels=False).data != changed
+        else:
+            assert convert(bytes(changed), JPEG, with_pixels=False).data == changed
+    assert damaged > 5
+
+
+def test_a_header_check_leaves_what_is_unusual_to_the_decoder() -> None:
+    header = replace(JPEG, check="header")
+    trailing = encoded(SMOOTH, "JPEG") + b"the film behind a phone's photograph"
+    assert convert(trailing, header, with_pixels=False).pixels is not None
+    for content, words in (("jpeg bomb", "million pixels"), ("cut jpeg", "JPEG"), ("png magic", "damaged PNG")):
+        with pytest.raises(BadSample, match=words):
+            convert(BROKEN[content][0], header, with_pixels=False)
+    with pytest.raises(BadSample, match="more scans"):
+        convert(with_scans(MAX_SCANS + 1), header, with_pixels=False)
+    exif = Image.Exif()
+    exif[0x112] = 6
+    assert convert(encoded(SMOOTH, "JPEG", exif=exif.tobytes()), header, with_pixels=False)[1:3] == (48, 64)
+    assert convert(encoded(SMOOTH, "JPEG"), replace(header, size=(32, 32)), with_pixels=False).height == 32
 
 
 def test_pixels_are_those_a_reader_decodes() -> None:
@@ -222,17 +280,17 @@ def with_scans(scans: int) -> bytes:
     """A progressive JPEG whose last scan comes again and again."""
     file = encoded(pixels(4, 64, 64), "JPEG", progressive=True)
     last = file.rindex(b"\xff\xda")
-    return file[:last] + file[last:-2] * (scans - jpeg_scans(file) + 1) + file[-2:]
+    return file[:last] + file[last:-2] * (scans - jpeg_scans(file).scans + 1) + file[-2:]
 
 
 def test_scans_are_counted_where_they_are() -> None:
-    assert jpeg_scans(encoded(SMOOTH, "JPEG")) == 1
-    assert jpeg_scans(with_scans(250)) == 250
+    assert jpeg_scans(encoded(SMOOTH, "JPEG")) == (1, True)
+    assert jpeg_scans(with_scans(250)) == (250, True)
     inside = encoded(SMOOTH, "JPEG")
-    assert jpeg_scans(inside[:2] + b"\xff\xe1\x01\x02" + b"\xff\xda" * 128 + inside[2:]) == 1
-    assert jpeg_scans(inside + b"\xff\xda" * 500) == 1
+    assert jpeg_scans(inside[:2] + b"\xff\xe1\x01\x02" + b"\xff\xda" * 128 + inside[2:]) == (1, True)
+    assert jpeg_scans(inside + b"\xff\xda" * 500) == (1, False)
     for cut in range(0, len(inside), 7):
-        assert jpeg_scans(inside[:cut]) <= 1
+        assert jpeg_scans(inside[:cut]).scans <= 1
 
 
 def test_a_jpeg_of_thousands_of_scans_is_refused_and_odd_ones_are_not() -> None:

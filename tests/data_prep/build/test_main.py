@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, DatasetError
-from data_prep.build.dataset import build_dataset, build_shards
+from data_prep.build.dataset import build_dataset, build_dir_of, build_shards
 from data_prep.build.plan import plan_dataset
 from data_prep.manifest import verify_dataset
 from data_prep.spec import parse_spec
@@ -117,6 +117,10 @@ def test_build_dataset_goes_on_and_finds_it_done(tmp_path: Path) -> None:
     assert [done for done, total in seen if total == 40] == sorted(done for done, total in seen if total == 40)
     assert build_dataset(spec, "set", tmp_path, 2) == built
     assert build_dataset(spec, "set", tmp_path, 2, fresh=True) == built
+    plan = build_dir_of(tmp_path, "set", spec) / "plan.json"
+    plan.write_text(plan.read_text().replace("slipway.plan/2", "slipway.plan/1"))
+    assert build_dataset(spec, "set", tmp_path, 2, progress) == built, "a finished build of an older version is found"
+    assert seen[-1] == (40, 40)
 
 
 def test_the_error_of_a_worker_is_raised_here(tmp_path: Path) -> None:

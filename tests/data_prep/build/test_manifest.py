@@ -81,6 +81,9 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
     "sizeless": lambda m: m.update(size=None),
     "encoding": lambda m: m.update(encoding="zip"),
     "text": lambda m: m.update(mean="abc"),
+    "check": lambda m: m.update(check="nothing"),
+    "more measured than there are": lambda m: m.update(statistics_samples=m["splits"]["train"]["samples"] + 1),
+    "nothing measured": lambda m: m.update(statistics_samples=0),
 }
 
 

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from base.errors import DatasetError
 from data_prep.build.images import PixelCounter, mean_and_std
 from data_prep.build.selection import (
     KEPT,
+    STATISTICS_SAMPLES,
+    Listed,
     Listing,
     Rejections,
     by_content,
     found_of,
     in_order,
-    line_of,
+    is_measured,
+    measured_samples,
+    read_samples,
+    record_of,
     repeated,
     shards_per_split,
     slices,
     too_many,
-    with_label,
+    write_samples,
 )
+from data_prep.hashing import hash_file
 from data_prep.sources.types import Found
 
 HASHES = np.random.default_rng(1).integers(0, 2**64, 10_000, dtype=np.uint64)
@@ -31,7 +39,7 @@ HASHES = np.random.default_rng(1).integers(0, 2**64, 10_000, dtype=np.uint64)
 def listing(names: list[str], label: str = "a") -> Listing:
     made = Listing()
     for name in names:
-        made.add(Found(name, label, 1), b"[]")
+        made.add(Found(name, label, 1), 0)
     return made
 
 
@@ -102,12 +110,32 @@ def test_shards_follow_the_samples_and_each_split_has_one() -> None:
             assert max(end - start for start, end in runs) - min(end - start for start, end in runs) <= 1
 
 
-def test_lines_hold_any_name() -> None:
-    for name in ("plain", "new\nline", "\udcff\udcfe", "ü" * 40):
-        found = Found(name, "", 5, 7, (3, "key\xff"))
-        assert found_of(line_of(found, 2)) == found
-        assert with_label(line_of(found, 2), 9).startswith(b"[9,")
-        assert with_label(line_of(found, 2), 9).count(b"\n") == 1
+def test_lists_of_samples_hold_any_name(tmp_path: Path) -> None:
+    names = ["plain", "new\nline", "\udcff\udcfe", "ü" * 40, *(f"{index}.jpg" for index in range(3000))]
+    found = [Found(name, "b" if index % 2 else "a", 5, 7**20, (3, "key\xff") if index % 3 else ()) for index, name in enumerate(names)]
+    records = [record_of(one, index % 5) for index, one in enumerate(found)]
+    assert [found_of(record, one.label) for record, one in zip(records, found, strict=True)] == found
+    with (tmp_path / "list").open("wb") as file:
+        write_samples(file, records, [index % 2 for index in range(len(names))])
+    digest = hash_file(tmp_path / "list").blake3
+    expected = [Listed(index % 2, index % 5, one) for index, one in enumerate(found)]
+    assert list(read_samples(tmp_path / "list", ("a", "b"), digest)) == expected
+    with pytest.raises(DatasetError, match="is damaged"):
+        next(read_samples(tmp_path / "list", ("a", "b"), "0" * 64))
+
+
+def test_the_sample_for_statistics_has_its_size_and_lies_in_all_of_train() -> None:
+    for samples, measured in ((1, 1), (7, 3), (1001, 1000), (20_000, STATISTICS_SAMPLES), (5, 5), (10_007, 999)):
+        chosen = [position for position in range(samples) if is_measured(position, samples, measured)]
+        assert len(chosen) == measured
+        assert max(np.diff([-1, *chosen, samples]), default=0) <= samples // measured + 1
+
+
+def test_small_images_are_all_measured_and_large_ones_by_the_thousand() -> None:
+    assert measured_samples(1617, 1617 * 64) == 1617
+    assert measured_samples(20_000, 20_000 * 22_800) == 1000
+    assert measured_samples(10, 10**9) == 10
+    assert measured_samples(50_000, 50_000 * 3072) == (16 << 20) // 3072
 
 
 def test_rejections_keep_the_first_names_whatever_the_order() -> None:

@@ -33,6 +33,25 @@ def test_a_resolved_specification_survives_json_and_keeps_its_digest() -> None:
     assert spec12(spec) == spec_digest(spec)[:12]
 
 
+def test_check_and_statistics_have_defaults_that_change_no_digest() -> None:
+    kept = {"source": "folder", "path": "p", "encoding": "jpeg"}
+    for values, expected in (
+        (kept, ("header", "sample")),
+        ({**kept, "encoding": "raw"}, ("decode", "sample")),
+        ({**kept, "check": "decode"}, ("decode", "sample")),
+        ({**kept, "statistics": "all"}, ("decode", "all")),
+        ({**kept, "size": 8, "mean_image": True}, ("decode", "all")),
+        ({"source": "caffe-lmdb", "path": "p"}, ("header", "sample")),
+    ):
+        spec = parse_spec(values, BASE)
+        assert (spec.check, spec.statistics) == expected
+        assert DatasetSpec.model_validate(spec.to_json()) == spec
+    plain = spec12(parse_spec(kept, BASE))
+    assert plain == "7ff572dba07e"  # as before there were these keys: the datasets that are built are found
+    assert spec12(parse_spec({**kept, "check": "header", "statistics": "sample"}, BASE)) == plain
+    assert len({plain, *(spec12(parse_spec({**kept, **more}, BASE)) for more in ({"check": "decode"}, {"statistics": "all"}))}) == 3
+
+
 def test_the_path_is_part_of_the_digest() -> None:
     one, other = (parse_spec({"source": "folder", "path": path}, BASE) for path in ("a", "b"))
     assert spec12(one) != spec12(other)
@@ -63,6 +82,12 @@ def test_train_may_be_written_as_a_split() -> None:
         ({"source": "folder", "path": "x", "encoding": "jpeg", "layout": "caffe"}, "raw pixels"),
         ({"source": "folder", "path": "x", "per_class": {"min": 3, "max": 2}}, "less than min"),
         ({"source": "folder", "path": "a\nb"}, "control character"),
+        ({"source": "folder", "path": "x", "encoding": "jpeg", "check": "header", "statistics": "all"}, "needs every image decoded"),
+        ({"source": "folder", "path": "x", "size": 8, "mean_image": True, "statistics": "sample"}, "all images of train"),
+        ({"source": "folder", "path": "x", "size": 8, "encoding": "jpeg", "mean_image": True, "check": "header"}, "mean_image: true and"),
+        ({"source": "folder", "path": "x", "check": "header"}, "raw pixels need every image decoded"),
+        ({"source": "folder", "path": "x", "check": "all"}, "header"),
+        ({"source": "files", "path": "x", "check": "decode"}, "leave it out"),
         ({"source": "nonsense"}, "folder"),
         ({"source": "synthetic", "sise": 3}, "sise"),
         ([], "dataset"),
