@@ -112,7 +112,7 @@ class _Shard:
             values = max(self.planned.stored_bytes, self.planned.samples * conversion.channels * conversion.size[0] * conversion.size[1])
         return map_bytes(self.planned.samples, values)
 
-    def write(self, part: Path, progress: Progress | None) -> None:
+    def write(self, part: Path, progress: Progress | None) -> hashing.FileHashes:
         listed = read_samples(samples_path(self.build_dir, self.index), self.plan.classes, self.planned.listed)
         with contextlib.ExitStack() as stack:
             readers: dict[int, Reader] = {}
@@ -135,7 +135,7 @@ class _Shard:
             if self.plan.spec["strict"] and self.rejections.count:
                 raise self.rejections.refuse(f"{self.doing}, strict")
             with writing(part, self._left_bytes(writer), self.doing):
-                writer.finish()
+                return writer.finish()
 
     def check_source(self) -> None:
         check_unchanged(self.plan.watched)

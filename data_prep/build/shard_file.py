@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
@@ -40,8 +41,8 @@ class ShardWork(Protocol[R_co]):
     def check_source(self) -> None:
         """Check that the source has not changed since the dataset was planned. Raises DatasetError."""
 
-    def write(self, part: Path, progress: Progress | None) -> None:
-        """Write all values durably into an LMDB in `part`."""
+    def write(self, part: Path, progress: Progress | None) -> FileHashes:
+        """Write all values durably into an LMDB in `part`, and return its hashes."""
 
     def finish(self, hashes: FileHashes) -> R_co:
         """Write the receipt, and return it."""
@@ -66,10 +67,9 @@ def _attempt(build_dir: Path, index: int, work: ShardWork[R], progress: Progress
     require_space(build_dir, work.least_bytes(), work.doing)
     target = steps.shard_path(build_dir, index)
     with locks.own_part(target) as part:
-        work.write(part, progress)
+        hashes = work.write(part, progress)
         with writing(build_dir, 0, work.doing):
             (part / DATA_NAME).chmod(0o444)
-            hashes = hash_file(part / DATA_NAME)
             work.check_source()
             _publish(part, target, hashes)
             return work.finish(hashes)
@@ -133,6 +133,7 @@ class ShardWriter:
     def __init__(self, part: Path, map_size: int) -> None:
         self.samples = 0
         self.bytes = 0
+        self._path = part / DATA_NAME
         self._map_size = map_size
         self._batch: list[tuple[bytes, bytes]] = []
         self._batch_bytes = 0
@@ -154,10 +155,14 @@ class ShardWriter:
         if len(self._batch) >= BATCH_VALUES or self._batch_bytes >= BATCH_BYTES:
             self._flush()
 
-    def finish(self) -> None:
-        """Write what is left and make it durable."""
+    def finish(self) -> FileHashes:
+        """Write what is left, make it durable, and hash it meanwhile: the disk has the one to do, the processor the other."""
         self._flush()
-        self._environment.sync(True)
+        with ThreadPoolExecutor(1) as pool:
+            synced = pool.submit(self._environment.sync, True)
+            hashes = hash_file(self._path)
+            synced.result()
+        return hashes
 
     def _flush(self) -> None:
         while self._batch:

@@ -64,7 +64,7 @@ class _Shard:
         if self.plan.spec["source"] == "tokens":
             check_unchanged(file.watched for file in self.plan.files)
 
-    def write(self, part: Path, progress: Progress | None) -> None:
+    def write(self, part: Path, progress: Progress | None) -> FileHashes:
         rows = self._rows()
         if any(not (self.build_dir / stream.path).exists() for stream in self.plan.streams):
             streams_again(self.plan, self.build_dir)
@@ -81,7 +81,7 @@ class _Shard:
                     if progress is not None:
                         progress(min(first + together, len(rows)), len(rows))
                 with writing(part, 0, self.doing):
-                    writer.finish()
+                    return writer.finish()
 
     def finish(self, hashes: FileHashes) -> SequenceReceipt:
         key = self.plan.part_key(self.index)

@@ -46,9 +46,11 @@ needs_strace = pytest.mark.skipif("not may_trace()", reason="strace is not insta
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    root = class_folders(tmp_path_factory.mktemp("source") / "photos", {"a": 150, "b": 150}, size=64)
+    """Some files that are stored as they are, and some that are encoded anew."""
+    root = class_folders(tmp_path_factory.mktemp("source") / "photos", {"a": 150}, size=64)
+    class_folders(root, {"b": 150}, kind="JPEG", size=64)
     write(root / "a" / "cut.png", encoded(pixels(5))[:-40])
-    return {"source": "folder", "path": str(root), "shards": 6}
+    return {"source": "folder", "path": str(root), "shards": 6, "encoding": "jpeg"}
 
 
 @pytest.fixture(scope="module")
