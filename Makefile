@@ -19,10 +19,10 @@ PIN = $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url
 OF_TORCH = --unsafe-package nvidia-cuda-cccl $(shell sed -n 's/^\([a-z0-9-]*\)==.*/--unsafe-package \1/p' requirements-torch.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo image framework test processes check lint types slow historic long schemas requirements pins clean
+.PHONY: help install demo image framework test processes check lint types slow historic long bench-data schemas requirements pins clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 	@echo
 	@echo 'make demo PYTHON=/path/to/python3.11 TORCH=system TORCH_INDEX=URL: docs/installing.md'
 
@@ -52,6 +52,9 @@ historic: .venv/.slow  ## the tests of the frameworks that are no longer develop
 
 long: .venv/.slow  ## slow tests that CI leaves out: walltimes, silences, a minute or so each
 	$(BIN)/pytest -m long -n 3 --dist loadscope -rs
+
+bench-data: .venv/.torch  ## the data path against its peers, each installed into .slipway/peers: ROWS="W1 R1", SIZE=0.1, REPEATS=5; WRITE=yes: into docs/performance.md
+	@$(BIN)/python -m benchmarks.data --rows $(ROWS) --size $(or $(SIZE),1) --repeats $(or $(REPEATS),5) $(if $(WRITE),--write)
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check $(SOURCES)

@@ -1,0 +1,273 @@
+"""What runs in Slipway's own environment: Slipway, the limits of this machine, and the programs that everybody has."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+from base.publish import remove_tree
+from benchmarks.data.program import SIDE, Done, Task, Turn, builder, files_of, forget, once, read_file, reader, remove, sync_tree
+from benchmarks.stage import HalfDone
+from containers.frameworks import load_framework
+from data_prep.build.dataset import build_dataset
+from data_prep.spec import parse_spec
+from data_prep.staging import stage
+from workflow.run.node.workdir import copy_library
+
+Turns = tuple[Callable[[], object], Turn]
+PICTURES = 256
+"""Different images of a source; a file after these has the bytes of an earlier one, which nobody here notices."""
+SHARDS = 8
+LIMIT_IMAGES = 2000
+"""Images of the copy limit: far more than the caches of a processor hold."""
+FIO_BLOCK = 196_608
+"""Bytes of a raw image of 256 x 256, so that a random read of this size is an image."""
+
+
+def make_photos(folder: Path, count: int) -> int:
+    """Write JPEGs of about 23 KB in ten directories, one for each class; return their bytes."""
+    rng = np.random.default_rng(0)
+    pictures = []
+    for _ in range(min(PICTURES, count)):
+        rough = Image.fromarray(rng.integers(0, 256, (24, 24, 3), dtype=np.uint8)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+        pixels = np.clip(np.asarray(rough).astype(np.int16) + rng.integers(-17, 18, (SIDE, SIDE, 3)), 0, 255).astype(np.uint8)
+        pictures.append(simplejpeg.encode_jpeg(pixels, quality=85, colorsubsampling="420"))
+    for number in range(10):
+        (folder / f"class{number}").mkdir(parents=True, exist_ok=True)
+    return sum((folder / f"class{index % 10}" / f"{index:06d}.jpg").write_bytes(pictures[index % PICTURES]) for index in range(count))
+
+
+# Slipway
+
+
+def _build(task: Task, target: str) -> Path:
+    place = Path(target)
+    values = {"source": "folder", "path": task.source, "shards": SHARDS, "encoding": task.encoding, "splits": {}, **task.options}
+    return place / build_dataset(parse_spec(values, place), "bench", place, task.jobs).path
+
+
+def slipway_build(task: Task) -> Turns:
+    """Build a dataset, from the listing of the source to the published manifest."""
+    return builder(task, lambda path: _build(task, path))
+
+
+def _dataset(task: Task) -> str:
+    once(f"{task.place}/{task.encoding}", lambda path: _build(task._replace(options={}), path))
+    (manifest,) = Path(task.place, task.encoding).glob("bench-*/manifest.json")
+    return str(manifest.parent)
+
+
+def slipway_read(task: Task) -> Turns:
+    """Read as the program of framework `pytorch` does, from the start of its loader processes on."""
+    data, library = _dataset(task), Path(task.place, f"library-{os.getpid()}")
+    library.mkdir()
+    copy_library(library)
+    sys.path[:0] = [str(library), str(load_framework("pytorch").folder)]
+    import slipway_reader
+    from slipway_program.plan import make_plan
+
+    feed = importlib.import_module("slipway_pytorch.feed")
+
+    opened = slipway_reader.open_dataset(data)
+    cell: Any = {"seed": 0, "mode": "train", "batch_size": task.batch, "global_batch_size": task.batch, "epochs": 1}
+    _, plan = make_plan(cell, opened, 0, 1)
+    endless = plan._replace(steps=plan.per_epoch * (1 if task.cold else 1_000_000), eval_split=None, eval_groups=())
+
+    def epochs() -> Iterator[Any]:
+        begun: Iterator[Any] = feed.start_reading(opened, endless, task.jobs)
+        return begun
+
+    return reader(task, data, epochs, endless=not task.cold)
+
+
+def slipway_stage(task: Task) -> Turns:
+    """Copy a dataset to the cache, each byte of it read back, in a process of its own as in a run."""
+    target = task.place + "/cache"
+
+    def before() -> None:
+        remove(target)
+        forget(task.source)
+
+    return before, lambda: _staged(task, target)
+
+
+def _staged(task: Task, target: str) -> Done:
+    _run(sys.executable, "-m", "data_prep.staging", "--source", task.source, "--cache", target)
+    return Done(_bytes_of(task.source))
+
+
+def slipway_resume(task: Task) -> Turns:
+    """Go on with a copy that was ended when half of it was done."""
+    target = task.place + "/cache"
+
+    def until_half(done: int, total: int) -> None:
+        if done > total // 2 > 0:
+            raise HalfDone
+
+    def before() -> None:
+        if Path(target).exists():
+            remove_tree(Path(target))
+        try:
+            stage(Path(task.source), Path(target), progress=until_half)
+        except HalfDone:
+            forget(task.source)
+
+    return before, lambda: _staged(task, target)
+
+
+def _bytes_of(source: str) -> int:
+    return sum(path.stat().st_size for path in Path(source).rglob("data.mdb"))
+
+
+def _run(*argv: str) -> str:
+    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+# Programs that everybody has
+
+
+def tar_build(task: Task) -> Turns:
+    """Write the files of the source to one file, without looking into them."""
+    return builder(task, lambda path: _run("tar", "-c", "-f", path, "-C", task.source, "."))
+
+
+def _copies(task: Task, copy: Callable[[str, str], object], half: Callable[[str, str], object] | None = None) -> Turns:
+    target = task.place + "/copy"
+
+    def before() -> None:
+        remove(target)
+        if half is not None:
+            half(task.source, target)
+        forget(task.source)
+
+    def turn() -> Done:
+        copy(task.source, target)
+        sync_tree(target)
+        return Done(_bytes_of(task.source))
+
+    return before, turn
+
+
+def rsync_copy(task: Task) -> Turns:
+    """Copy with rsync, which compares what it sent with what arrived, not with what is on the disk."""
+    return _copies(task, lambda source, target: _run("rsync", "-a", source + "/", target))
+
+
+def cp_copy(task: Task) -> Turns:
+    """Copy without any check."""
+    return _copies(task, lambda source, target: _run("cp", "-r", source, target))
+
+
+def dd_copy(task: Task) -> Turns:
+    """Copy past the page cache; with `read_back`, read the copy from the disk after that, as who verifies it must."""
+
+    def copy(source: str, target: str) -> None:
+        for path in sorted(Path(source).rglob("data.mdb")):
+            place = Path(target, path.parent.name)
+            place.mkdir(parents=True)
+            _run("dd", "status=none", f"if={path}", f"of={place / 'data.mdb'}", "bs=4M", "iflag=direct", "oflag=direct", "conv=fdatasync")
+            if task.options.get("read_back"):
+                _run("dd", "status=none", f"if={place / 'data.mdb'}", "of=/dev/null", "bs=4M", "iflag=direct")
+
+    return _copies(task, copy)
+
+
+def rsync_resume(task: Task) -> Turns:
+    """Go on where each file has its first half."""
+
+    def half(source: str, target: str) -> None:
+        _run("rsync", "-a", source + "/", target)
+        for path in Path(target).rglob("data.mdb"):
+            os.truncate(path, path.stat().st_size // 2)
+        sync_tree(target)
+        forget(target)
+
+    return _copies(task, lambda source, target: _run("rsync", "-a", "--append-verify", source + "/", target), half)
+
+
+def fio_read(task: Task) -> Turns:
+    """Read blocks of the size of a raw image in random order past the page cache, eight at a time."""
+    count = len(files_of(task.source))
+    path = task.place + "/fio.bin"
+    argv = (
+        "fio", "--name=images", f"--filename={path}", f"--size={count * FIO_BLOCK}", "--rw=randread", f"--bs={FIO_BLOCK}", "--direct=1",
+        "--ioengine=libaio", "--iodepth=8", "--output-format=json",
+    )  # fmt: skip
+    _run(*argv)  # it writes its file first
+
+    def turn() -> Done:
+        read = json.loads(_run(*argv))["jobs"][0]["read"]
+        return Done(read["io_bytes"] / FIO_BLOCK, read["runtime"] / 1e3)
+
+    return lambda: forget(path), turn
+
+
+# Limits of this machine
+
+
+def _copy_images(window: int, seconds: float, seed: int) -> int:
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (LIMIT_IMAGES, SIDE, SIDE, 3), np.uint8)
+    out = np.empty((128, window, window, 3), np.uint8)
+    places = rng.integers(0, SIDE - window + 1, (LIMIT_IMAGES, 2)).tolist()
+    order = rng.permutation(LIMIT_IMAGES).tolist()
+    _MEET.wait()
+    end, count = time.perf_counter() + seconds, 0
+    while time.perf_counter() < end:
+        for index in order:
+            top, left = places[index]
+            out[count % 128] = images[index, top : top + window, left : left + window]
+            count += 1
+    return count
+
+
+_MEET: Any = None
+
+
+def _meet(barrier: Any) -> None:
+    global _MEET
+    _MEET = barrier
+
+
+def copy_limit(task: Task) -> Turns:
+    """Copy images, or random windows of them, between arrays in as many processes as the readers have."""
+
+    def turn() -> Done:
+        context = multiprocessing.get_context("fork")
+        with context.Pool(task.jobs, _meet, (context.Barrier(task.jobs),)) as pool:
+            work = [(task.side or SIDE, task.seconds, seed) for seed in range(task.jobs)]
+            return Done(sum(pool.starmap(_copy_images, work, chunksize=1)), task.seconds)
+
+    return _nothing, turn
+
+
+def decode_limit(task: Task) -> Turns:
+    """Decode the JPEGs, which are in memory, in as many threads as the readers have processes."""
+    files = [read_file(path) for path, _ in files_of(task.source)]
+    pool = ThreadPoolExecutor(task.jobs)
+
+    def part(number: int) -> int:
+        end, count = time.perf_counter() + task.seconds, 0
+        while time.perf_counter() < end:
+            simplejpeg.decode_jpeg(files[(number + count * task.jobs) % len(files)])
+            count += 1
+        return count
+
+    return _nothing, lambda: Done(sum(pool.map(part, range(task.jobs))))
+
+
+def _nothing() -> None:
+    """Do nothing before a turn."""
