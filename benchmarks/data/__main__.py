@@ -18,6 +18,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
@@ -31,6 +32,8 @@ from benchmarks.stage import make_dataset
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "performance.md"
+ANSWER_LIMIT_S: Final = 1800.0
+WINDOW: Final = 224
 JPEGS, RAW, STAGED_BYTES = 20_000, 10_000, 2_000_000_000
 """Images of the rows with JPEGs and with raw pixels, bytes of the rows of staging, at --size 1."""
 
@@ -55,13 +58,17 @@ class Row(NamedTuple):
     task: dict[str, Any] = {}
 
 
-def _peers(*names: str, verb: str, label: str = "") -> tuple[Contender, ...]:
-    words = {"mds": "MosaicML streaming"}
-    return tuple(Contender(f"{words.get(name, name)}{label}", f"peers.{name}_{verb}", name) for name in names)
+def _peers(*names: str, verb: str, label: str = "", options: dict[str, Any] | None = None) -> tuple[Contender, ...]:
+    words, task = {"mds": "MosaicML streaming"}, {"options": options} if options else {}
+    return tuple(Contender(f"{words.get(name, name)}{label}", f"peers.{name}_{verb}", name, task) for name in names)
 
 
 LMDB_LOADER = Contender("DataLoader over LMDB", "peers.dataloader_lmdb_read")
 WARM_READERS = (*_peers("ffcv", "litdata", "mds", "webdataset", verb="read"), LMDB_LOADER)
+FOLDER_AND_LIMIT = (
+    Contender("DataLoader over the folder, Pillow", "peers.dataloader_folder_read"),
+    Contender("limit: bare decoding in two threads", "own.decode_limit"),
+)
 ROWS: Final = (
     Row(
         "W1",
@@ -91,16 +98,34 @@ ROWS: Final = (
         {"encoding": "raw"},
     ),
     Row(
+        "R1-crop",
+        "read raw batches, random windows of 224, mirrored at random",
+        IMAGES,
+        "raw",
+        (
+            Contender("Slipway", "own.slipway_read"),
+            *_peers("ffcv", verb="read"),
+            *_peers("ffcv", verb="read", label=", a decoder written for it", options={"fused": True}),
+            *_peers("litdata", "mds", "webdataset", verb="read"),
+            LMDB_LOADER,
+            Contender("limit: copies of windows in two processes", "own.copy_limit"),
+        ),
+        {"encoding": "raw", "side": WINDOW},
+    ),
+    Row(
         "R2",
         "read JPEG batches, whole images",
         IMAGES,
         "jpegs",
-        (
-            Contender("Slipway", "own.slipway_read"),
-            *WARM_READERS,
-            Contender("DataLoader over the folder, Pillow", "peers.dataloader_folder_read"),
-            Contender("limit: bare decoding in two threads", "own.decode_limit"),
-        ),
+        (Contender("Slipway", "own.slipway_read"), *WARM_READERS, *FOLDER_AND_LIMIT),
+    ),
+    Row(
+        "R2-crop",
+        "read JPEG batches, random windows of 224, mirrored at random",
+        IMAGES,
+        "jpegs",
+        (Contender("Slipway", "own.slipway_read"), *WARM_READERS, *FOLDER_AND_LIMIT),
+        {"side": WINDOW},
     ),
     Row(
         "R3",
@@ -178,7 +203,10 @@ class Running:
     def answer(self) -> dict[str, float]:
         """Return the next answer. Raises Failed where the process has ended."""
         assert self.process.stdout is not None
+        timer = threading.Timer(ANSWER_LIMIT_S, self.process.kill)  # the writer of one peer waits for ever where a worker of its died
+        timer.start()
         line = self.process.stdout.readline()
+        timer.cancel()
         if not line:
             self.log.seek(0)
             words = self.log.read().strip().splitlines()

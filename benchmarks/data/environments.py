@@ -12,8 +12,12 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from install.pytorch import PINS, pinned
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PLACE: Final = ROOT / ".slipway" / "peers"
+CONSTRAINTS: Final = PLACE / "constraints.txt"
+"""They make pip fail rather than fetch another PyTorch."""
 
 
 class Recipe(NamedTuple):
@@ -65,7 +69,8 @@ def missing(peer: str) -> str:
         return ""
     if peer in TOOLS:
         return "" if shutil.which(peer) else f"{peer} is not installed"
-    return "" if (PLACE / peer / "works").exists() else f"its environment could not be made ({PLACE / peer}.log)"
+    works = PLACE / peer / "works"
+    return "" if works.exists() and works.read_text() == PEERS[peer].package else f"its environment could not be made ({PLACE / peer}.log)"
 
 
 def version(peer: str) -> str:
@@ -80,6 +85,7 @@ def version(peer: str) -> str:
 def prepare(peers: set[str]) -> None:
     """Make the environments that are not there yet. What fails is written beside them, and `missing` tells it."""
     PLACE.mkdir(parents=True, exist_ok=True)
+    CONSTRAINTS.write_text(f"torch=={pinned(PINS.read_text())[0]}\n")
     tools = [TOOLS[name] for name in sorted(peers & TOOLS.keys()) if shutil.which(name) is None]
     wanted = [name for name in sorted(peers & PEERS.keys()) if missing(name)]
     packages = [*tools, *(package for name in wanted for package in PEERS[name].debian)]
@@ -89,15 +95,13 @@ def prepare(peers: set[str]) -> None:
         sys.stderr.write(f"making the environment of {name} in {PLACE / name}; its log is {PLACE / name}.log\n")
         with (PLACE / f"{name}.log").open("wb") as log:
             if all(subprocess.run(argv, cwd=ROOT, stdout=log, stderr=log, check=False).returncode == 0 for argv in commands(name)):
-                (PLACE / name / "works").touch()
+                (PLACE / name / "works").write_text(PEERS[name].package)
 
 
 def commands(peer: str) -> list[list[str]]:
     """Return the commands that make the environment of a peer, in order."""
     recipe, python = PEERS[peer], str(python_of(peer))
-    constraint = PLACE / "constraints.txt"
-    constraint.write_text("torch==2.13.0\n")
-    pip = [python, "-m", "pip", "install", "--quiet", "--constraint", str(constraint)]
+    pip = [python, "-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS)]
     made = [
         [sys.executable, "-m", "venv", "--clear", str(PLACE / peer)],
         [python, "-m", "install", "torch", "--python", sys.executable, "--use", "system"],

@@ -81,8 +81,10 @@ def slipway_read(task: Task) -> Turns:
 
     feed = importlib.import_module("slipway_pytorch.feed")
 
-    opened = slipway_reader.open_dataset(data)
-    cell: Any = {"seed": 0, "mode": "train", "batch_size": task.batch, "global_batch_size": task.batch, "epochs": 1}
+    opened = slipway_reader.open_dataset(data, crop=task.side or None)
+    augmentation = "crop-flip" if task.side else "none"
+    sizes = {"batch_size": task.batch, "global_batch_size": task.batch}
+    cell: Any = {"seed": 0, "mode": "train", "epochs": 1, "augmentation": augmentation, **sizes}
     _, plan = make_plan(cell, opened, 0, 1)
     endless = plan._replace(steps=plan.per_epoch * (1 if task.cold else 1_000_000), eval_split=None, eval_groups=())
 

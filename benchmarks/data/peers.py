@@ -89,10 +89,49 @@ def ffcv_read(task: Task) -> Turns:
     area = (task.side / SIDE) ** 2
     whole = [SimpleRGBImageDecoder(), ToTensor()]
     window = [RandomResizedCropRGBImageDecoder((task.side, task.side), (area, area), (1.0, 1.0)), RandomHorizontalFlip(), ToTensor()]
+    if task.options.get("fused"):
+        window = [_fused_decoder(task.side), ToTensor()]
     pipelines = {"image": window if task.side else whole, "label": [IntDecoder(), ToTensor(), Squeeze()]}
     order = OrderOption.RANDOM
     loader = Loader(data, batch_size=task.batch, num_workers=task.jobs, order=order, os_cache=True, pipelines=pipelines, drop_last=True)
     return reader(task, data, batches(loader))
+
+
+def _fused_decoder(side: int) -> Any:
+    """Return a decoder of raw pixels that cuts out and mirrors in the one copy: what a user of ffcv can write."""
+    from dataclasses import replace
+
+    from ffcv.fields.rgb_image import SimpleRGBImageDecoder
+    from ffcv.pipeline.allocation_query import AllocationQuery
+    from ffcv.pipeline.compiler import Compiler
+
+    class Fused(SimpleRGBImageDecoder):  # type: ignore[misc]
+        """Numba compiles `decode`."""
+
+        def declare_state_and_memory(self, previous_state: Any) -> tuple[Any, Any]:
+            shape, dtype = (side, side, 3), np.dtype("u1")
+            return replace(previous_state, jit_mode=True, shape=shape, dtype=dtype), AllocationQuery(shape, dtype)
+
+        def generate_code(self) -> Callable[..., Any]:
+            mem_read, rows = self.memory_read, Compiler.get_iterator()
+
+            def decode(indices: Any, destination: Any, metadata: Any, state: Any) -> Any:
+                for row in rows(len(indices)):
+                    field = metadata[indices[row]]
+                    height, width = field["height"], field["width"]
+                    image = mem_read(field["data_ptr"], state).reshape(height, width, 3)
+                    top, left = np.random.randint(0, height - side + 1), np.random.randint(0, width - side + 1)
+                    window = image[top : top + side, left : left + side]
+                    if np.random.rand() < 0.5:
+                        destination[row] = window[:, ::-1]
+                    else:
+                        destination[row] = window
+                return destination[: len(indices)]
+
+            decode.is_parallel = True  # type: ignore[attr-defined]
+            return decode
+
+    return Fused()
 
 
 # litdata
