@@ -16,7 +16,7 @@ def turns(*seconds: float, amount: float = 1000.0) -> tuple[Turn, ...]:
 
 
 def text_with(*lines: str) -> str:
-    return f"above\n\n{table.as_table(list(lines))}\n\nbelow\n"
+    return f"above\n\n{table.MACHINE}this machine.\n\n{table.as_table(list(lines))}\n\nbelow\n"
 
 
 def test_a_rate_is_more_where_time_is_less_and_seconds_are_what_they_are() -> None:
@@ -78,11 +78,16 @@ def test_lines_of_a_row_that_is_no_longer_there_go() -> None:
 
 
 def test_the_document_keeps_what_stands_around_the_table() -> None:
-    text = table.with_table(text_with("| S2 | b | z |"), ["| W1 | a | m |"], ORDER)
+    text = table.with_table(text_with("| S2 | b | z |"), ["| W1 | a | m |"], ORDER, "this machine")
     assert text == text_with("| W1 | a | m |", "| S2 | b | z |")
-    assert table.with_table(text, ["| W1 | a | m |"], ORDER) == text
+    assert table.with_table(text, ["| W1 | a | m |"], ORDER, "this machine") == text
+
+
+def test_the_line_about_the_machine_is_that_of_the_last_run() -> None:
+    text = table.with_table(text_with(), ["| W1 | a | m |"], ORDER, "another one")
+    assert text == text_with("| W1 | a | m |").replace("this machine", "another one")
 
 
 def test_a_document_without_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="no table begins with"):
-        table.with_table("no table\n", [], ORDER)
+        table.with_table("no table\n", [], ORDER, "this machine")

@@ -82,6 +82,16 @@ ROWS: Final = (
         ),
     ),
     Row(
+        "W1-decode",
+        "build, JPEG passed through, every image decoded",
+        IMAGES,
+        "jpegs",
+        (
+            Contender("Slipway", "own.slipway_build", task={"options": {"check": "decode", "statistics": "all"}}),
+            Contender("limit: bare decoding in two threads", "own.decode_limit"),
+        ),
+    ),
+    Row(
         "W2",
         "build, raw",
         IMAGES,
@@ -292,6 +302,12 @@ def machine() -> str:
     )
 
 
+def when(repeats: int, size: float) -> str:
+    """Return in words when and how a row was measured, with the load of the machine: above its cores, others were at work."""
+    day, load = datetime.datetime.now(tz=datetime.UTC).date().isoformat(), os.getloadavg()[2]
+    return f"{day}, {repeats} rounds, {'' if size == 1 else f'size {size:g}, '}load {load:.0f}"
+
+
 def parsed() -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(
@@ -317,17 +333,17 @@ def main() -> None:
         rows = [row._replace(contenders=tuple(one for one in row.contenders if not one.peer)) for row in rows]
     environments.prepare({contender.peer for row in rows for contender in row.contenders if contender.peer})
     options = {"batch": arguments.batch, "jobs": arguments.jobs, "seconds": arguments.seconds}
-    day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     arguments.dir.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-data-", dir=arguments.dir) as name:
         sources = make_sources(rows, Path(name), arguments.size)
         for row in rows:
-            new = table.lines((row.name, row.title), row.unit, measure(row, sources, Path(name), arguments.repeats, options), day)
+            found = measure(row, sources, Path(name), arguments.repeats, options)
+            new = table.lines((row.name, row.title), row.unit, found, when(arguments.repeats, arguments.size))
             lines += new
             if arguments.write:
-                PAGE.write_text(table.with_table(PAGE.read_text(), new, NAMES))
-    print(f"{machine()}; size {arguments.size:g}, {arguments.repeats} rounds\n\n{table.as_table(lines)}")
+                PAGE.write_text(table.with_table(PAGE.read_text(), new, NAMES, machine()))
+    print(f"{machine()}\n\n{table.as_table(lines)}")
 
 
 if __name__ == "__main__":

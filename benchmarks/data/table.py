@@ -42,7 +42,8 @@ class Unit(NamedTuple):
 IMAGES = Unit("images/s", by_rate=True)
 MEGABYTES = Unit("MB/s", by_rate=True, per=1e6)
 SECONDS = Unit("s", by_rate=False)
-HEAD = ("Row", "What", "Who", "Median", "Range", "CPU", "Slipway is", "Day")
+HEAD = ("Row", "What", "Who", "Median", "Range", "CPU", "Slipway is", "Measured")
+MACHINE = "The last of these rows was measured on: "
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -73,7 +74,7 @@ def processor(turns: Sequence[Turn], unit: Unit) -> str:
     return f"{number(statistics.median(turn.cpu_s for turn in turns))} s"
 
 
-def lines(row: tuple[str, str], unit: Unit, found: Sequence[Measured], day: str) -> list[str]:
+def lines(row: tuple[str, str], unit: Unit, found: Sequence[Measured], when: str) -> list[str]:
     """Return the lines of a row, (name, title), in the table. The first contender is Slipway, with which all others are compared."""
     name, title = row
     made = []
@@ -86,7 +87,7 @@ def lines(row: tuple[str, str], unit: Unit, found: Sequence[Measured], day: str)
                 ratio = spread(speed_ratios(found[0].turns, one.turns, unit))
                 cells[3] = f"{number(ratio.median)} x ({number(ratio.least)} to {number(ratio.most)})"
         label = f"{one.label}: not measured, {one.missing}" if one.missing else one.label
-        made.append("| " + " | ".join([name, "" if place else title, label, *cells, day]) + " |")
+        made.append("| " + " | ".join([name, "" if place else title, label, *cells, when]) + " |")
     return made
 
 
@@ -102,14 +103,17 @@ def merged(old: Sequence[str], new: Sequence[str], order: Sequence[str]) -> list
     return sorted([*kept, *new], key=lambda line: order.index(name_of(line)))
 
 
-def with_table(text: str, new: Sequence[str], order: Sequence[str]) -> str:
-    """Return a document in which the table that begins with HEAD holds these lines too. Raises ValueError where it has none."""
+def with_table(text: str, new: Sequence[str], order: Sequence[str], machine: str) -> str:
+    """Return a document in which the table that begins with HEAD holds these lines too, and the line about the machine is this one. Raises
+    ValueError where it has no such table.
+    """
     head = "| " + " | ".join(HEAD) + " |"
     above, found, rest = text.partition(head + "\n")
     if not found:
         raise ValueError(f"no table begins with {head!r}")
     ruler, *body = rest.split("\n")
     end = next((place for place, line in enumerate(body) if not line.startswith("|")), len(body))
+    above = "".join(f"{MACHINE}{machine}.\n" if line.startswith(MACHINE) else line for line in above.splitlines(keepends=True))
     return above + "\n".join([head, ruler, *merged(body[:end], new, order), *body[end:]])
 
 
