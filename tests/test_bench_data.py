@@ -16,7 +16,7 @@ def turns(*seconds: float, amount: float = 1000.0) -> tuple[Turn, ...]:
 
 
 def text_with(*lines: str) -> str:
-    return f"above\n\n{table.MACHINE}this machine.\n\n{table.as_table(list(lines))}\n\nbelow\n"
+    return f"above\n\n{table.MACHINE}| this machine |\n\n{table.as_table(list(lines))}\n\nbelow\n"
 
 
 def test_a_rate_is_more_where_time_is_less_and_seconds_are_what_they_are() -> None:

@@ -43,7 +43,7 @@ IMAGES = Unit("images/s", by_rate=True)
 MEGABYTES = Unit("MB/s", by_rate=True, per=1e6)
 SECONDS = Unit("s", by_rate=False)
 HEAD = ("Row", "What", "Who", "Median", "Range", "CPU", "Slipway is", "Measured")
-MACHINE = "The last of these rows was measured on: "
+MACHINE = "| On which machine the last row was measured |\n|---|\n"
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -104,7 +104,7 @@ def merged(old: Sequence[str], new: Sequence[str], order: Sequence[str]) -> list
 
 
 def with_table(text: str, new: Sequence[str], order: Sequence[str], machine: str) -> str:
-    """Return a document in which the table that begins with HEAD holds these lines too, and the line about the machine is this one. Raises
+    """Return a document in which the table that begins with HEAD holds these lines too, and the machine is this one. Raises
     ValueError where it has no such table.
     """
     head = "| " + " | ".join(HEAD) + " |"
@@ -113,7 +113,9 @@ def with_table(text: str, new: Sequence[str], order: Sequence[str], machine: str
         raise ValueError(f"no table begins with {head!r}")
     ruler, *body = rest.split("\n")
     end = next((place for place, line in enumerate(body) if not line.startswith("|")), len(body))
-    above = "".join(f"{MACHINE}{machine}.\n" if line.startswith(MACHINE) else line for line in above.splitlines(keepends=True))
+    before, there, after = above.partition(MACHINE)
+    if there:
+        above = f"{before}{MACHINE}| {machine} |\n" + after.partition("\n")[2]
     return above + "\n".join([head, ruler, *merged(body[:end], new, order), *body[end:]])
 
 
