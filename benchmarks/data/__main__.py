@@ -33,6 +33,7 @@ from benchmarks.stage import make_dataset
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "performance.md"
 ANSWER_LIMIT_S: Final = 1800.0
+END_LIMIT_S: Final = 60.0
 WINDOW: Final = 224
 JPEGS, RAW, STAGED_BYTES = 20_000, 10_000, 2_000_000_000
 """Images of the rows with JPEGs and with raw pixels, bytes of the rows of staging, at --size 1."""
@@ -208,7 +209,17 @@ class Running:
         self.process = stack.enter_context(
             subprocess.Popen(argv, cwd=ROOT, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
         )
-        stack.callback(self.process.terminate)
+        stack.callback(self.end)
+
+    def end(self) -> None:
+        """Let the contender end by itself, with the processes that it started; kill it where it does not."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
 
     def answer(self) -> dict[str, float]:
         """Return the next answer. Raises Failed where the process has ended."""
@@ -305,7 +316,7 @@ def machine() -> str:
 def when(repeats: int, size: float) -> str:
     """Return in words when and how a row was measured, with the load of the machine: above its cores, others were at work."""
     day, load = datetime.datetime.now(tz=datetime.UTC).date().isoformat(), os.getloadavg()[2]
-    return f"{day}, {repeats} rounds, {'' if size == 1 else f'size {size:g}, '}load {load:.0f}"
+    return f"{day}, {repeats} round{'' if repeats == 1 else 's'}, {'' if size == 1 else f'size {size:g}, '}load {load:.0f}"
 
 
 def parsed() -> argparse.Namespace:
