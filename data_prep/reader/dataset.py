@@ -1,12 +1,11 @@
 """Read a staged dataset in a training program: splits of samples that are read by number."""
 
 import base64
-import contextlib
 import json
 import os
 import threading
 from bisect import bisect_right
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -95,10 +94,12 @@ class Split:
             datum = parse(values[0])
             found.append((bytes(datum.data) if datum.encoded else np.array(self._raw(datum), order="C"), datum.label))
 
-        with self._named(index):
+        try:
             shards.use_many(self._places([index]), take)
             image, label = found[0]
             return self._checked(decode(image, self.channels)) if isinstance(image, bytes) else image, label
+        except (DatumError, DecodeError) as error:
+            raise self._named(index, error) from error
 
     def read_many(
         self, indices: Sequence[int], out: Optional[np.ndarray] = None, augment: Optional[Augmentation] = None
@@ -115,23 +116,27 @@ class Split:
         files = {}  # type: Dict[int, bytes]
 
         def take(first: int, values: Sequence[memoryview]) -> None:
-            end = first + len(values)
-            for number in pixels.copy_raw(values, form, parts[first:end], images[first:end], labels[first:end]):
-                row = first + number
-                with self._named(samples[row]):
+            row, end = first, first + len(values)
+            try:
+                for number in pixels.copy_raw(values, form, parts[first:end], images[first:end], labels[first:end]):
+                    row = first + number
                     datum = parse(values[number])
                     labels[row] = datum.label
                     if datum.encoded:
                         files[row] = bytes(datum.data)  # decoded after the lock is released
                     else:
                         pixels.copy_window(self._raw(datum), parts[row], images[row])
+            except (DatumError, DecodeError) as error:
+                raise self._named(samples[row], error) from error
 
         shards.use_many(self._places(samples), take)
         whole = self.size == self.stored and not parts.any()
         for row, file in files.items():
-            with self._named(samples[row]):
-                target = images[row] if whole else _scratch(self.stored + (self.channels,))
+            target = images[row] if whole else _scratch(self.stored + (self.channels,))
+            try:
                 image = self._checked(decode(file, self.channels, out=target))
+            except DecodeError as error:
+                raise self._named(samples[row], error) from error
             if image is not target or not whole:
                 pixels.copy_window(image, parts[row], images[row])
         return images, labels
@@ -149,14 +154,10 @@ class Split:
     def _places(self, indices: Sequence[int]) -> List[shards.Place]:
         return [(self.paths[shard], self.bytes[shard], key) for shard, key in map(self._place, indices)]
 
-    @contextlib.contextmanager
-    def _named(self, index: int) -> Iterator[None]:
-        """Let an error name the shard and the sample."""
-        try:
-            yield
-        except (DatumError, DecodeError) as error:
-            shard, key = self._place(index)
-            raise type(error)("%s, sample %s: %s" % (self.paths[shard], key.decode(), error)) from error
+    def _named(self, index: int, error: ReaderError) -> ReaderError:
+        """Return an error that names the shard and the sample."""
+        shard, key = self._place(index)
+        return type(error)("%s, sample %s: %s" % (self.paths[shard], key.decode(), error))
 
     def _raw(self, datum: Datum) -> np.ndarray:
         """Return the pixels as HWC RGB without a copy. Caffe keeps planes in the order blue, green, red."""
@@ -177,7 +178,11 @@ _local = threading.local()
 def _scratch(shape: Tuple[int, ...]) -> np.ndarray:
     """Return memory of this thread for one image, which is used again: fresh memory costs a fault for each of its pages."""
     if getattr(_local, "scratch", None) is None or _local.scratch.shape != shape:
-        _local.scratch = np.empty(shape, np.uint8)
+        size = int(np.prod(shape))
+        memory = np.empty(size + 16, np.uint8)
+        # To addresses that are multiples of 16 libjpeg-turbo writes past the cache, out of which the window is read at once.
+        start = (8 - pixels.address_of(memory)) % 16
+        _local.scratch = memory[start : start + size].reshape(shape)
     return _local.scratch
 
 

@@ -67,7 +67,10 @@ static void copy_window(uint8_t *out, const uint8_t *image, const Form *form, co
             continue;
         }
         if (kept < form->columns) memset(out, 0, (size_t)row_bytes);
-        copy_pixels(out + start * form->channels, image + (row * form->width + first) * pixel_bytes, kept, form, window->mirrored != 0);
+        const uint8_t *from = image + (row * form->width + first) * pixel_bytes;
+        if (window->mirrored) /* which goes from right to left: the processor foresees that less well, and took three times as long */
+            for (int64_t ahead = 0; ahead < kept * pixel_bytes; ahead += 64) __builtin_prefetch(from + form->width * pixel_bytes + ahead);
+        copy_pixels(out + start * form->channels, from, kept, form, window->mirrored != 0);
     }
 }
 

@@ -43,12 +43,12 @@ def copy_raw(values: Sequence[Any], form: Form, windows: np.ndarray, out: np.nda
     of the interpreter. Return the numbers of the values that are left: all where nothing is compiled."""
     if isinstance(library, str) or not out.flags.c_contiguous:
         return range(len(values))
-    addresses = np.array([_address(np.frombuffer(value, np.uint8)) for value in values], np.uint64)
+    addresses = np.array([address_of(np.frombuffer(value, np.uint8)) for value in values], np.uint64)
     sizes = np.array([len(value) for value in values], np.int64)
     left = np.empty(len(values), np.uint8)
     numbers = np.array(form, np.int64)
-    arrays = [_address(array) for array in (numbers, windows, labels, left)]
-    library.slipway_copy_raw(_address(out), _address(addresses), _address(sizes), len(values), *arrays)
+    arrays = [address_of(array) for array in (numbers, windows, labels, left)]
+    library.slipway_copy_raw(address_of(out), address_of(addresses), address_of(sizes), len(values), *arrays)
     return np.flatnonzero(left).tolist()
 
 
@@ -58,7 +58,7 @@ def copy_window(image: np.ndarray, window: np.ndarray, out: np.ndarray) -> None:
         _copy_window(image, window, out)
     else:
         numbers = np.array(image.shape + (0,) + out.shape[:2], np.int64)
-        library.slipway_copy_window(_address(out), _address(image), _address(numbers), _address(window))
+        library.slipway_copy_window(address_of(out), address_of(image), address_of(numbers), address_of(window))
 
 
 def _copy_window(image: np.ndarray, window: np.ndarray, out: np.ndarray) -> None:
@@ -75,5 +75,6 @@ def _copy_window(image: np.ndarray, window: np.ndarray, out: np.ndarray) -> None
         target[:, :, channel] = part[:, :, channel]
 
 
-def _address(array: np.ndarray) -> int:
+def address_of(array: np.ndarray) -> int:
+    """Return where the first byte of an array lies."""
     return array.__array_interface__["data"][0]

@@ -7,8 +7,9 @@ samples, and training resumes at any step at once. It is the generalised Feistel
 a * a >= num_samples, with cycle walking, in integer arithmetic only: every numpy, old or new, gives the same order.
 """
 
+import functools
 import math
-from typing import FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import FrozenSet, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def grouped_batch(seed: int, step: int, groups: Sequence[int], global_batch: int
     return samples_at(seed + group, epoch, groups[group], positions) + sum(groups[:group])
 
 
-def _rounds(positions: np.ndarray, side: int, keys: List[int]) -> np.ndarray:
+def _rounds(positions: np.ndarray, side: int, keys: Sequence[int]) -> np.ndarray:
     """Apply one pass of the cipher to uint64 values below side * side. It is a bijection whatever the mixing is."""
     base = np.uint64(side)
     left: np.ndarray = positions // base
@@ -113,7 +114,8 @@ def mixed(values: np.ndarray, key: int) -> np.ndarray:
     return found
 
 
-def keys_of(seed: int, epoch: int) -> List[int]:
+@functools.lru_cache(maxsize=64)
+def keys_of(seed: int, epoch: int) -> Tuple[int, ...]:
     """Derive one 64-bit key per round by SplitMix64 from seed and epoch."""
     state = seed & _MASK64
     keys = []
@@ -126,7 +128,7 @@ def keys_of(seed: int, epoch: int) -> List[int]:
             state = (word ^ (epoch & _MASK64) * 0xD1342543DE82EF95) & _MASK64  # the first word spreads the seed, then the epoch enters
         else:
             keys.append(word)
-    return keys
+    return tuple(keys)
 
 
 # Move and mirror training images by chance: pure arithmetic on (seed, epoch, sample).

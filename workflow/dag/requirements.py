@@ -150,13 +150,13 @@ def model_of(cell: Cell, needs: DatasetRequirements | None) -> Model | None:
 
     It is None while those are not known, or where only the cell's program knows it.
     """
-    shape = None if needs is None else _shape_of(cell.model, needs)
+    shape = None if needs is None else _shape_of(cell, needs)
     return None if shape is None else _model(cell.model, *shape)
 
 
 def memory_of(cell: Cell, needs: DatasetRequirements | None) -> memory.MemoryEstimate | None:
     """Return the least memory that one process of the cell needs on its device; None while the dataset or the network is not known."""
-    shape = None if needs is None else _shape_of(cell.model, needs)
+    shape = None if needs is None else _shape_of(cell, needs)
     if shape is None:
         return None
     one = _memory_of_one(cell.model, *shape, cell.mode, cell.precision)
@@ -167,14 +167,14 @@ _Shape = tuple[int, tuple[int, ...], int]
 """The input and output of a network of ours: channels, size and classes of images; or 1, the length of sequences, and the vocabulary."""
 
 
-def _shape_of(model: str, needs: DatasetRequirements) -> _Shape | None:
-    if model not in MODELS:
+def _shape_of(cell: Cell, needs: DatasetRequirements) -> _Shape | None:
+    if cell.model not in MODELS:
         return None
-    if reads_tokens(model):
+    if reads_tokens(cell.model):
         return None if needs.vocabulary is None or needs.length is None else (1, (needs.length,), needs.vocabulary)
     if needs.channels is None or needs.size is None or needs.num_classes is None:
         return None
-    return needs.channels, needs.size, needs.num_classes
+    return needs.channels, cell.size_read(needs.size), needs.num_classes
 
 
 @lru_cache(maxsize=256)

@@ -66,7 +66,7 @@ def networks(analysis: Analysis) -> dict[tuple[str, str], Use]:
     for one in analysis.cells:
         cell = one.cell
         if cell.program is None and cell.model in MODELS:
-            trained_on = cell.model, repr(cell.dataset_spec), macs.get(one.cell_id)
+            trained_on = cell.model, repr((cell.dataset_spec, cell.crop_size)), macs.get(one.cell_id)
             if trained_on not in models:
                 known = _model(cell, trained_on[-1])
                 models[trained_on] = known or usual(cell.model), known is None
@@ -88,7 +88,7 @@ def _model(cell: Cell, macs: int | None) -> Model | None:
     def built(outputs: int) -> Model:
         if reads_tokens(cell.model):
             return build_for_tokens(cell.model, outputs, lengths[0])
-        return build(cell.model, CHANNELS[spec.channels or "rgb"], size or (0, 0), outputs)
+        return build(cell.model, CHANNELS[spec.channels or "rgb"], cell.size_read(size or (0, 0)), outputs)
 
     if (len(lengths) != 1 or not lengths[0]) if reads_tokens(cell.model) else size is None:
         return None

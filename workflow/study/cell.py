@@ -120,6 +120,8 @@ class Cell:
     strategy: str = "ddp"
     backend: str = "auto"
     augmentation: Word = "none"
+    crop_size: FromOne | None = None
+    """The side of the square that is read of each image. None: whole images."""
     dropout: bool = True
     """false: the network is trained without its dropout layers."""
     reader: str = "slipway"
@@ -160,6 +162,10 @@ class Cell:
         A tree of files has one, beside which its manifest lies; it is empty for other datasets.
         """
         return TREE_FOLDER if self.dataset_spec.get("source") == "files" else ""
+
+    def size_read(self, stored: tuple[int, int]) -> tuple[int, int]:
+        """Return height and width of the images that the network sees, of a dataset with images of size `stored`."""
+        return stored if self.crop_size is None else (self.crop_size, self.crop_size)
 
     @property
     def world_size(self) -> int:
@@ -206,7 +212,7 @@ NO_EXCHANGE: Final = "noop"
 ARGS: Final = "args."
 """Beginning of the name of an argument, where it stands beside other keys."""
 OF_PROGRAMS: Final = ("program", "args")
-OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file", "profile", "bucket_cap_mb", "evaluate_every")
+OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file", "profile", "bucket_cap_mb", "crop_size", "evaluate_every")
 LEFT_OUT: Final[Mapping[str, object]] = {"conv_algorithm": "auto", "input_gradient": False}
 """Keys that are written only where a cell has another value, so that a study without them has the files that earlier versions wrote."""
 PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")

@@ -228,14 +228,35 @@ def _check_tokens(spec: DatasetSpec, keys: Mapping[str, Any]) -> Verdict:
 def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     if keys["model"] not in MODELS or reads_tokens(keys["model"]):
         return None
-    size = maker.datasets[keys["dataset"]].known_size
+    size, crop = maker.datasets[keys["dataset"]].known_size, keys["crop_size"]
     smallest = smallest_size(keys["model"])
+    if crop is not None and crop < smallest:
+        return "crop_size", f"found {crop}, and {keys['model']} needs images of at least {smallest}x{smallest}; valid: {smallest} or more"
     if size is None or min(size) >= smallest:
         return None
     return "model", (
         f"found {keys['model']}, which needs images of at least {smallest}x{smallest}, and dataset {keys['dataset']} of "
         f"{size[0]}x{size[1]}; valid: size: {smallest} or more in the dataset, or another model"
     )
+
+
+def _check_crop(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    crop, spec = keys["crop_size"], maker.datasets[keys["dataset"]]
+    if crop is None:
+        return None
+    if not spec.has_images:
+        return "crop_size", f"found {crop}, and dataset {keys['dataset']!r} has no images; valid: no such key"
+    if spec.known_size is not None and crop > min(spec.known_size):
+        height, width = spec.known_size
+        return "crop_size", (
+            f"found {crop}, and the images of dataset {keys['dataset']!r} have {height}x{width}; valid: at most {min(height, width)}, or a "
+            "larger size in the dataset"
+        )
+    if keys["reader"] == "native":
+        return "crop_size", f"found {crop}, and with reader native Slipway does not see the images; valid: no such key"
+    if keys["program"] is None and load_framework(keys["framework"]).supports.augmentation == ("none",):
+        return "crop_size", f"found {crop}, and framework {keys['framework']} takes whole images; valid: no such key, or another framework"
+    return None
 
 
 def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
@@ -398,7 +419,8 @@ _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tu
     (_check_batch, ("global_batch_size", "nodes", "gpus_per_node", "batch_size")),
     (_check_program, ("program", "model", "args", "epochs")),
     (_check_dataset, ("dataset", "program", "framework", "model", "layout")),
-    (_check_size, ("model", "dataset")),
+    (_check_size, ("model", "dataset", "crop_size")),
+    (_check_crop, ("crop_size", "dataset", "reader", "program", "framework")),
     (_check_support, ("framework", "program", *SUPPORTED)),
     (_check_optimizer, ("framework", "program", "mode", "optimizer", "strategy")),
     (_check_processes, ("framework", "program", "nodes", "gpus_per_node")),

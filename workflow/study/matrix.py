@@ -299,6 +299,7 @@ def complete(keys: dict[str, Any]) -> dict[str, Any]:
     keys.setdefault("program", None)
     keys.setdefault("bucket_cap_mb", None)
     keys.setdefault("evaluate_every", None)
+    keys.setdefault("crop_size", None)
     if keys["program"] is not None:
         keys.setdefault("model", keys["program"])
         keys.setdefault("dataset", NO_DATASET)

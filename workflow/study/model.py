@@ -124,6 +124,10 @@ class CellKeys(Part):
     augmentation: Augmentation = Field(
         default="none", description="how images are changed by chance before they are trained on: mirrored, moved by up to an eighth"
     )
+    crop_size: Count = Field(
+        default=ABSENT,
+        description="side of the square that is read of each image: anywhere in it where augmentation has crop, else in the middle",
+    )
     dropout: Flag = Field(default=True, description="false: the network without its dropout, whose numbers each framework draws itself")
     reader: Reader = Field(
         default="slipway",

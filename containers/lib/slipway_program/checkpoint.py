@@ -24,7 +24,7 @@ DECIDING = (
     *("batch_size", "global_batch_size", "nodes", "gpus_per_node", "precision", "layout", "comm_hook", "device"),
 )
 """Keys of cell.json that decide what a training does: with another value of one, it is another training."""
-ADDED = {"augmentation": "none", "reader": "slipway"}
+ADDED = {"augmentation": "none", "crop_size": None, "reader": "slipway"}
 """More of them, with the value that says what was done before they existed: checkpoints of that time stay what they are."""
 
 

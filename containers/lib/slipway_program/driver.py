@@ -40,7 +40,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     training = cell["mode"] == "train"
     keep_to_cores(cell["threads"])
-    dataset = slipway_reader.open_dataset(str(data))
+    dataset = slipway_reader.open_dataset(str(data), cell.get("crop_size"))
     resumed = checkpoint.find_checkpoint(cell)
     steps, plan = make_plan(cell, dataset, rank, world_size, resumed.step if resumed else 0)
     reader = cell.get("reader", "slipway")

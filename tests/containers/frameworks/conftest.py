@@ -155,7 +155,7 @@ def make_cell(root: Path, world: int, model: str = "lenet", global_batch_size: i
     if "vocabulary" in manifest:
         network = build_for_tokens(model, manifest["vocabulary"], manifest["lengths"][-1])
     else:
-        height, width = manifest["size"]
+        height, width = [keys["crop_size"]] * 2 if keys.get("crop_size") else manifest["size"]
         network = build(model, manifest["channels"], (height, width), len(manifest["classes"]))
     defaults = {
         "schema": "slipway.cell/1",

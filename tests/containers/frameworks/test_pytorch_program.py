@@ -47,6 +47,18 @@ def test_one_two_and_four_ranks_train_the_same_network(run_program: Run) -> None
     assert again.losses() == runs[1].losses(), "one rank, same seed: bit by bit"
 
 
+def test_windows_of_images_are_the_same_for_one_and_two_ranks(run_program: Run) -> None:
+    """Of 28 of 32 pixels: random ones to train on, those in the middle to evaluate; the record says what copied them."""
+    keys = {"augmentation": "crop-flip", "steps": {"warmup": 0, "measured": 6}}
+    one, two = (run_program(world, crop_size=28, **keys) for world in (1, 2))
+    assert (one.exit_codes, two.exit_codes) == ([0], [0, 0]), one.stderr
+    assert two.losses() == pytest.approx(one.losses(), rel=1e-4)
+    assert two.of("eval")[0]["loss"] == pytest.approx(one.of("eval")[0]["loss"], rel=1e-3)
+    assert one.of("run_start")[0]["parameters"] == 431080
+    assert one.of("run_start")[0]["provenance"]["pixels_copied_by"].startswith(("compiled", "numpy ("))
+    assert one.losses() != run_program(1, crop_size=28, **{**keys, "augmentation": "none"}).losses()
+
+
 def test_lenet_learns_the_digits(run_program: Run) -> None:
     optimizer = {"name": "sgd", "learning_rate": 0.005, "momentum": 0.9, "weight_decay": 0.0}
     done = run_program(1, steps=None, epochs=5, optimizer=optimizer)

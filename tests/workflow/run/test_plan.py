@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tests.workflow.run.cells import document, made_site
 from workflow.run import plan
 from workflow.run.node.stagers import stage_argv
 from workflow.run.plan import container_spec, describe_framework, port_names
-from workflow.run.storage.description import build_name, describe_model
+from workflow.run.storage.description import build_name, model_for
 from workflow.study.cell import Cell, Run
 
 ROOT = Path(__file__).parents[3]
@@ -256,9 +257,12 @@ def test_a_framework_is_described_by_name_or_by_folder() -> None:
 
 
 def test_the_network_is_that_of_the_dataset_s_images() -> None:
-    assert describe_model("lenet", "d", (28, 28), 1, 10).parameters == 431080
+    manifest: Any = SimpleNamespace(name="d", size=(28, 28), channels=1, classes=range(10))
+    assert model_for(document(model="lenet"), manifest).parameters == 431080
+    assert model_for(document(model="lenet", crop_size=20), manifest).layers[0]["shape_out"] == [1, 20, 20]
+    manifest.size = None
     with pytest.raises(UnsupportedRequest, match="dataset 'd' have different sizes"):
-        describe_model("lenet", "d", None, 1, 10)
+        model_for(document(model="lenet"), manifest)
 
 
 @pytest.mark.processes

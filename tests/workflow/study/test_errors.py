@@ -98,6 +98,21 @@ NATIVE = {"framework": "caffe", "reader": "native"}
             )
         ],
         ({"base": {"augmentation": "crop-flop"}}, ["base.augmentation", "did you mean 'crop-flip'"]),
+        ({"base": {"crop_size": 0}}, ["base.crop_size", "found the whole number 0; valid: 1 or more"]),
+        *[
+            ({"base": {"crop_size": 24, **keys}, **more}, ["base.crop_size", words])
+            for keys, more, words in (
+                ({"crop_size": 33}, {}, "the images of dataset 'digits' have 32x32; valid: at most 32"),
+                ({"crop_size": 8}, {}, "found 8, and lenet needs images of at least"),
+                ({"framework": "bigdl"}, {}, "framework bigdl takes whole images"),
+                (NATIVE, PLANES, "with reader native Slipway does not see the images"),
+                (
+                    {"dataset": "text", "model": "lstm"},
+                    {"axes": {"model": None}, "datasets": {"text": TEXT}},
+                    "dataset 'text' has no images",
+                ),
+            )
+        ],
         ({"base": {"dropout": "off"}}, ["base.dropout", "true or false"]),
         ({"base": {"mode": "infer", "augmentation": "flip"}}, ["base.augmentation", "found 'flip'", "nothing is trained", "valid: none"]),
         ({"base": {"mode": "inference"}}, ["base.mode", "infer, train", "did you mean 'infer'"]),

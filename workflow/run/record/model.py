@@ -600,7 +600,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     `dataset_spec`, `batch_size`, `global_batch_size`, `nodes`, `gpus_per_node`, `precision`, `layout`, `comm_hook`, `strategy`,
     `backend`, `augmentation`, `dropout`, `reader`, `device`, `threads`, `seed`, `optimizer`, `steps`, `epochs`, `parameters`,
     `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file; `bucket_cap_mb`, `conv_algorithm`,
-    `evaluate_every` and `input_gradient` where they have not their default; `profile` {of, logged} of a
+    `crop_size`, `evaluate_every` and `input_gradient` where they have not their default; `profile` {of, logged} of a
     [profile run](where-the-time-goes.md#profile-runs) alone: the measured cell, and in how many steps of the warm-up the exchange was
     logged"""
     repeat: Annotated[FromOne, Column()]

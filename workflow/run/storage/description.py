@@ -64,7 +64,7 @@ def describe_work(site: Site, cell: Cell, device: str, images: str | None, resul
         framework=framework,
         dataset=dataset,
         train_samples=trained_samples(manifest, cell.global_batch_size),
-        model=None if cell.model not in MODELS or manifest is None else model_for(cell.model, manifest),
+        model=None if cell.model not in MODELS or manifest is None else model_for(cell, manifest),
         macs_by_length=() if cell.model not in MODELS else macs_by_length(cell.model, manifest),
         image=None if images is None else image_of(images, site.engine, cell.framework),
     )
@@ -110,13 +110,15 @@ def describe_dataset(storage: Path, cell: Cell, build: str) -> tuple[PublishedDa
     return found, manifest
 
 
-def model_for(name: str, manifest: Manifest | SequenceManifest) -> Model:
-    """Return the model for a dataset of images or tokens."""
+def model_for(cell: Cell, manifest: Manifest | SequenceManifest) -> Model:
+    """Return the cell's network for a dataset of images or tokens."""
     from data_prep.sequences.manifest import SequenceManifest
 
     if isinstance(manifest, SequenceManifest):
-        return build_for_tokens(name, manifest.vocabulary, manifest.lengths[-1])
-    return describe_model(name, manifest.name, manifest.size, manifest.channels, len(manifest.classes))
+        return build_for_tokens(cell.model, manifest.vocabulary, manifest.lengths[-1])
+    if manifest.size is None:
+        raise errors.UnsupportedRequest(f"the images of dataset {manifest.name!r} have different sizes; give it a `size` to train on it")
+    return build(cell.model, manifest.channels, cell.size_read(manifest.size), len(manifest.classes))
 
 
 def macs_by_length(name: str, manifest: Manifest | SequenceManifest | None) -> tuple[tuple[int, int], ...]:
@@ -126,13 +128,6 @@ def macs_by_length(name: str, manifest: Manifest | SequenceManifest | None) -> t
     if not isinstance(manifest, SequenceManifest) or len(manifest.lengths) == 1:
         return ()
     return tuple((length, build_for_tokens(name, manifest.vocabulary, length).macs) for length in manifest.lengths)
-
-
-def describe_model(name: str, dataset: str, size: tuple[int, int] | None, channels: int, num_classes: int) -> Model:
-    """Return the model for this dataset and its images (height, width)."""
-    if size is None:
-        raise errors.UnsupportedRequest(f"the images of dataset {dataset!r} have different sizes; give it a `size` to train on it")
-    return build(name, channels, size, num_classes)
 
 
 # Kept programs: `<results>/programs/<digest>/` holds one copy of each state of a program's folder.

@@ -32,7 +32,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
     `out`. The exit code: 0, or 43 where a checkpoint was wanted before the end."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     training = cell["mode"] == "train"
-    dataset = slipway_reader.open_dataset(data)
+    dataset = slipway_reader.open_dataset(data, cell.get("crop_size"))
     resumed = find_checkpoint(cell)
     steps, plan = make_plan(cell, dataset, rank, world_size, resumed.step if resumed else 0)
     # First of all, while there are no threads and little memory to copy: the loader processes are forked.

@@ -28,7 +28,7 @@ CHAIN = ("conv", "pool", "linear", "relu", "flatten", "dropout")
 
 def export(cell: Cell, data: Path, out: Path) -> None:
     """Write the files. Raises ValueError for a network that is no chain of CHAIN, and for more than MOST_BYTES of images."""
-    dataset = slipway_reader.open_dataset(str(data))
+    dataset = slipway_reader.open_dataset(str(data), cell.get("crop_size"))
     one = dict(cell, batch_size=cell["global_batch_size"])
     steps, plan = make_plan(one, dataset, 0, 1)
     shape = cell["model_layers"][0]["shape_out"]

@@ -12,6 +12,7 @@ from containers.program_folder import look_at
 from data_prep.build.dataset import build_dataset
 from data_prep.sequences.manifest import SequenceManifest, read_sequence_manifest
 from data_prep.spec import parse_spec
+from tests.workflow.run.cells import document
 from workflow.run.plan import Framework, taken_along
 from workflow.run.storage.description import DEAD_S, keep_program, macs_by_length, model_for
 
@@ -33,7 +34,7 @@ def test_a_token_in_a_longer_bucket_attends_to_more(tmp_path: Path) -> None:
     (short, long) = macs_by_length("gpt2-tiny", found)
     assert short == (3, of_a_token(found.vocabulary, 3))
     assert long == (7, of_a_token(found.vocabulary, 7))
-    assert long[1] == model_for("gpt2-tiny", found).macs
+    assert long[1] == model_for(document(model="gpt2-tiny"), found).macs
 
 
 def test_where_all_are_equally_long_there_is_nothing_to_tell_apart(tmp_path: Path) -> None:
