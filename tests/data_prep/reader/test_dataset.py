@@ -199,6 +199,7 @@ def test_a_wrong_mean_image_is_an_error(tmp_path: Path, text: str) -> None:
     manifest = {**json.loads(path.read_text()), "size": [4, 5]}
     path.write_text(json.dumps({**manifest, "mean_image": base64.b64encode(bytes(240)).decode()}))
     assert open_dataset(str(root)).mean_image.shape == (4, 5, 3)
+    assert open_dataset(str(root), crop=3).mean_image.shape == (3, 3, 3)
     path.write_text(json.dumps({**manifest, "mean_image": text}))
     with pytest.raises(DatasetChanged, match="mean_image"):
         open_dataset(str(root))

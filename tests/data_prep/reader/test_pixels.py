@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,15 @@ def both(monkeypatch: pytest.MonkeyPatch, library: Any) -> Any:
         return found
 
     return read
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="needs readelf")
+def test_it_asks_for_no_library_and_no_function_of_one_c_library_alone(library: Any) -> None:
+    """So that a container with an older one, or with musl, can load it."""
+    found = subprocess.run(["readelf", "-d", "--dyn-syms", "-W", library._name], capture_output=True, text=True, check=True).stdout
+    assert "(NEEDED)" not in found
+    assert {line.split()[-1] for line in found.splitlines() if " UND " in line} <= {"UND", "memcpy", "memset", "memmove"}
 
 
 @pytest.mark.processes

@@ -13,6 +13,7 @@ from base.errors import ConfigError
 from containers.frameworks import framework_folders, load_framework
 from containers.models import of_tokens
 from tests.workflow.study.studies import changed, load
+from workflow.dag.requirements import memory_of, model_of, requirements_of
 from workflow.run.plan import describe_framework
 from workflow.study.cell import Cell
 from workflow.study.matrix import compile_expression
@@ -336,3 +337,22 @@ def test_kinds_are_compared_with_a_message() -> None:
     for text in ("model > 3", "-model == 1", "'a' in nodes"):
         with pytest.raises(ConfigError, match="different kinds"):
             compile_expression(text, NAMES)(CELL)
+
+
+def test_the_network_is_that_of_the_window_that_is_read(tmp_path: Path) -> None:
+    noise = {"source": "synthetic", "size": 40, "samples": 64, "classes": 2, "shards": 2}
+    axes = {"model": ["lenet"], "batch_size": [8], "nodes": [1]}
+    whole = load(tmp_path, changed(datasets={"digits": noise}, axes=axes))
+    assert "crop_size" not in whole.cells[0].to_json()
+    study = load(tmp_path, changed(datasets={"digits": noise}, axes={**axes, "crop_size": [24, 28, 40]}))
+    cells = {cell.crop_size: cell for cell in study.cells}
+    assert len({cell.cell_id for cell in (*study.cells, *whole.cells)}) == 4
+    needs = requirements_of(study, "digits")
+    for side, cell in cells.items():
+        model, memory = model_of(cell, needs), memory_of(cell, needs)
+        assert model is not None
+        assert model.layers[0]["shape_out"] == [3, side, side]
+        assert cell == Cell.from_json(cell.to_json())
+        assert memory is not None
+        assert memory.activation_bytes >= 8 * 4 * 3 * side * side
+    assert model_of(whole.cells[0], needs) == model_of(cells[40], needs)
