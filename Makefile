@@ -88,7 +88,7 @@ clean:  ## forget the demo's results; those of other studies, datasets, cache an
 	rm -rf .slipway/storage/results/digits-scaling .snakemake
 
 # One file for each set of packages that is installed: of every command, PyTorch, of `make test`, of the tests that start programs.
-.venv/.run: requirements.txt pyproject.toml setup.py
+.venv/.run: requirements.txt pyproject.toml setup.py data_prep/reader/pixels.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Slipway needs Python 3.11 or newer, found " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
 	@$(PYTHON) -m install environment .venv
 	@$(INSTALL) packages --require-hashes -r requirements.txt

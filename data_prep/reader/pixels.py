@@ -2,7 +2,7 @@
 
 import ctypes
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -25,12 +25,14 @@ def load(path: str) -> Any:
         library.slipway_copy_raw.restype = library.slipway_copy_window.restype = None
         library.slipway_copy_raw.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] + [ctypes.c_void_p] * 4
         library.slipway_copy_window.argtypes = [ctypes.c_void_p] * 4
+        ctypes.pythonapi.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+        ctypes.pythonapi.PyBuffer_Release.argtypes = [ctypes.c_void_p]
         return library
     except (OSError, AttributeError) as error:
         return str(error)
 
 
-library = load(str(Path(__file__).with_name("libpixels.so")))
+library = load(str(Path(__file__).with_name("libpixels.so")))  # type: Any
 
 
 def copies_by() -> str:
@@ -43,22 +45,39 @@ def copy_raw(values: Sequence[Any], form: Form, windows: np.ndarray, out: np.nda
     of the interpreter. Return the numbers of the values that are left: all where nothing is compiled."""
     if isinstance(library, str) or not out.flags.c_contiguous:
         return range(len(values))
-    addresses = np.array([address_of(np.frombuffer(value, np.uint8)) for value in values], np.uint64)
-    sizes = np.array([len(value) for value in values], np.int64)
-    left = np.empty(len(values), np.uint8)
-    numbers = np.array(form, np.int64)
-    arrays = [address_of(array) for array in (numbers, windows, labels, left)]
-    library.slipway_copy_raw(address_of(out), address_of(addresses), address_of(sizes), len(values), *arrays)
+    left = np.zeros(len(values), np.uint8)
+    if len(values):
+        addresses, sizes = _places_of(values)
+        arrays = [address_of(array) for array in (np.array(form, np.int64), windows, labels, left)]
+        library.slipway_copy_raw(address_of(out), address_of(addresses), address_of(sizes), len(values), *arrays)
     return np.flatnonzero(left).tolist()
 
 
 def copy_window(image: np.ndarray, window: np.ndarray, out: np.ndarray) -> None:
     """Copy a window of an image, uint8 (height, width, channels), to `out`, uint8 (rows, columns, channels)."""
-    if isinstance(library, str) or not (out.flags.c_contiguous and image.flags.c_contiguous):
+    if isinstance(library, str) or not (out.flags.c_contiguous and image.flags.c_contiguous and image.flags.writeable):
         _copy_window(image, window, out)
     else:
-        numbers = np.array(image.shape + (0,) + out.shape[:2], np.int64)
-        library.slipway_copy_window(address_of(out), address_of(image), address_of(numbers), address_of(window))
+        numbers = (ctypes.c_int64 * 6)(*image.shape, 0, *out.shape[:2])
+        library.slipway_copy_window(address_of(out), address_of(image), numbers, address_of(window))
+
+
+def address_of(array: Any) -> int:
+    """Return where the first byte of an array lies that may be written. To ask numpy takes twenty times as long."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array))
+
+
+def _places_of(values: Sequence[Any]) -> Tuple[np.ndarray, np.ndarray]:
+    """Return the address and the length of each of these buffers, which may be read only."""
+    buffers = np.zeros((len(values), 16), np.int64)  # a Py_buffer each, whose first field is the address and whose third the length
+    first = address_of(buffers)
+    places = range(first, first + buffers.nbytes, buffers.strides[0])
+    for value, place in zip(values, places):  # noqa: B905 - as long as one another, and Python 3.6 knows no `strict`
+        ctypes.pythonapi.PyObject_GetBuffer(value, place, 0)
+    found = buffers[:, 0].copy(), buffers[:, 2].copy()
+    for place in places:
+        ctypes.pythonapi.PyBuffer_Release(place)
+    return found
 
 
 def _copy_window(image: np.ndarray, window: np.ndarray, out: np.ndarray) -> None:
@@ -73,8 +92,3 @@ def _copy_window(image: np.ndarray, window: np.ndarray, out: np.ndarray) -> None
     target = out[top : top + part.shape[0], left : left + part.shape[1]]
     for channel in range(out.shape[2]) if mirrored else (slice(None),):  # all in one takes ten times as long
         target[:, :, channel] = part[:, :, channel]
-
-
-def address_of(array: np.ndarray) -> int:
-    """Return where the first byte of an array lies."""
-    return array.__array_interface__["data"][0]
