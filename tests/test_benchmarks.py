@@ -14,6 +14,7 @@ COMMANDS = (
     "bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay",
     "build --images 20 --times 1 --jobs 1",
     "busy --seconds 1 --pairs 1",
+    "cold_reader --samples 128 --side 16 --pairs 1",
     "compare --trials 20",
     "convolutions --model lenet --batch 2 --seconds 0.01",
     "data --rows R1 R2 --size 0.001 --repeats 1 --seconds 0.01 --no-peers",

@@ -8,6 +8,7 @@ from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
 from .sampling import Augmentation, batch_indices, grouped_batch, order
 from .sequences import PAD, Sequences, SequenceSplit
 from .pixels import copies_by
+from .shards import waits_for_disk
 from .parent_process import die_with_parent
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "grouped_batch",
     "open_dataset",
     "order",
+    "waits_for_disk",
 ]

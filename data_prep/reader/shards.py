@@ -204,7 +204,7 @@ def use_many(places: Sequence[Place], function: Use) -> None:
         reading.use(0, function)
         return
     for first, part in _parts(places):
-        if _without_disk < IN_MEMORY:
+        if waits_for_disk():
             _Reading(part).use(first, function)
         else:
             _use_map(part, first, function)
@@ -213,7 +213,7 @@ def use_many(places: Sequence[Place], function: Use) -> None:
 def prefetch(places: Iterable[Place]) -> None:
     """Begin to read what the next call of `use_many` has, with just these places. It never changes a result. Where values are in memory it
     does nothing."""
-    if _without_disk < IN_MEMORY:
+    if waits_for_disk():
         wanted = tuple(places)
         if wanted and len({path for path, _, _ in wanted}) <= _most_together:
             reading = _Reading(wanted, ahead=True)
@@ -221,6 +221,11 @@ def prefetch(places: Iterable[Place]) -> None:
                 _coming[wanted] = reading
                 while len(_coming) > MOST_COMING:
                     _coming.popitem(last=False)
+
+
+def waits_for_disk() -> bool:
+    """Return whether the values that were read last came from a disk, or too few were read to know: whether `prefetch` does anything."""
+    return _without_disk < IN_MEMORY
 
 
 def close_all() -> None:
@@ -238,6 +243,7 @@ def close_all() -> None:
 def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
     """Use the values in the map. Where a fault had to wait for a disk, the next values are read."""
     global _without_disk
+    _spare.clear()
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
     with _current_lock():
         shards = _hold(places)

@@ -6,7 +6,9 @@ import importlib.util
 import os
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
+from shutil import which
 
 import pytest
 import yaml
@@ -19,6 +21,8 @@ from workflow.study.study import load_study
 
 pytestmark = pytest.mark.slow
 EXAMPLES = {path.parent.name: path for path in sorted((CODE_ROOT / "examples").glob("*/study.yaml"))}
+ON_A_GPU = {"dali": "nvidia-dali-cuda120"}
+"""Those that need a GPU, and the package that they ask for there."""
 PACKAGES = {"huggingface": "transformers", "lightning": "lightning"}
 """What an example asks for beside torch."""
 FRAMEWORKS = {"jax": ["jax"], "keras": ["keras"], "frameworks": ["jax", "tensorflow", "keras"]}
@@ -35,6 +39,10 @@ def test_there_are_examples() -> None:
 
 def missing(example: str) -> str | None:
     """The reason to skip it; None: all that it needs is here."""
+    if example in ON_A_GPU and which("nvidia-smi") is None:
+        return "there is no GPU here (nvidia-smi is not on PATH)"
+    if example in ON_A_GPU and ON_A_GPU[example] not in {one.name for one in distributions()}:
+        return f"{ON_A_GPU[example]} is not installed here: pip install {ON_A_GPU[example]}"
     if example in PACKAGES and importlib.util.find_spec(PACKAGES[example]) is None:
         return f"{PACKAGES[example]} is not installed: requirements-slow.txt has it"
     return next((reason for name in FRAMEWORKS.get(example, ()) if (reason := why_not(name)) is not None), None)

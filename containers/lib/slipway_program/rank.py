@@ -18,12 +18,12 @@ KILLED_EXIT = 45
 
 _OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, errno.ENODEV)
 _READ_ONLY = re.compile(r"Read-only file system(?: \(os error \d+\))?: '([^']*)'")
-# A loader process passes on the words of its exception without the number; safetensors writes from Rust.
+# Safetensors writes from Rust, and passes on the words of an error without its number.
 _OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}
 _OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "RESOURCE_EXHAUSTED")
 _DISK_ERROR = re.compile(rf"(\[Errno|\(os error) ({'|'.join(map(str, _OF_A_DISK))})[\])]")
-# PyTorch's words for a loader process; one that died of its own fault (SIGSEGV, SIGABRT) is another matter.
-_CHILD_KILLED = re.compile(r"DataLoader worker .* is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
+# One that died of its own fault (SIGSEGV, SIGABRT) is another matter.
+_CHILD_KILLED = re.compile(r"loader process \d+ is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
 
 
 class LossNotFinite(Exception):
@@ -44,11 +44,8 @@ def describe_failure(error: BaseException) -> Tuple[str, int]:
 
 
 def failure_message(error: BaseException) -> str:
-    """Return the cause in one line. From a loader process comes "Caught ... in DataLoader worker", a traceback, and then the cause."""
-    text = f"{type(error).__name__}: {error}"
-    if str(error).startswith("Caught ") and "Original Traceback" in text:
-        text = text.rstrip().splitlines()[-1]
-    return text[:4000]
+    """Return the cause."""
+    return f"{type(error).__name__}: {error}"[:4000]
 
 
 def _is_of_storage(error: BaseException) -> bool:
@@ -58,7 +55,7 @@ def _is_of_storage(error: BaseException) -> bool:
     read_only = _READ_ONLY.search(str(error))
     if read_only is not None and not _may_be_written(read_only.group(1)):
         return False
-    if "DatasetChanged" in {cls.__name__ for cls in type(error).__mro__}:  # of slipway_reader; a loader process passes the type on
+    if "DatasetChanged" in {cls.__name__ for cls in type(error).__mro__}:  # of slipway_reader
         return True
     return (isinstance(error, OSError) and error.errno in _OF_A_DISK) or _DISK_ERROR.search(str(error)) is not None
 
@@ -71,7 +68,7 @@ def _may_be_written(path: str) -> bool:
 def _is_out_of_memory(error: BaseException) -> bool:
     # torch.OutOfMemoryError (CUDA) is a RuntimeError and by name, so that torch need not be imported; on the CPU it is a plain
     # RuntimeError "[enforce fail at alloc_cpu.cpp:..] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes".
-    # A loader process wraps its own into an exception of the same type. XLA, for JAX and TensorFlow, says RESOURCE_EXHAUSTED.
+    # XLA, for JAX and TensorFlow, says RESOURCE_EXHAUSTED.
     names = {cls.__name__ for cls in type(error).__mro__}
     return bool(names & _OUT_OF_MEMORY) or any(words in str(error) for words in _OUT_OF_MEMORY_TEXTS)
 

@@ -186,6 +186,15 @@ def test_a_file_that_is_cut_while_it_is_read_is_an_error_and_no_signal(tmp_path:
         split.read(39)
 
 
+def test_a_cut_shard_is_found_when_it_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_threads(monkeypatch)
+    root = image_dataset(tmp_path, pictures(40, 60), shards=1)
+    path = root / "shard-00000.lmdb" / "data.mdb"
+    os.truncate(path, path.stat().st_size - 4096)
+    with pytest.raises(DatasetChanged, match="its manifest says"):
+        open_dataset(str(root)).split("train").prefetch([0])
+
+
 def test_an_error_of_the_disk_names_shard_and_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_threads(monkeypatch)
     split = open_dataset(str(image_dataset(tmp_path, pictures(4, 60), shards=1))).split("train")

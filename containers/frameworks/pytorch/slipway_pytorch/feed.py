@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -12,64 +12,97 @@ import slipway_reader
 import torch
 from slipway_program.feed import inputs_and_targets, repeat_first
 from slipway_program.plan import Plan
-from torch.utils.data import DataLoader, Dataset
 
-BATCHES_AHEAD = 4  # per loader process: read and decoded
-ADVISED_AHEAD = 16  # per loader process: batches that the kernel is told to read from disk
-ADVISED_BYTES = 16384  # smaller samples are not worth the advice
+from .loaders import Loaders, Slot
+
 MOST_PROCESSES = 8
 
 Batches = Iterator["tuple[torch.Tensor, torch.Tensor]"]
 
 
-class _Ring:
-    """Batches in memory that this process and its loader processes share, so that only numbers travel between them.
+class _Reading:
+    """What a loader process does: it fills slots, and reads ahead the batch that comes next where a disk has to be waited for."""
 
-    It is anonymous: no file is left behind, and the 64 MB that Docker gives /dev/shm do not matter. Batch k lies in slot k % slots. The
-    loader has at most `slots - 1` batches under way beyond the one in use, so a slot is written again only after its batch was used.
-    """
-
-    def __init__(self, slots: int, shape: tuple[int, ...], dtype: Any) -> None:
-        self.slots = slots
-        self.images = _shared((slots, *shape), dtype)
-        self.labels = _shared((slots, shape[0]), np.int64)
-        """Labels of images; rows of token ids hold their targets themselves."""
-
-
-def _shared(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    return np.frombuffer(mmap.mmap(-1, int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
-
-
-class _Reading(Dataset[Any]):
-    """The dataset of the loader processes: it fills slots, and tells the kernel what will be wanted later. What travels back is slot,
-    length, and of token ids how many a row has."""
-
-    def __init__(self, dataset: Any, plan: Plan, ring: _Ring, processes: int) -> None:
+    def __init__(self, dataset: Any, plan: Plan) -> None:
         self._splits = {name: dataset.split(name) for name in dataset.manifest["splits"]}
         self._plan = plan
-        self._ring = ring
-        self._processes = processes
-        self._ahead = ADVISED_AHEAD * processes
-        advise = dataset.manifest["bytes"] >= ADVISED_BYTES * dataset.manifest["samples"]
+        self._announced = -1
         self.order = plan.order()
-        self._advised = 0 if advise else len(self.order)
 
-    def __getitem__(self, place: int) -> tuple[int, int, int]:
-        end = min(place + self._ahead + 1, len(self.order))
-        for coming in range(max(place, self._advised), end, self._processes):  # a process meets every `processes`-th batch again
-            split, indices = self._plan.share(self.order[coming])
-            self._splits[split].prefetch(indices)
-            self._advised = coming + self._processes
-        slot = place % self._ring.slots
-        found = self._plan.read(self._splits, self.order[place], out=self._ring.images[slot])
+    def fill(self, place: int, slot: Slot, coming: int) -> tuple[int, int]:
+        """Read the batch at `place` of the order into a slot. Returns samples, and of token ids how many a row has."""
+        if slipway_reader.waits_for_disk():
+            if place != self._announced:
+                self._prefetch(place)
+            if coming >= 0:
+                self._prefetch(coming)
+            self._announced = coming
+        found = self._plan.read(self._splits, self.order[place], out=slot.images)
         if not isinstance(found, tuple):
-            return slot, len(found), found.shape[1]
-        self._ring.labels[slot, : len(found[1])] = found[1]
-        return slot, len(found[1]), 0
+            return len(found), found.shape[1]
+        slot.labels[: len(found[1])] = found[1]
+        return len(found[1]), 0
+
+    def _prefetch(self, place: int) -> None:
+        split, indices = self._plan.share(self.order[place])
+        self._splits[split].prefetch(indices)
+
+
+class _Pinned:
+    """The slots whose memory is registered with CUDA, so that the GPU copies from them, without another copy in between. Where CUDA refuses
+    one, no other is tried."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, Slot] = {}
+        self._registered: set[int] = set()
+        self._refused = False
+
+    def add(self, slots: list[Slot]) -> None:
+        """Let the slots be registered when they are first copied to a GPU."""
+        for slot in slots:
+            self._slots.update({_address(slot.images): slot, _address(slot.labels): slot})
+
+    def copy(self, batch: torch.Tensor, device: torch.device) -> torch.Tensor | None:
+        """Copy from a slot to a GPU, and note the copy in the slot, whose loader waits for it. None where the batch is in no such slot."""
+        slot = self._slots.get(batch.data_ptr())
+        if slot is None or not batch.is_contiguous() or not self._register(slot, device):
+            return None
+        copied = batch.to(device, non_blocking=True)
+        slot.copies.append(torch.cuda.current_stream(device).record_event())
+        return copied
+
+    def remove(self, slots: list[Slot]) -> None:
+        """Forget the slots. No copy from them is under way."""
+        for slot in slots:
+            for array in (slot.images, slot.labels):
+                self._slots.pop(_address(array), None)
+            if _address(slot.images) in self._registered:
+                self._registered.remove(_address(slot.images))
+                torch.cuda.cudart().cudaHostUnregister(_address(slot.images))
+
+    def _register(self, slot: Slot, device: torch.device) -> bool:
+        address = _address(slot.images)
+        if address not in self._registered and not self._refused:
+            if int(torch.cuda.cudart().cudaHostRegister(address, len(slot.memory), 0)) == 0:
+                self._registered.add(address)
+            else:
+                self._refused = True
+                # CUDA would blame the next kernel for this refusal: let it be one that does nothing.
+                with contextlib.suppress(RuntimeError):
+                    torch.zeros(1, device=device)
+        return address in self._registered
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.ctypes.data)
+
+
+_pinned = _Pinned()
 
 
 def loader_processes(device: str, local_world_size: int) -> int:
-    """Return, beside a GPU, as many as there are cores for; on the CPU one, since it shares the cores with the training."""
+    """Return, beside a GPU, as many as there are cores for; on the CPU one, since it shares the cores with the training. How many of them
+    get batches is a matter of how long the training waits."""
     if device == "cpu":
         return 1
     return max(1, min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // local_world_size))
@@ -88,23 +121,11 @@ def computing_threads(device: str, threads: int, local_world_size: int, processe
 def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
     """Start the loader processes. The batches of `plan` in order, valid until the next one is asked for: images uint8 [batch, height,
     width, channels] and labels int64, or of token sequences inputs and targets, [batch, tokens] each."""
-    parent = os.getpid()
     of_tokens = isinstance(dataset, slipway_reader.Sequences)
     sample, dtype = ((dataset.length + 1,), np.int32) if of_tokens else ((*dataset.size, dataset.channels), np.uint8)
-    ring = _Ring(BATCHES_AHEAD * processes + 1, (plan.batch_size, *sample), dtype)
-    reading = _Reading(dataset, plan, ring, processes)
-    loader = DataLoader(
-        reading,
-        sampler=range(len(reading.order)),
-        batch_size=None,
-        num_workers=processes,
-        collate_fn=_as_it_is,
-        worker_init_fn=lambda _: slipway_reader.die_with_parent(parent),
-        multiprocessing_context="fork",
-        prefetch_factor=BATCHES_AHEAD,
-    )
-    images, labels = torch.from_numpy(ring.images), torch.from_numpy(ring.labels)
-    return _rows(iter(loader), images) if of_tokens else _views(iter(loader), images, labels)
+    reading = _Reading(dataset, plan)
+    loaders = Loaders(reading.fill, len(reading.order), processes, (plan.batch_size, *sample), dtype)
+    return _tensors(loaders)
 
 
 def from_memory(dataset: Any, plan: Plan) -> Batches:
@@ -114,21 +135,21 @@ def from_memory(dataset: Any, plan: Plan) -> Batches:
 
 
 def to_device(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return the batch on `device`. To a GPU it goes through pinned memory of PyTorch's allocator, which knows when the copy is done: the
-    slot is free when this returns, and nobody waits for the GPU.
+    """Return the batch on `device`, without waiting for the GPU. One that lies in no slot goes through pinned memory of PyTorch's
+    allocator, which knows when the copy is done.
     """
-    return batch if device.type == "cpu" else batch.pin_memory().to(device, non_blocking=True)
+    if device.type == "cpu":
+        return batch
+    copied = _pinned.copy(batch, device)
+    return batch.pin_memory().to(device, non_blocking=True) if copied is None else copied
 
 
-def _views(filled: Iterator[tuple[int, int, int]], images: torch.Tensor, labels: torch.Tensor) -> Batches:
-    for slot, length, _ in filled:
-        yield images[slot, :length], labels[slot, :length]
-
-
-def _rows(filled: Iterator[tuple[int, int, int]], ids: torch.Tensor) -> Batches:
-    for slot, length, tokens in filled:
-        yield inputs_and_targets(ids[slot, :length, :tokens])
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
+def _tensors(loaders: Loaders) -> Batches:
+    _pinned.add(loaders.slots)
+    try:
+        with contextlib.closing(loaders.batches()) as batches:
+            for slot, samples, tokens in batches:
+                images = torch.from_numpy(slot.images)[:samples]
+                yield inputs_and_targets(images[:, :tokens]) if tokens else (images, torch.from_numpy(slot.labels)[:samples])
+    finally:
+        _pinned.remove(loaders.slots)

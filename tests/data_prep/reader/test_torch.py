@@ -1,0 +1,150 @@
+"""The dataset for PyTorch's DataLoader: an order that is a matter of seed, epoch and place alone, and that goes on at any sample."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.reader import Augmentation, open_dataset, order
+from tests.data_prep.reader.small import image_dataset
+
+pytestmark = pytest.mark.slow
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+SAMPLES = 61
+RANDOM = np.random.default_rng(0)
+IMAGES = [(RANDOM.integers(0, 256, (6, 5, 3), np.uint8), label) for label in range(SAMPLES)]
+
+
+def batches_of(split: Any, *arguments: Any, **keys: Any) -> Any:
+    from data_prep.reader.torch import Batches
+
+    return Batches(split, *arguments, **keys)
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return open_dataset(str(image_dataset(tmp_path_factory.mktemp("data"), IMAGES, shards=3))).split("train")
+
+
+class OfLength:
+    """A split of which nothing is read."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+
+def global_samples(length: int, global_batch: int, world: int, numbers: range, **keys: Any) -> list[int]:
+    """The samples of all ranks, batch after batch."""
+    ranks = [batches_of(OfLength(length), global_batch // world, rank=rank, world_size=world, **keys) for rank in range(world)]
+    return [int(sample) for number in numbers for one in ranks for sample in one.samples(number)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**40), length=st.integers(8, 300), per_rank=st.integers(1, 4), numbers=st.integers(1, 40))
+def test_the_order_is_that_of_slipway_for_every_number_of_ranks(seed: int, length: int, per_rank: int, numbers: int) -> None:
+    global_batch = min(8 * per_rank, length // 8 * 8)
+    per_epoch = length // global_batch
+    epochs = [order(seed, epoch, length)[: per_epoch * global_batch].tolist() for epoch in range(numbers // per_epoch + 1)]
+    expected = [sample for one in epochs for sample in one][: numbers * global_batch]
+    for world in (1, 2, 4, 8):
+        assert global_samples(length, global_batch, world, range(numbers), seed=seed) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    length=st.integers(20, 200),
+    first_epoch=st.integers(0, 5),
+    sample=st.integers(0, 200),
+    done=st.integers(0, 30),
+    sizes=st.tuples(st.integers(1, 10), st.integers(1, 10)),
+    world=st.sampled_from([1, 2, 4, 8]),
+)
+def test_a_training_goes_on_at_any_sample_with_any_batch_size(
+    length: int, first_epoch: int, sample: int, done: int, sizes: tuple[int, int], world: int
+) -> None:
+    start = (first_epoch, min(sample, length))
+    one = batches_of(OfLength(length), sizes[0], start=start)
+    epoch, first = one.position(done)
+    assert len(pickle.dumps((epoch, first))) < 1000
+    global_batch = sizes[1] * world
+    if global_batch > length:
+        return
+    left = order(0, epoch, length)[first:]
+    left = left[: len(left) // global_batch * global_batch]
+    later = order(0, epoch + 1, length)[: length // global_batch * global_batch]
+    expected = [*left.tolist(), *later.tolist()]
+    numbers = range(len(expected) // global_batch)
+    assert global_samples(length, global_batch, world, numbers, start=(epoch, first)) == expected
+    resumed = batches_of(OfLength(length), sizes[1], world_size=world, start=(epoch, first))
+    assert [*resumed.of_epoch(epoch), *resumed.of_epoch(epoch + 1)] == [*numbers]
+    assert [resumed.position(number).epoch for number in numbers] == [epoch] * len(resumed) + [epoch + 1] * (len(numbers) - len(resumed))
+    assert len(resumed.of_epoch(epoch - 1)) == 0
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    for arguments, words in (
+        ({"batch_size": 9}, "rank 0 of 1 cannot take batches of 9 out of 8 samples"),
+        ({"batch_size": 0}, "batches of 0"),
+        ({"batch_size": 1, "rank": 2, "world_size": 2}, "rank 2 of 2"),
+        ({"batch_size": 1, "start": (0, 9)}, "there is no Position"),
+        ({"batch_size": 1, "start": (-1, 0)}, "there is no Position"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            batches_of(OfLength(8), **arguments)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("augmentation", ["none", "crop-flip"])
+@pytest.mark.parametrize("disk", [False, True])
+def test_batches_are_the_same_for_every_number_of_workers(
+    split: Any, monkeypatch: pytest.MonkeyPatch, augmentation: str, *, disk: bool
+) -> None:
+    from torch.utils.data import DataLoader
+
+    from data_prep.reader import shards
+
+    monkeypatch.setattr(shards, "IN_MEMORY", 1 << 40 if disk else 0)
+    ours = batches_of(split, 8, seed=4, rank=1, world_size=2, start=(2, 5), augmentation=augmentation)
+    numbers = range(2, 20)
+    expected = []
+    for number in numbers:
+        changes = Augmentation(augmentation, 4, ours.position(number).epoch)
+        expected.append(split.read_many(ours.samples(number), augment=changes))
+    for workers in range(5):
+        loader = DataLoader(ours, batch_size=None, sampler=numbers, num_workers=workers)
+        for (images, labels), (pixels, answers) in zip(loader, expected, strict=True):
+            np.testing.assert_array_equal(images.numpy(), pixels)
+            assert labels.tolist() == answers.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_images_go_one_by_one_through_a_sampler_of_the_user(split: Any) -> None:
+    from torch.utils.data import DataLoader
+
+    from data_prep.reader.torch import Images
+
+    images = Images(split)
+    assert len(images) == SAMPLES
+    assert images[7][1] == 7
+    wanted = [5, 60, 0, 17, 3]
+    for workers in (0, 2):
+        found = list(DataLoader(images, batch_size=3, sampler=wanted, num_workers=workers))
+        assert [labels.tolist() for _, labels in found] == [wanted[:3], wanted[3:]]
+        pixels = np.concatenate([batch.numpy() for batch, _ in found])
+        np.testing.assert_array_equal(pixels, np.stack([IMAGES[index][0] for index in wanted]))
+
+
+def test_the_reader_itself_needs_no_pytorch() -> None:
+    code = "import sys, data_prep.reader; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=False).returncode == 0
