@@ -260,6 +260,7 @@ def is_measured(position: int, samples: int, measured: int) -> bool:
 
 HEAD_BYTES = 64 << 10
 _THREADS = 8  # reading the heads of files waits for storage, not for the processor
+_BLOCK_READ = 64  # to hand each file to a thread by itself takes longer than to read it from memory
 _REPORT_EVERY = 1000
 
 OpenReader = Callable[[], AbstractContextManager[Reader]]
@@ -377,7 +378,8 @@ def _mapped(function: Callable[[int], int | BadSample], positions: list[int], pa
     if not parallel:
         yield from map(function, positions)
         return
-    step = 64 * _THREADS
+    blocks = [positions[start : start + _BLOCK_READ] for start in range(0, len(positions), _BLOCK_READ)]
     with ThreadPoolExecutor(_THREADS) as pool:
-        for start in range(0, len(positions), step):
-            yield from pool.map(function, positions[start : start + step])
+        for start in range(0, len(blocks), 4 * _THREADS):
+            for values in pool.map(lambda block: [function(position) for position in block], blocks[start : start + 4 * _THREADS]):
+                yield from values

@@ -550,6 +550,11 @@ class Dataset(Part, frozen=True, kw_only=True):
     train_samples: Annotated[Whole | None, Column()] = None
     """number or null | of `dataset.samples`, those of an epoch: its split `train`. Null of a tree of files, and in records of earlier
     versions"""
+    check: Text | None = None
+    """text or null | `decode` where every image was decoded when the dataset was built, `header` where JPEG files that are kept were
+    not. Null of what holds no images, and in records of earlier versions"""
+    statistics_samples: Whole | None = None
+    """number or null | of how many images of `train` the dataset's mean and deviation are. Null where they are of all"""
 
 
 class Provenance(Part, frozen=True, kw_only=True):

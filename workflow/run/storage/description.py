@@ -33,6 +33,10 @@ class PublishedDataset(Struct, frozen=True, kw_only=True):
     bytes: int
     splits: dict[str, int] | None
     """Samples of each; of a tree of files nobody knows them."""
+    check: str | None = None
+    """Of images: `decode` where each was decoded when the dataset was built, else `header`."""
+    statistics_samples: int | None = None
+    """Of how many images mean and deviation are; None: of all of train."""
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -106,7 +110,16 @@ def describe_dataset(storage: Path, cell: Cell, build: str) -> tuple[PublishedDa
     read = read_sequence_manifest if cell.dataset_spec["source"] in OF_TOKENS else read_manifest
     manifest = None if cell.data_folder else read(path)
     splits = None if manifest is None else {name: split.samples for name, split in manifest.splits.items()}
-    found = PublishedDataset(name=built.name, digest=built.digest, path=str(path), samples=built.samples, bytes=built.bytes, splits=splits)
+    found = PublishedDataset(
+        name=built.name,
+        digest=built.digest,
+        path=str(path),
+        samples=built.samples,
+        bytes=built.bytes,
+        splits=splits,
+        check=getattr(manifest, "check", None),
+        statistics_samples=getattr(manifest, "statistics_samples", None),
+    )
     return found, manifest
 
 
