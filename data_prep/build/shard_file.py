@@ -159,10 +159,9 @@ class ShardWriter:
         """Write what is left, make it durable, and hash it meanwhile: the disk has the one to do, the processor the other."""
         self._flush()
         with ThreadPoolExecutor(1) as pool:
-            synced = pool.submit(self._environment.sync, True)
-            hashes = hash_file(self._path)
-            synced.result()
-        return hashes
+            hashes = pool.submit(hash_file, self._path)
+            self._environment.sync(True)
+            return hashes.result()
 
     def _flush(self) -> None:
         while self._batch:

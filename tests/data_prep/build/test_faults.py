@@ -211,7 +211,7 @@ def test_what_a_step_has_acknowledged_survives_a_power_cut(tmp_path: Path, sourc
 
 def test_a_full_disk_says_need_and_free(tmp_path: Path, source: dict[str, Any]) -> None:
     with tmpfs(tmp_path / "small", 3 << 20) as place:
-        out, errors = start({**source, "shards": 2}, place / "datasets").communicate(timeout=120)
+        out, errors = start({**source, "encoding": "raw", "shards": 2}, place / "datasets").communicate(timeout=120)
         assert not out
         assert "are needed" in errors
         assert "are free" in errors
