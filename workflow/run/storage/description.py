@@ -34,9 +34,9 @@ class PublishedDataset(Struct, frozen=True, kw_only=True):
     splits: dict[str, int] | None
     """Samples of each; of a tree of files nobody knows them."""
     check: str | None = None
-    """Of images: `decode` where each was decoded when the dataset was built, else `header`."""
+    """`decode` where every image was decoded when the dataset was built, else `header`. None of other data."""
     statistics_samples: int | None = None
-    """Of how many images mean and deviation are; None: of all of train."""
+    """The number of images that mean and deviation are made of. None: all of train."""
 
 
 class Work(Struct, frozen=True, kw_only=True):
