@@ -82,11 +82,12 @@ COMMANDS: Final = (
     DeferredCommand("remote-end", "extras.remote.command_on_cluster:main", "What `slipway remote` asks of the cluster.", hidden=True),
     _group(
         "dataset",
-        "Build, look at, check and stage datasets.",
+        "Build, look at, check, stage and measure datasets.",
         DeferredCommand("build", "workflow.commands.dataset:build", "Build datasets on network storage."),
         DeferredCommand("info", "workflow.commands.dataset:info", "What a dataset holds, and what was rejected."),
         DeferredCommand("verify", "workflow.commands.dataset:verify", "Hash every chunk of a dataset and compare it with the manifest."),
         DeferredCommand("stage", "workflow.commands.dataset:stage_here", "Bring a dataset into this node's cache."),
+        DeferredCommand("bench", "workflow.commands.dataset_bench:bench", "How fast it is read here, and for how many GPUs."),
     ),
     _group(
         "cache",

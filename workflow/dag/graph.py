@@ -182,6 +182,17 @@ def result_at(path: Path, study: str | None = None) -> dict[str, object]:
 # The graph.
 
 
+class Descriptions:
+    """What runs do, by their names in a message: `{descriptions:{wildcards.run}}`. As a param each job of a plan would ask for it, as a
+    message only those that are printed do."""
+
+    def __init__(self, describe: Callable[[Any], str]) -> None:
+        self._describe = describe
+
+    def __format__(self, run: str) -> str:
+        return self._describe(SimpleNamespace(run=run))
+
+
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
 """The outputs of runs that Snakemake sees. It deletes outputs before a job and after a failed one, and must delete no record."""
 T = TypeVar("T")
@@ -220,6 +231,7 @@ class Graph:
         runs = {run.run_id: run for run in study.runs}
         words = words_of(study.cells, study.site, study.repeats)
         self.description_of_run = _lookup(lambda run_id: self._describe(runs[run_id], words))
+        self.descriptions = Descriptions(self.description_of_run)
         self.run_resources = resources_of_runs(study, self.mode.way)
         self.shard_resources = resources_of_shards(study, self.mode.way)
         self.html_tables = self._results(name for name in TABLE_FILES if name.endswith(".html"))
@@ -249,6 +261,13 @@ class Graph:
         what, names = f"the records of {self.study.name}", list(self._order)
         found: dict[str, dict[str, Any]] = calls.call_apart(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
         return found
+
+    @property
+    def dataset_of_runs(self) -> Any:
+        """Return `dataset_of`, or the file itself where all runs depend on the same one: Snakemake takes less time for it than for the
+        call of a function per run."""
+        files = {tuple(file) if isinstance(file, list) else file for file in map(self._dataset_of, self._order)}
+        return self.dataset_of if len(files) != 1 else files.pop()
 
     def _dataset_of(self, run_id: str) -> str | list[str]:
         """Return the dataset file that a run depends on, or [] if it has no dataset, or is done and the file is missing: otherwise

@@ -24,6 +24,7 @@ from data_prep.manifest import Manifest, read_manifest
 from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
+from workflow.run.record.columns import LEAST_STAGED
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.study import paths, publishing
@@ -313,8 +314,6 @@ def _low_enough(study: Study, found: float) -> str:
 MAX_PER_CELL: Final = 5
 MAX_RECORDS: Final = 2000
 """A plan waits for them."""
-LEAST_STAGED: Final = 64 << 20
-"""Bytes; the time of fewer is that of starting, not of copying."""
 COMPARABLE: Final = ("framework", "mode", "model", "dataset_spec", "precision", "layout")
 """Runs whose cells agree in these, and which computed on the same kind of device, take times that follow from one another."""
 

@@ -18,6 +18,8 @@ from workflow.study.site import Prices
 HOUR_S: Final = 3600.0
 KWH_J: Final = 3.6e6
 NO_PRICES: Final = Prices(currency="")
+PER_SAMPLE: Final = pl.when(pl.col("unit") == "tokens").then(pl.col("tokens") / pl.col("samples")).otherwise(1.0)
+"""How many units of its rate a sample of a run has."""
 DIFFERENT: Final = "the energy of some runs is not known, or not of the same parts"
 NO_EPOCH: Final = "an epoch: how many samples it has is not in these records"
 
@@ -108,14 +110,13 @@ def _sums(frame: pl.DataFrame) -> pl.DataFrame:
     training = pl.col("window_s") / (pl.col("window_s") + pl.col("window_evaluation_s").fill_null(0.0))  # counters ran in evaluations too
     joules = pl.when(coverage != "").then(pl.sum_horizontal("energy_gpu_j", "energy_node_j") * training)
     joules = pl.when(joules > 0).then(joules)
-    per_sample = pl.when(pl.col("unit") == "tokens").then(pl.col("tokens") / pl.col("samples")).otherwise(1.0)
     rows = frame.filter(ENDED_WELL).with_columns(
         MEASURED.alias("measured"),
         coverage.alias("coverage"),
         joules.alias("joules"),
         (pl.col("rate_per_s") * pl.col("window_s") / joules).log().alias("per_joule"),
-        (pl.col("rate_per_s") / per_sample).log().alias("sample_rate"),
-        per_sample.alias("per_sample"),
+        (pl.col("rate_per_s") / PER_SAMPLE).log().alias("sample_rate"),
+        PER_SAMPLE.alias("per_sample"),
         pl.col("hosts").str.split(",").list.n_unique().alias("machines"),
     )
     measured = pl.col("measured")

@@ -21,6 +21,7 @@ TABLE_NAMES: Final = (
     "utilisation",
     "bounds",
     "cost",
+    "storage",
     "parts",
     "layers",
     "prediction",

@@ -1,5 +1,5 @@
-"""Make the tables of a study. The letters are those of the design notes: a speed-up, b time, c dlbench, h hours, l time budget, m
-utilisation, o failures."""
+"""Make the tables of a study. The letters are those of the design notes: a speed-up, b time, c dlbench, h hours, j storage, l time budget,
+m utilisation, o failures."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from workflow.report.layers_table import layers
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
 from workflow.report.prediction_table import prediction
 from workflow.report.step_parts import parts
+from workflow.report.storage_table import storage
 from workflow.report.survey import survey
 from workflow.report.table import (
     GIB,
@@ -553,6 +554,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "utilisation": utilisation,
     "bounds": bounds,
     "cost": cost,
+    "storage": storage,
     "parts": parts,
     "layers": layers,
     "prediction": prediction,

@@ -6,7 +6,7 @@
 # and by nobody else: Snakemake deletes outputs before it starts a job, and when a job failed.
 rule stage_train_push:
     input:
-        ancient(GRAPH.dataset_of),
+        ancient(GRAPH.dataset_of_runs),
         ancient(GRAPH.staged),
         ancient(GRAPH.images),
     output:
@@ -28,10 +28,8 @@ rule stage_train_push:
         constraint=JOB.get("constraint"),
         parallel_environment=JOB.get("parallel_environment"),
         directives=JOB.get("directives"),
-    params:
-        description=GRAPH.description_of_run,
     message:
-        "{params.description}"
+        "{GRAPH.descriptions:{wildcards.run}}"
     shell:
         f"{PY} workflow.run.supervisor {OF_STUDY}{GRAPH.images_option} --run {{wildcards.run}} --log {{log:q}} 2>> {{log:q}}"
 

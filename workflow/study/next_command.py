@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _PROPOSED: Final = re.compile(r"`slipway (?P<words>[^`]+)`")
 _STUDY_FIRST: Final = ("run", "plan", "submit", "status", "tables", "report", "verify")
-_STUDY_BY_OPTION: Final = ("logs", "dataset build", "dataset info", "dataset verify", "dataset stage")
+_STUDY_BY_OPTION: Final = ("logs", "dataset build", "dataset info", "dataset verify", "dataset stage", "dataset bench")
 _AT_A_SITE: Final = (*_STUDY_FIRST, *_STUDY_BY_OPTION, "cache ls", "cache rm", "reap", "doctor")
 PLACE: Final = "STUDY"
 """Stands in a message for the study file."""

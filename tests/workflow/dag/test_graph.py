@@ -152,12 +152,14 @@ def test_a_finished_run_depends_on_no_dataset_that_is_missing(place: Place) -> N
     graph = place.graph()
     manifest = f"{graph.study.build_dir('digits')}/dataset.json"
     assert [graph.dataset_of(of(run_id)) for run_id in (first, failed, missing)] == [[], [], manifest]
+    assert graph.dataset_of_runs(of(missing)) == manifest
     again = place.graph(retry="failed")
     assert [again.dataset_of(of(run_id)) for run_id in (first, f"{failed}.after-3", missing)] == [[], manifest, manifest]
     Path(manifest).parent.mkdir(parents=True)
     Path(manifest).touch()
     graph.see_storage(before_runs=False)
     assert [graph.dataset_of(of(run_id)) for run_id in (first, failed, missing)] == [manifest] * 3
+    assert graph.dataset_of_runs == manifest
 
 
 def test_a_finished_run_without_a_dataset_depends_on_none(place: Place) -> None:
@@ -168,6 +170,7 @@ def test_a_finished_run_without_a_dataset_depends_on_none(place: Place) -> None:
     place.record(first, OK)
     graph = place.graph()
     assert [graph.dataset_of(of(run_id)) for run_id in (first, missing)] == [[], []]
+    assert list(graph.dataset_of_runs) == []
 
 
 def test_runs_start_in_the_order_of_the_study_and_data_before_them(place: Place) -> None:
@@ -263,6 +266,7 @@ def test_a_run_says_what_it_stages_and_what_trains_on_what(place: Place) -> None
     graph = place.graph()
     said = {run.cell.nodes: SimpleNamespace(run=run.run_id) for run in graph.study.runs}
     assert "stage digits -> local disk of 1 node; train" in graph.description_of_run(said[1])
+    assert f"{graph.descriptions:{said[1].run}}" == graph.description_of_run(said[1])
     assert "stage digits -> local disks of 2 nodes; train with bare pytorch on 2 x 1 process; push" in graph.description_of_run(said[2])
     on_gpus = dataclasses.replace(graph.study.site, device="cuda", engine="docker")
     cell = dataclasses.replace(graph.study.runs[0].cell, nodes=2, gpus_per_node=8, mode="infer")

@@ -303,9 +303,9 @@ def test_tables_and_plots_are_seen_and_nothing_is_requested(report: Path, tmp_pa
         width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         requests = [entry["request"]["url"] for entry in page.named("Network.requestWillBeSent")]
         complaints = [entry["entry"]["text"] for entry in page.named("Log.entryAdded")] + page.named("Runtime.exceptionThrown")
-    assert len(tables) == 14, (
-        "speed-up, bounds, parts, prediction, failures, times, budget, hours, utilisation, dlbench, frameworks, framework-facts, "
-        "model-facts, runs"
+    assert len(tables) == 15, (
+        "speed-up, bounds, parts, prediction, failures, times, budget, hours, utilisation, storage, dlbench, frameworks, "
+        "framework-facts, model-facts, runs"
     )
     assert len(plots) == 6
     assert all(wide > 100 and high > 30 for wide, high, _ in [*tables, *plots])

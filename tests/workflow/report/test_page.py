@@ -72,7 +72,7 @@ def test_the_page_holds_summary_tables_plots_failures_and_provenance(analysis: A
     for words in (*summary, *rows, "slipway run study.yaml", "python -m workflow.report all"):
         assert words in text, words
     assert text.count("<svg ") == 5
-    assert text.count("<table") == 14
+    assert text.count("<table") == 15
     parsed = Parsed(text)
     assert parsed.tags.count("h1") == 1
     links = [value for tag, name, value in parsed.attributes if tag == "a" and name == "href"]
