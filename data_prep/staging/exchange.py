@@ -11,11 +11,11 @@ import contextlib
 import json
 import logging
 import os
+import re
 import socket
 import struct
 import time
 from array import array
-from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ from base.handshake import (
 )
 from data_prep.limits import PEER_BEAT_EVERY_S, PEER_HANDSHAKE_S, PEER_HANG_S, PEER_LATE_S
 from data_prep.staging.swarm import Swarm
-from data_prep.staging.table import ChunkTable, pack, unpack
+from data_prep.staging.table import ChunkTable
 
 # Frames: a byte of kind and four of a number, of a chunk or, for HAVE, of chunk numbers that follow
 
@@ -78,20 +78,23 @@ def parse_have(content: bytes, num_chunks: int) -> array[int]:
 
 
 def have_text(marks: bytearray) -> str:
-    """Encode the chunks that a node has for its `listening` message. The usual cases are one word."""
+    """Encode the chunks that a node has for its `listening` message: one bit each, in hex. The usual cases are one word."""
     if not any(marks):
         return "none"
-    return "all" if all(marks) else b64encode(pack(marks)).decode()
+    return "all" if all(marks) else f"{int(marks.translate(_TO_TEXT), 2):x}"
 
 
 def parse_have_text(text: str, num_chunks: int) -> bytearray:
     """Parse the text that `have_text` makes. Raises PeerError."""
     if text in ("none", "all"):
         return bytearray([text == "all"]) * num_chunks
-    try:
-        return unpack(b64decode(text, validate=True), num_chunks)
-    except ValueError as error:
-        raise PeerError(f"what it says to have does not fit the manifest: {error}") from error
+    if not re.fullmatch("[0-9a-f]+", text) or 4 * len(text) > num_chunks + 3 or int(text, 16) >> num_chunks:
+        raise PeerError(f"what it says to have does not fit the manifest of {num_chunks} chunks")
+    return bytearray(f"{int(text, 16):0{num_chunks}b}".encode().translate(_TO_MARKS))
+
+
+_TO_TEXT: Final = bytes.maketrans(b"\0\1", b"01")
+_TO_MARKS: Final = bytes.maketrans(b"01", b"\0\1")
 
 
 # Connections

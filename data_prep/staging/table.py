@@ -145,25 +145,3 @@ class ChunkTable:
     @property
     def largest(self) -> int:
         return max((min(file.chunk_bytes, file.bytes) for file in self.files), default=0)
-
-
-def pack(marks: bytearray) -> bytes:
-    """Pack the marks into bits, the first chunk in the lowest bit."""
-    return int(bytes(marks[::-1]).translate(_AS_BINARY) or b"0", 2).to_bytes(packed_bytes(len(marks)), "little")
-
-
-def unpack(packed: bytes, num_chunks: int) -> bytearray:
-    """Unpack the bits of `num_chunks` chunks. Raises ValueError when there are too few."""
-    if len(packed) != packed_bytes(num_chunks):
-        raise ValueError(f"{len(packed)} bytes for {num_chunks} chunks")
-    digits = bin(int.from_bytes(packed, "little"))[2:].rjust(num_chunks, "0")[-num_chunks:] if num_chunks else ""
-    return bytearray(digits.encode()[::-1].translate(_VALUES))
-
-
-def packed_bytes(num_chunks: int) -> int:
-    """Compute the length of the result of `pack`."""
-    return -(-num_chunks // 8)
-
-
-_AS_BINARY = bytes.maketrans(b"\0\1", b"01")
-_VALUES = bytes.maketrans(b"01", b"\0\1")
