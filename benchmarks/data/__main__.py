@@ -65,6 +65,10 @@ def _peers(*names: str, verb: str, label: str = "", options: dict[str, Any] | No
 
 
 LMDB_LOADER = Contender("DataLoader over LMDB", "peers.dataloader_lmdb_read")
+OWN_READERS = (
+    Contender("Slipway", "own.slipway_read"),
+    Contender("Slipway's dataset in a DataLoader", "own.slipway_read", task={"options": {"torch": True}}),
+)
 WARM_READERS = (*_peers("ffcv", "litdata", "mds", "webdataset", verb="read"), LMDB_LOADER)
 FOLDER_AND_LIMIT = (
     Contender("DataLoader over the folder, Pillow", "peers.dataloader_folder_read"),
@@ -105,7 +109,7 @@ ROWS: Final = (
         "read raw batches, whole images",
         IMAGES,
         "raw",
-        (Contender("Slipway", "own.slipway_read"), *WARM_READERS, Contender("limit: copies of two processes", "own.copy_limit")),
+        (*OWN_READERS, *WARM_READERS, Contender("limit: copies of two processes", "own.copy_limit")),
         {"encoding": "raw"},
     ),
     Row(
@@ -114,7 +118,7 @@ ROWS: Final = (
         IMAGES,
         "raw",
         (
-            Contender("Slipway", "own.slipway_read"),
+            *OWN_READERS,
             *_peers("ffcv", verb="read"),
             *_peers("ffcv", verb="read", label=", a decoder written for it", options={"fused": True}),
             *_peers("litdata", "mds", "webdataset", verb="read"),
@@ -128,14 +132,14 @@ ROWS: Final = (
         "read JPEG batches, whole images",
         IMAGES,
         "jpegs",
-        (Contender("Slipway", "own.slipway_read"), *WARM_READERS, *FOLDER_AND_LIMIT),
+        (*OWN_READERS, *WARM_READERS, *FOLDER_AND_LIMIT),
     ),
     Row(
         "R2-crop",
         "read JPEG batches, random windows of 224, mirrored at random",
         IMAGES,
         "jpegs",
-        (Contender("Slipway", "own.slipway_read"), *WARM_READERS, *FOLDER_AND_LIMIT),
+        (*OWN_READERS, *WARM_READERS, *FOLDER_AND_LIMIT),
         {"side": WINDOW},
     ),
     Row(

@@ -71,18 +71,24 @@ def _dataset(task: Task) -> str:
 
 
 def slipway_read(task: Task) -> Turns:
-    """Read as the program of framework `pytorch` does, from the start of its loader processes on."""
+    """Read as the program of framework `pytorch` does, or with `torch` as a program of a user's own does, through a DataLoader."""
     data, library = _dataset(task), Path(task.place, f"library-{os.getpid()}")
     library.mkdir()
     copy_library(library)
     sys.path[:0] = [str(library), str(load_framework("pytorch").folder)]
     import slipway_reader
     from slipway_program.plan import make_plan
+    from torch.utils.data import DataLoader
 
     feed = importlib.import_module("slipway_pytorch.feed")
 
     opened = slipway_reader.open_dataset(data, crop=task.side or None)
     augmentation = "crop-flip" if task.side else "none"
+    if task.options.get("torch"):
+        given = importlib.import_module("slipway_reader.torch").Batches(opened.split("train"), task.batch, augmentation=augmentation)
+        order = range(given.per_epoch)
+        loader = DataLoader(given, batch_size=None, sampler=order, num_workers=task.jobs, persistent_workers=not task.cold)
+        return reader(task, data, lambda: loader)
     sizes = {"batch_size": task.batch, "global_batch_size": task.batch}
     cell: Any = {"seed": 0, "mode": "train", "epochs": 1, "augmentation": augmentation, **sizes}
     _, plan = make_plan(cell, opened, 0, 1)
