@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from base.humanize import format_size, parse_size
-from benchmarks.stage import make_dataset
+from benchmarks.data.own import make_dataset
 from data_prep.manifest import manifest_digest
 from tests.minicluster.registry import directory_of
 from tests.minicluster.spec import read_state

@@ -12,12 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
     "bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay",
-    "build --images 20 --times 1 --jobs 1",
     "busy --seconds 1 --pairs 1",
-    "cold_reader --samples 128 --side 16 --pairs 1",
     "compare --trials 20",
     "convolutions --model lenet --batch 2 --seconds 0.01",
-    "data --rows R1 R2 --size 0.001 --repeats 1 --seconds 0.01 --no-peers",
+    "data --rows W1 R1-crop R2 R3 S1 S2 --size 0.001 --repeats 1 --seconds 0.01 --no-peers",
     "dry_run --runs 100 --repeats 1",
     "energy --trials 3",
     "helper_overhead --pairs 1 --steps 100 --only helper",
@@ -28,9 +26,7 @@ COMMANDS = (
     "overhead --repeats 1",
     "prediction --series benchmarks/series/deeplearningexamples-16.json --gpus-per-node 16",
     "rate --steps 50 --ranks 3",
-    "reader --samples 64 --side 16 --repeats 1",
     "report --records 20 --shape models",
-    "stage --size 4MB --repeats 1",
     "step --steps 2 --repeats 1",
     "step --parts --steps 150 --batch 2",
     "step --closing --models lenet --worlds 1,2 --steps 2",

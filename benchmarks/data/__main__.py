@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.data import environments, table
-from benchmarks.data.own import make_photos
+from benchmarks.data.own import make_dataset, make_photos
 from benchmarks.data.program import Task
 from benchmarks.data.table import IMAGES, MEGABYTES, SECONDS, Measured, Turn, Unit
-from benchmarks.stage import make_dataset
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "performance.md"
@@ -123,6 +122,7 @@ ROWS: Final = (
             *_peers("ffcv", verb="read", label=", a decoder written for it", options={"fused": True}),
             *_peers("litdata", "mds", "webdataset", verb="read"),
             LMDB_LOADER,
+            Contender("Slipway, pixels copied by numpy", "own.slipway_read", task={"options": {"numpy": True}}),
             Contender("limit: copies of windows in two processes", "own.copy_limit"),
         ),
         {"encoding": "raw", "side": WINDOW},
@@ -149,6 +149,7 @@ ROWS: Final = (
         "raw",
         (
             Contender("Slipway", "own.slipway_read"),
+            Contender("Slipway, past the page cache", "own.slipway_read", task={"options": {"past_cache": True}}),
             LMDB_LOADER,
             Contender("fio, random reads of 192 KiB, eight at a time", "own.fio_read", "fio"),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import multiprocessing
@@ -18,16 +19,30 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from base.publish import remove_tree
-from benchmarks.data.program import SIDE, Done, Task, Turn, builder, files_of, forget, once, read_file, reader, remove, sync_tree
-from benchmarks.stage import HalfDone
+from base.publish import move_directory, remove_tree
+from benchmarks.data.program import (
+    SIDE,
+    Done,
+    Task,
+    Turns,
+    builder,
+    do_nothing,
+    files_of,
+    forget,
+    once,
+    read_file,
+    reader,
+    remove,
+    sync_tree,
+)
 from containers.frameworks import load_framework
 from data_prep.build.dataset import build_dataset
+from data_prep.hashing import hash_file
+from data_prep.manifest import Manifest, Shard, Split, digest_of, to_bytes
 from data_prep.spec import parse_spec
 from data_prep.staging import stage
 from workflow.run.node.workdir import copy_library
 
-Turns = tuple[Callable[[], object], Turn]
 PICTURES = 256
 """Different images of a source; a file after these has the bytes of an earlier one, which nobody here notices."""
 SHARDS = 8
@@ -48,6 +63,31 @@ def make_photos(folder: Path, count: int) -> int:
     for number in range(10):
         (folder / f"class{number}").mkdir(parents=True, exist_ok=True)
     return sum((folder / f"class{index % 10}" / f"{index:06d}.jpg").write_bytes(pictures[index % PICTURES]) for index in range(count))
+
+
+def make_dataset(datasets: Path, num_bytes: int, num_shards: int) -> Path:
+    """Publish a dataset of random shards, which can be staged and not read; return its directory."""
+    root = datasets / ".new"
+    shards = []
+    for index in range(num_shards):
+        directory = root / f"shard-{index:05d}.lmdb"
+        directory.mkdir(parents=True)
+        with (directory / "data.mdb").open("wb") as file:
+            for _ in range(num_bytes // num_shards >> 20):
+                file.write(os.urandom(1 << 20))
+            os.fsync(file.fileno())
+        shards.append(Shard(name=directory.name, split="train", samples=1, **vars(hash_file(directory / "data.mdb"))))
+    content = to_bytes(
+        Manifest(
+            name="bench", encoding="raw", layout="hwc", channels=1, size=(1, 1), resize="squash", classes=("one",), mean=(0.0,), std=(1.0,),
+            splits={"train": Split(samples=num_shards, shards=tuple(range(num_shards)), class_counts=(num_shards,))}, samples=num_shards,
+            bytes=sum(shard.bytes for shard in shards), shards=tuple(shards), source={}, rejected=(), rejected_count=0, left_out_classes=(),
+        )
+    )  # fmt: skip
+    (root / "manifest.json").write_bytes(content)
+    target = datasets / f"bench-{digest_of(content)[:12]}"
+    move_directory(root, target)
+    return target
 
 
 # Slipway
@@ -71,7 +111,9 @@ def _dataset(task: Task) -> str:
 
 
 def slipway_read(task: Task) -> Turns:
-    """Read as the program of framework `pytorch` does, or with `torch` as a program of a user's own does, through a DataLoader."""
+    """Read as the program of framework `pytorch` does, or with `torch` as a program of a user's own does, through a DataLoader. `numpy`:
+    without the compiled part of the reader; `past_cache`: as what is larger than memory is read.
+    """
     data, library = _dataset(task), Path(task.place, f"library-{os.getpid()}")
     library.mkdir()
     copy_library(library)
@@ -81,6 +123,10 @@ def slipway_read(task: Task) -> Turns:
     from torch.utils.data import DataLoader
 
     feed = importlib.import_module("slipway_pytorch.feed")
+    if task.options.get("numpy"):
+        slipway_reader.pixels.library = "left out"
+    if task.options.get("past_cache"):
+        slipway_reader.shards.larger_than_memory = lambda _: True
 
     opened = slipway_reader.open_dataset(data, crop=task.side or None)
     augmentation = "crop-flip" if task.side else "none"
@@ -106,7 +152,7 @@ def slipway_stage(task: Task) -> Turns:
     target = task.place + "/cache"
 
     def before() -> None:
-        remove(target)
+        remove_tree(Path(target))
         forget(task.source)
 
     return before, lambda: _staged(task, target)
@@ -115,6 +161,10 @@ def slipway_stage(task: Task) -> Turns:
 def _staged(task: Task, target: str) -> Done:
     _run(sys.executable, "-m", "data_prep.staging", "--source", task.source, "--cache", target)
     return Done(_bytes_of(task.source))
+
+
+class HalfDone(Exception):
+    """Ends a copy in the middle."""
 
 
 def slipway_resume(task: Task) -> Turns:
@@ -126,12 +176,10 @@ def slipway_resume(task: Task) -> Turns:
             raise HalfDone
 
     def before() -> None:
-        if Path(target).exists():
-            remove_tree(Path(target))
-        try:
+        remove_tree(Path(target))
+        with contextlib.suppress(HalfDone):
             stage(Path(task.source), Path(target), progress=until_half)
-        except HalfDone:
-            forget(task.source)
+        forget(task.source)
 
     return before, lambda: _staged(task, target)
 
@@ -259,7 +307,7 @@ def copy_limit(task: Task) -> Turns:
             work = [(task.side or SIDE, task.seconds, seed) for seed in range(task.jobs)]
             return Done(sum(pool.starmap(_copy_images, work, chunksize=1)), task.seconds)
 
-    return _nothing, turn
+    return do_nothing, turn
 
 
 def decode_limit(task: Task) -> Turns:
@@ -274,8 +322,4 @@ def decode_limit(task: Task) -> Turns:
             count += 1
         return count
 
-    return _nothing, lambda: Done(sum(pool.map(part, range(task.jobs))))
-
-
-def _nothing() -> None:
-    """Do nothing before a turn."""
+    return do_nothing, lambda: Done(sum(pool.map(part, range(task.jobs))))

@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data.program import SIDE, Task, Turn, builder, files_of, flip_crop, once, pixels_of, read_file, reader
-
-Turns = tuple[Callable[[], object], Turn]
+from benchmarks.data.program import SIDE, Task, Turns, builder, files_of, flip_crop, once, pixels_of, read_file, reader
 
 
 class Files:

@@ -49,8 +49,9 @@ class Done(NamedTuple):
 
 
 Turn = Callable[[], Done]
-Contender = Callable[[Task], tuple[Callable[[], object], Turn]]
-"""Prepare, and return what is done before each turn without being measured, and the turn."""
+Turns = tuple[Callable[[], object], Turn]
+"""What is done before each turn without being measured, and the turn."""
+Contender = Callable[[Task], Turns]
 
 
 def files_of(source: str) -> list[tuple[str, int]]:
@@ -102,7 +103,7 @@ def remove(place: str | Path) -> None:
         shutil.rmtree(path)
 
 
-def builder(task: Task, build: Callable[[str], object]) -> tuple[Callable[[], object], Turn]:
+def builder(task: Task, build: Callable[[str], object]) -> Turns:
     """Return the turns of a contender that builds a dataset at a path."""
     target, images = task.place + "/built", len(files_of(task.source))
 
@@ -114,7 +115,7 @@ def builder(task: Task, build: Callable[[str], object]) -> tuple[Callable[[], ob
     return functools.partial(remove, target), turn
 
 
-def reader(task: Task, data: str, begin: Callable[[], Iterable[Any]], *, endless: bool = False) -> tuple[Callable[[], object], Turn]:
+def reader(task: Task, data: str, begin: Callable[[], Iterable[Any]], *, endless: bool = False) -> Turns:
     """Return the turns of a contender whose `begin` starts an epoch, or endless epochs, of (images, labels). A warm one reads for some
     seconds, and to the end of its epoch; a cold one all images once, without anything in the page cache.
     """
@@ -138,10 +139,10 @@ def reader(task: Task, data: str, begin: Callable[[], Iterable[Any]], *, endless
             del batches  # loader processes end here, and take nothing from the turns of others
         return Done(1 if least == 1 else count, seconds, cpu_of_tree() - cpu)
 
-    return functools.partial(forget, data) if task.cold else _nothing, turn
+    return functools.partial(forget, data) if task.cold else do_nothing, turn
 
 
-def _nothing() -> None:
+def do_nothing() -> None:
     """Do nothing before a turn."""
 
 
