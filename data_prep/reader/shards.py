@@ -9,6 +9,7 @@ the other: there LMDB only tells where a value lies, and threads read whole valu
 is measured while samples are read. A dataset that is larger than memory is read past the page cache, which would not keep it.
 """
 
+import contextlib
 import ctypes
 import functools
 import mmap
@@ -333,12 +334,21 @@ def _at_once(function: Callable[[Any], Any], argument: Any) -> "Future[Any]":
 
 
 def _memory(num_bytes: int) -> mmap.mmap:
-    """Return memory that begins with a page. Fresh one costs a fault for each page, so what a batch leaves is taken again."""
+    """Return memory that begins with a page. Fresh one costs a fault for each page, so what a batch leaves is taken again.
+
+    It lies in huge pages where Python (3.8) and the kernel have them: a read past the page cache then has one piece of memory instead of
+    one for each page. A forked child does not get it: a direct read into memory that a fork has shared may be lost.
+    """
     while _spare:
         memory = _spare.pop()
         if len(memory) >= num_bytes:
             return memory
-    return mmap.mmap(-1, max(num_bytes, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = mmap.mmap(-1, max(num_bytes, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for advice in ("MADV_DONTFORK", "MADV_HUGEPAGE"):
+        if hasattr(mmap, advice):
+            with contextlib.suppress(OSError):  # a kernel without huge pages
+                memory.madvise(getattr(mmap, advice))
+    return memory
 
 
 def _read_extent(extent: _Extent, view: memoryview) -> memoryview:
