@@ -32,6 +32,8 @@ ALLOWED: Final = (
     "there is no GPU here (nvidia-smi is not on PATH)",
     "fanotify with permissions: Operation not permitted",
     "this file system keeps its pages",
+    "only of a disk the kernel tells what memory holds",
+    "PyTorch is not installed",
     "chattr does not work here",
     "libfaketime is not here: apt-get install faketime",
     # what is made by hand
