@@ -102,10 +102,10 @@ def core_counts() -> dict[str, int]:
     return {"sockets": len({package for package, _ in topology.values()}), "cores": len(set(topology.values())), "cpus": len(topology)}
 
 
-def memory_bytes(path: Path = Path("/proc/meminfo"), key: str = "MemTotal") -> int | None:
-    """Return the installed memory, or with `MemAvailable` what programs can have of it."""
+def memory_bytes(path: Path = Path("/proc/meminfo")) -> int | None:
+    """Return the installed memory."""
     for line in machine_text(path).splitlines():
-        if line.startswith(f"{key}:"):
+        if line.startswith("MemTotal:"):
             amount = ascii_int((line.split() + [""])[1])
             return None if amount is None else amount * 1024
     return None

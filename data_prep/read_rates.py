@@ -15,15 +15,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import lmdb
 import numpy as np
 
 from base.errors import DatasetError
 from base.humanize import format_size
-from cluster.machine import memory_bytes
 from data_prep.manifest import Manifest, Shard
 from data_prep.mounts import Mount, place_of
-from data_prep.reader import open_dataset, shards
+from data_prep.reader import ReaderError, open_dataset, shards
+from data_prep.reader.memory import free_memory
 from data_prep.reader.sampling import samples_at
 from data_prep.sequences.manifest import SequenceManifest, SequenceShard
 
@@ -37,8 +36,8 @@ FILLING: Final = "filling"
 SEQUENTIAL_BYTES: Final = 4 << 20
 """The size of one read of a file from end to end, as staging reads."""
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-LOOKS: Final = 64
-"""How many pages are looked at after they were dropped from memory."""
+PROBES: Final = 64
+"""How many pages are looked at after all were dropped from memory."""
 BATCH: Final = 64
 AHEAD: Final = 8
 """Batches that the reader asks the kernel for before it needs them."""
@@ -103,19 +102,20 @@ def measure_reads(root: Path, manifest: Manifest | SequenceManifest, options: Op
     if not samples:
         raise DatasetError(f"{root}: split {split!r} has no samples to read")
     sample_bytes = manifest.bytes / manifest.samples
-    free = memory_bytes(key="MemAvailable") or options.bytes
+    free = free_memory()
     most = min(options.bytes, free // 4)
     count = max(1, min(samples, int(most / sample_bytes)))
     _, mount = place_of(root)
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     notes: dict[str, None] = {}
     done, total = 0, 2 * 3 * options.repeats
+    width = manifest.id_bytes if isinstance(manifest, SequenceManifest) else 0
     with _opened(root, chosen) as files:
         for repeat in range(options.repeats):
             indices = samples_at(0, repeat, samples, np.arange(count, dtype=np.int64))
-            ways = {SEQUENTIAL: _sequential(chosen, repeat, most), RANDOM: _of_samples(root, manifest, chosen, indices)}
+            ways = {SEQUENTIAL: _sequential_pieces(chosen, repeat, most), RANDOM: _sample_pieces(root, chosen, indices, width)}
             for access, pieces in ways.items():
-                cold = _forget(files, pieces, mount)
+                cold = _drop_and_check(files, pieces, mount)
                 notes |= dict.fromkeys(filter(None, [cold.note]))
                 for memory in (COLD if cold.is_cold else FILLING, WARM):
                     read = _read(files, pieces, options)
@@ -124,7 +124,7 @@ def measure_reads(root: Path, manifest: Manifest | SequenceManifest, options: Op
                     rate = read.bytes / read.seconds
                     found.setdefault((access, memory), []).append((rate, rate / per_sample))
                     progress(done := done + 1, total)
-            cold = _forget(files, ways[RANDOM], mount)
+            cold = _drop_and_check(files, ways[RANDOM], mount)
             for memory in (COLD if cold.is_cold else FILLING, WARM):
                 rate = _read_as_training(root, split, indices, options.seconds)
                 found.setdefault((READER, memory), []).append((rate * sample_bytes, rate))
@@ -149,7 +149,8 @@ def _notes(num_bytes: int, free: int, mount: Mount | None) -> Iterator[str]:
 
 @contextmanager
 def _opened(root: Path, chosen: Sequence[Shard]) -> Iterator[list[int]]:
-    """Open the files for reads of exactly the asked bytes. Raises DatasetError for one whose size is not that of the manifest."""
+    """Open the files for reads of exactly the asked bytes. Raises DatasetError for one whose size is not that of the manifest, and for what
+    the reader finds in them meanwhile."""
     with ExitStack() as stack:
         files = []
         for shard in chosen:
@@ -161,10 +162,13 @@ def _opened(root: Path, chosen: Sequence[Shard]) -> Iterator[list[int]]:
                 )
             os.fdatasync(files[-1])  # pages that the disk does not have yet are not dropped
             os.posix_fadvise(files[-1], 0, 0, os.POSIX_FADV_RANDOM)  # no read ahead: the threads ask for what is wanted
-        yield files
+        try:
+            yield files
+        except ReaderError as error:
+            raise DatasetError(str(error)) from error
 
 
-def _sequential(chosen: Sequence[Shard], first: int, most: int) -> list[Piece]:
+def _sequential_pieces(chosen: Sequence[Shard], first: int, most: int) -> list[Piece]:
     """Return the files from end to end, up to `most` bytes, each time from another one on."""
     pieces: list[Piece] = []
     left = most
@@ -177,95 +181,50 @@ def _sequential(chosen: Sequence[Shard], first: int, most: int) -> list[Piece]:
     return pieces
 
 
-def _of_samples(root: Path, manifest: Manifest | SequenceManifest, chosen: Sequence[Shard], indices: np.ndarray) -> list[Piece]:
-    """Return the pages of these samples, in their order. Only LMDB's inner pages are read."""
+def _sample_pieces(root: Path, chosen: Sequence[Shard], indices: np.ndarray, width: int) -> list[Piece]:
+    """Return the pages of these samples, in their order: of a value, or of a row in a value of token sequences with ids of `width` bytes.
+    Only LMDB's inner pages are read, shard after shard, since not all may be open at a time."""
     starts = list(accumulate((shard.samples for shard in chosen), initial=0))
-    rows = sorted((int(index), row) for row, index in enumerate(indices))
-    pieces: list[Piece] = [Piece(0, 0, 0)] * len(rows)
-    width = manifest.id_bytes if isinstance(manifest, SequenceManifest) else 0
-    shown, last = None, -1
-    with ExitStack() as stack:
-        for index, row in rows:
-            number = bisect_right(starts, index) - 1
-            if number != last:
-                stack.close()
-                shown, last = stack.enter_context(_places(root / chosen[number].name, chosen[number].bytes)), number
-            assert shown is not None
-            pieces[row] = _piece(number, index - starts[number], chosen[number], width, shown)
-    return pieces
-
-
-def _piece(number: int, sample: int, shard: Shard, width: int, place: Callable[[bytes], tuple[int, int]]) -> Piece:
-    """Return the pages of a sample: those of its value, or of its row in a value of token sequences with ids of `width` bytes."""
-    if isinstance(shard, SequenceShard):
-        each = (shard.length + 1) * width
-        start, _ = place(b"%08d" % (sample // shard.rows))
-        start, size = start + sample % shard.rows * each, each
-    else:
-        start, size = place(b"%08d" % sample)
-    first, end = start // PAGE * PAGE, -(-(start + size) // PAGE) * PAGE
-    return Piece(number, first, min(end, shard.bytes) - first)
-
-
-@contextmanager
-def _places(directory: Path, num_bytes: int) -> Iterator[Callable[[bytes], tuple[int, int]]]:
-    """Open a shard; yield a function from a key to where its value begins in the file, and its length. It reads no large value."""
-    with (
-        lmdb.open(
-            str(directory), readonly=True, create=False, lock=False, readahead=False, map_size=num_bytes, lib_version=0
-        ) as environment,
-        environment.begin(buffers=True) as transaction,
-    ):
-        base = None
-
-        def place(key: bytes) -> tuple[int, int]:
-            nonlocal base
-            value = transaction.get(key)
-            if value is None:
-                raise DatasetError(f"{directory} has no sample {key.decode()}: `slipway dataset verify {directory.parent}`")
-            address = int(np.frombuffer(value, np.uint8).__array_interface__["data"][0])
-            base = _map_start(address) if base is None else base
-            return address - base, len(value)
-
-        yield place
-
-
-def _map_start(address: int) -> int:
-    """Return where in memory byte 0 of the file lies that is mapped around `address`."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, _, offset = line.split()[:3]
-        start, end = (int(part, 16) for part in span.split("-"))
-        if start <= address < end:
-            return start - int(offset, 16)
-    raise DatasetError(f"the kernel does not tell which file is mapped at {address:#x}")
+    pieces = {}
+    for index in sorted(indices.tolist()):
+        number = bisect_right(starts, index) - 1
+        shard, sample = chosen[number], index - starts[number]
+        value, row = divmod(sample, shard.rows) if isinstance(shard, SequenceShard) else (sample, 0)
+        start, size = shards.position((str(root / shard.name), shard.bytes, b"%08d" % value))
+        if isinstance(shard, SequenceShard):
+            size = (shard.length + 1) * width
+            start += row * size
+        first, end = start // PAGE * PAGE, -(-(start + size) // PAGE) * PAGE
+        pieces[index] = Piece(number, first, min(end, shard.bytes) - first)
+    return [pieces[index] for index in indices.tolist()]
 
 
 # Cold: what memory holds of the files is dropped, which needs no root, and looked at.
 
 
-class Forgotten(NamedTuple):
+class Dropped(NamedTuple):
     """The result of dropping pages: whether memory holds none of them any more, and what is to be said of that."""
 
     is_cold: bool
     note: str = ""
 
 
-def _forget(files: Sequence[int], pieces: Sequence[Piece], mount: Mount | None) -> Forgotten:
+def _drop_and_check(files: Sequence[int], pieces: Sequence[Piece], mount: Mount | None) -> Dropped:
     if mount is not None and mount.kind == "memory":
-        return Forgotten(is_cold=False, note=f"no cold rate: {mount.type} is memory")
+        return Dropped(is_cold=False, note=f"no cold rate: {mount.type} is memory")
     shards.close_all()  # pages that are mapped are not dropped
-    _drop(files)
-    seen = _in_memory(files, pieces[:: max(1, len(pieces) // LOOKS)])
+    _drop_pages(files)
+    seen = _in_memory(files, pieces[:: max(1, len(pieces) // PROBES)])
     if seen is None:
-        return Forgotten(is_cold=True, note="whether memory held a part of what is called cold cannot be seen on this file system")
+        return Dropped(is_cold=True, note="whether memory held a part of what is called cold cannot be seen on this file system")
     if seen > 0.05:
         note = f"no cold rate: {seen:.0%} of the pages stayed in memory, since another process has them mapped; repeat it when none does"
-        return Forgotten(is_cold=False, note=note)
-    _drop(files)  # to look at a page may have read it
-    return Forgotten(is_cold=True)
+        return Dropped(is_cold=False, note=note)
+    _drop_pages(files)  # to look at a page may have read it
+    return Dropped(is_cold=True)
 
 
-def _drop(files: Sequence[int]) -> None:
+def _drop_pages(files: Sequence[int]) -> None:
     for file in files:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 

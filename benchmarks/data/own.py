@@ -126,7 +126,7 @@ def slipway_read(task: Task) -> Turns:
     if task.options.get("numpy"):
         slipway_reader.pixels.library = "left out"
     if task.options.get("past_cache"):
-        slipway_reader.shards.larger_than_memory = lambda _: True
+        slipway_reader.shards.free_memory = int
 
     opened = slipway_reader.open_dataset(data, crop=task.side or None)
     augmentation = "crop-flip" if task.side else "none"

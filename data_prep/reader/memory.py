@@ -1,13 +1,12 @@
-"""Tell whether files are larger than the memory that may hold them."""
+"""Tell how much memory there is to hold files."""
 
 import os
 from typing import List
 
 
-def larger_than_memory(num_bytes: int) -> bool:
-    """Return True where the page cache would not keep so many bytes: the free memory of the machine, or the limit of this process's cgroup,
-    is less."""
-    return any(num_bytes > found for found in (_available() + _limits()))
+def free_memory() -> int:
+    """Return how many bytes of files the page cache can keep: the free memory of the machine, or the limit of this process's cgroup."""
+    return min(_available() + _limits(), default=1 << 62)
 
 
 def _available() -> List[int]:

@@ -26,7 +26,7 @@ import lmdb
 import numpy as np
 
 from .errors import DatasetChanged
-from .memory import larger_than_memory
+from .memory import free_memory
 
 READERS = 8  # threads: so many requests a disk has at a time from this process
 GROUP = 4  # values that one of them reads in turn, which are then used together
@@ -105,12 +105,7 @@ class _Shard:
         The key lies in a leaf page, and beside it the number of the page where a large value begins (lmdb 0.9, mdb.c, struct MDB_node:
         sizes, flags, key, page).
         """
-        try:
-            if not self.cursor.set_key(key):
-                raise self._missing(key)
-        except lmdb.Error as error:
-            raise self.changed(key, str(error)) from error
-        address = np.frombuffer(self.cursor.key(), np.uint8).__array_interface__["data"][0]
+        address = self._address(key)
         low, high, flags = struct.unpack("<HHH", ctypes.string_at(address - 8, 6))
         if not flags & _F_BIGDATA:
             return bytes(self.cursor.value())
@@ -119,9 +114,27 @@ class _Shard:
             raise self.changed(key, "%d bytes from page %d on are more than the file has" % (length, page))
         return _Extent(self, key, page * self.page_bytes, length)
 
+    def position(self, key: bytes) -> Tuple[int, int]:
+        """Return where in the file the value of `key` begins, and its length. The first word of a page is its number."""
+        found = self.locate(key)
+        if isinstance(found, _Extent):
+            return found.start + _PAGE_HEADER, found.length
+        page, offset = divmod(self._address(key), self.page_bytes)
+        number = struct.unpack("<Q", ctypes.string_at(page * self.page_bytes, 8))[0]
+        return number * self.page_bytes + offset + len(key), len(found)
+
     def changed(self, key: bytes, what: str) -> DatasetChanged:
         """Return the error that says what is wrong with a sample."""
         return DatasetChanged("%s, sample %s: %s: %s" % (self.path, key.decode(), what, _ADVICE))
+
+    def _address(self, key: bytes) -> int:
+        """Return where in memory the key lies in the map."""
+        try:
+            if not self.cursor.set_key(key):
+                raise self._missing(key)
+        except lmdb.Error as error:
+            raise self.changed(key, str(error)) from error
+        return int(np.frombuffer(self.cursor.key(), np.uint8).__array_interface__["data"][0])
 
     def _missing(self, key: bytes) -> DatasetChanged:
         return DatasetChanged("%s has no sample %s although its manifest says so: %s" % (self.path, key.decode(), _ADVICE))
@@ -222,6 +235,13 @@ def prefetch(places: Iterable[Place]) -> None:
                 _coming[wanted] = reading
                 while len(_coming) > MOST_COMING:
                     _coming.popitem(last=False)
+
+
+def position(place: Place) -> Tuple[int, int]:
+    """Return where in the file of its shard a value begins, and its length. No large value is read."""
+    path, num_bytes, key = place
+    with _current_lock():
+        return _opened(path, num_bytes).position(key)
 
 
 def waits_for_disk() -> bool:
@@ -389,4 +409,4 @@ def _open_file(path: str) -> Tuple[int, bool]:
 @functools.lru_cache(maxsize=None)
 def _is_large(dataset: Path) -> bool:
     """Return True where the shards of a dataset are larger than memory. That is asked once, before this process takes memory itself."""
-    return larger_than_memory(sum(file.stat().st_size for file in dataset.glob("*/data.mdb")))
+    return sum(file.stat().st_size for file in dataset.glob("*/data.mdb")) > free_memory()

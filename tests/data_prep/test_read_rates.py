@@ -14,6 +14,7 @@ from data_prep import read_rates
 from data_prep.manifest import read_manifest
 from data_prep.mounts import Mount, place_of
 from data_prep.read_rates import PAGE, Options, Piece, measure_reads
+from data_prep.reader.datum import encode
 from data_prep.sequences.manifest import SequenceShard
 from tests.data_prep.reader.small import image_dataset, write_shard
 
@@ -33,7 +34,7 @@ def test_the_pages_of_a_sample_hold_it(tmp_path: Path, side: int) -> None:
     manifest = read_manifest(root)
     chosen = [manifest.shards[index] for index in manifest.splits["train"].shards]
     indices = np.array([15, 0, 7, 8, 3])
-    pieces = read_rates._of_samples(root, manifest, chosen, indices)
+    pieces = read_rates._sample_pieces(root, chosen, indices, 0)
     for index, piece in zip(indices, pieces, strict=True):
         content = (root / chosen[piece.file].path).read_bytes()[piece.offset : piece.offset + piece.bytes]
         assert all_images[index][0].tobytes() in content
@@ -51,8 +52,7 @@ def test_the_pages_of_a_row_of_tokens_hold_it(tmp_path: Path) -> None:
         name="shard-00000.lmdb", split="train", samples=4, length=1999, rows=2, tokens=7996, bytes=size, chunk_bytes=size,
         chunks=("0" * 32,), blake3="0" * 64,
     )  # fmt: skip
-    with read_rates._places(tmp_path / shard.name, size) as place:
-        found = [read_rates._piece(0, sample, shard, 2, place) for sample in range(4)]
+    found = read_rates._sample_pieces(tmp_path, [shard], np.arange(4), 2)
     for sample, piece in enumerate(found):
         assert rows[sample // 2, sample % 2].tobytes() in data.read_bytes()[piece.offset : piece.offset + piece.bytes]
         assert piece.bytes <= 4000 + 2 * PAGE
@@ -76,18 +76,18 @@ def test_every_way_is_measured_in_every_repeat(tmp_path: Path) -> None:
 def test_no_more_is_read_than_asked(tmp_path: Path) -> None:
     root = image_dataset(tmp_path, images(48, 40), shards=3)
     shards = read_manifest(root).shards
-    pieces = read_rates._sequential(shards, 1, 100_000)
+    pieces = read_rates._sequential_pieces(shards, 1, 100_000)
     assert 100_000 <= sum(piece.bytes for piece in pieces) <= 100_000 + max(shard.bytes for shard in shards)
     assert pieces[0].file == 1
-    assert read_rates._sequential(shards, 4, 1 << 30) == read_rates._sequential(shards, 1, 1 << 30)
-    assert sum(piece.bytes for piece in read_rates._sequential(shards, 2, 1 << 30)) == sum(shard.bytes for shard in shards)
+    assert read_rates._sequential_pieces(shards, 4, 1 << 30) == read_rates._sequential_pieces(shards, 1, 1 << 30)
+    assert sum(piece.bytes for piece in read_rates._sequential_pieces(shards, 2, 1 << 30)) == sum(shard.bytes for shard in shards)
 
 
 def test_memory_is_never_cold(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb+") as file:
         file.write(bytes(4 * PAGE))
         file.flush()
-        found = read_rates._forget([file.fileno()], [Piece(0, 0, PAGE)], TMPFS)
+        found = read_rates._drop_and_check([file.fileno()], [Piece(0, 0, PAGE)], TMPFS)
     assert found == (False, "no cold rate: tmpfs is memory")
 
 
@@ -102,10 +102,10 @@ def test_what_a_process_has_mapped_is_not_called_cold(tmp_path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             assert sum(mapped[::PAGE]) == 0
-            found = read_rates._forget([file.fileno()], pieces, mount)
+            found = read_rates._drop_and_check([file.fileno()], pieces, mount)
         assert not found.is_cold
         assert "another process has them mapped" in found.note
-        assert read_rates._forget([file.fileno()], pieces, mount) == (True, "")
+        assert read_rates._drop_and_check([file.fileno()], pieces, mount) == (True, "")
 
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
@@ -113,6 +113,14 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     path = root / "shard-00001.lmdb" / "data.mdb"
     os.truncate(path, path.stat().st_size - PAGE)
     with pytest.raises(DatasetError, match=r"shard-00001.*its manifest says"):
+        measure_reads(root, read_manifest(root), Options(repeats=1), lambda *_: None)
+
+
+def test_a_sample_that_the_reader_refuses_is_an_error_that_names_it(tmp_path: Path) -> None:
+    root = image_dataset(tmp_path, images(48, 8), shards=2)
+    path = root / "shard-00001.lmdb" / "data.mdb"
+    path.write_bytes(path.read_bytes().replace(encode(3, 48, 48, bytes(6912), 0)[:6], bytes(6)))
+    with pytest.raises(DatasetError, match=r"shard-00001.lmdb, sample 0000000"):
         measure_reads(root, read_manifest(root), Options(repeats=1), lambda *_: None)
 
 

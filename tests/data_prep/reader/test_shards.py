@@ -34,7 +34,7 @@ def by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def past_the_page_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     by_threads(monkeypatch)
-    monkeypatch.setattr(shards, "larger_than_memory", lambda _: True)
+    monkeypatch.setattr(shards, "free_memory", lambda: 0)
 
 
 def by_old_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_values_without_a_disk_lead_to_the_map_and_a_fault_leads_back(tmp_path: 
 
 def test_read_past_the_page_cache_nothing_counts_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "_without_disk", 0)
-    monkeypatch.setattr(shards, "larger_than_memory", lambda _: True)
+    monkeypatch.setattr(shards, "free_memory", lambda: 0)
     split = open_dataset(str(image_dataset(tmp_path, pictures(300, 40), shards=1))).split("train")
     split.read_many(range(300))
     assert shards._without_disk == 0
@@ -220,4 +220,4 @@ def test_memory_is_what_machine_and_cgroup_leave(
     content = {"/proc/meminfo": "MemTotal: 999 kB\nMemAvailable:   10 kB\n", "/proc/self/cgroup": cgroup}
     content.update({f"/sys/fs/cgroup/{name}": text for name, text in files.items()})
     monkeypatch.setattr(memory, "_lines", lambda path: content.get(path, "").splitlines())
-    assert [memory.larger_than_memory(size) for size in (3000, 8000, 20000)] == large
+    assert [size > memory.free_memory() for size in (3000, 8000, 20000)] == large

@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
 def test_published_rates_where_no_run_was_measured(house: House, root: Path) -> None:
     said = house("dataset", "bench", str(root), *QUICK)
     assert said.code == 0, said.err
-    for words in ("samples, shuffled", "the reader, one process", "resnet50 on A100", "enough for 8 GPUs", "random reads"):
+    for words in ("samples, shuffled", "the reader, one process", "resnet50 on A100", "random reads"):
         assert words in said.out
     found = house.json("dataset", "bench", str(root), *QUICK)
     assert found["root"] == str(root)
@@ -38,8 +38,9 @@ def test_published_rates_where_no_run_was_measured(house: House, root: Path) -> 
 
 
 def test_given_rates(house: House, root: Path) -> None:
-    found = house.json("dataset", "bench", str(root), *QUICK, "--rate", "alexnet=2000", "--rate", "lenet=1e9")
+    found = house.json("dataset", "bench", str(root), *QUICK, "--rate", "alexnet=0.001", "--rate", "lenet=1e9")
     assert [row["model"] for row in found["needs"]["rows"]] == ["alexnet", "lenet"]
+    assert "enough for 8 GPUs" in found["needs"]["rows"][0]["verdict"]
     assert "too slow for one GPU" in found["needs"]["rows"][1]["verdict"]
 
 
