@@ -9,7 +9,7 @@ TORCH_INDEX ?=
 # What Python compiled is kept: pytest rewrites the assertions of 300 files otherwise, in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-PACKAGES := base cluster containers data_prep workflow extras snakemake_executor_plugin_slipway
+PACKAGES := base cluster containers data_prep workflow extras slipway snakemake_executor_plugin_slipway
 SOURCES := $(PACKAGES) historic install setup.py tests benchmarks examples
 # The pure tests wait for no disk where memory has room for their 200 MB.
 IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -k -P /dev/shm | awk 'END {print $$4}')" -gt 1000000 ] && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("base", "cluster", "containers", "data_prep", "extras", "workflow")
+ROOMS = ("base", "cluster", "containers", "data_prep", "extras", "slipway", "workflow")
 OURS = ("slipway", "__editable__", "__pycache__")
 STUDY = """
 study: tiny
