@@ -264,9 +264,9 @@ def close_all() -> None:
 def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
     """Use the values in the map. Where a fault had to wait for a disk, the next values are read."""
     global _without_disk
-    _spare.clear()
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
     with _current_lock():
+        _spare.clear()
         shards = _hold(places)
     try:
         with _current_lock():
@@ -303,6 +303,16 @@ def _current_lock() -> Any:
         while _open:
             _open.popitem()[1].close()
     return _lock
+
+
+def _keep_memory() -> None:
+    """Keep a forked child from unmapping memory that it did not get: something else of the child may lie there by now."""
+    for memory in _spare + [reading._memory for reading in _coming.values()]:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+
+
+if hasattr(os, "register_at_fork"):  # from Python 3.7 on; before, children get all memory
+    os.register_at_fork(after_in_child=_keep_memory)
 
 
 def _hold(places: Sequence[Place]) -> List[_Shard]:

@@ -79,6 +79,38 @@ def test_each_way_brings_the_same_bytes(
         assert {shard.direct for shard in shards._open.values()} == {True}, "the file system of the tests reads past the page cache"
 
 
+@pytest.mark.processes
+def test_a_forked_child_unmaps_nothing_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not get the memory into which values are read, so its own memory lies there."""
+    by_threads(monkeypatch)
+    split = open_dataset(str(image_dataset(tmp_path, pictures(60, 60)))).split("train")
+    split.prefetch(range(30))
+    split.read_many(range(60))
+    sizes = [len(memory) for memory in (*shards._spare, *(reading._memory for reading in shards._coming.values()))]
+    assert len(sizes) == 2
+    pid = os.fork()
+    if pid == 0:
+        own = [mmap.mmap(-1, size) for size in sizes * 4]
+        split.read_many([3])
+        os._exit(sum(memory[-1] for memory in own))
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_spare_memory_changes_hands_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or else a thread could take what another has just dropped."""
+
+    class Spare(list[mmap.mmap]):
+        def clear(self) -> None:
+            locked.append(shards._lock.locked())
+            super().clear()
+
+    locked: list[bool] = []
+    by_map(monkeypatch)
+    monkeypatch.setattr(shards, "_spare", Spare())
+    open_dataset(str(image_dataset(tmp_path, pictures(4, 60)))).split("train").read_many(range(4))
+    assert locked == [True]
+
+
 def test_what_was_announced_and_is_not_read_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_threads(monkeypatch)
     images = pictures(40, 60)
