@@ -148,10 +148,10 @@ class _Reading:
             self._shards = _hold(places)
             try:
                 located = [_open[path].locate(key) for path, _, key in places]
+                self._memory = _memory(sum(one.span for one in located if isinstance(one, _Extent)))
             except BaseException:
                 _release(self._shards)
                 raise
-            self._memory = _memory(sum(one.span for one in located if isinstance(one, _Extent)))
             submit = _threads().submit if ahead or len(places) > GROUP else _at_once  # type: Any
         view, at = memoryview(self._memory), 0
         groups = []  # type: List[List[Any]]
@@ -292,27 +292,28 @@ def _parts(places: Sequence[Place]) -> Iterator[Tuple[int, Sequence[Place]]]:
 
 
 def _current_lock() -> Any:
-    """Return the lock of this process. After a fork it is a new one, since another thread may have held the old, and all that was inherited
-    is closed or forgotten."""
-    global _owner, _lock
+    """Return the lock of this process. Python 3.6 tells nobody of a fork: there its first use in a child finds out."""
     if os.getpid() != _owner:
-        _owner = os.getpid()
-        _lock = threading.Lock()
-        for inherited in (_coming, _spare, _readers):  # type: Any
-            inherited.clear()
-        while _open:
-            _open.popitem()[1].close()
+        _leave_to_parent()
     return _lock
 
 
-def _keep_memory() -> None:
-    """Keep a forked child from unmapping memory that it did not get: something else of the child may lie there by now."""
+def _leave_to_parent() -> None:
+    """Close or forget in a forked child all that was inherited, and take a new lock. Memory that the child did not get must not be unmapped
+    there: something else may lie in its place by now."""
+    global _owner, _lock
+    _lock = threading.Lock()
     for memory in _spare + [reading._memory for reading in _coming.values()]:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+    for inherited in (_coming, _spare, _readers):  # type: Any
+        inherited.clear()
+    while _open:
+        _open.popitem()[1].close()
+    _owner = os.getpid()
 
 
-if hasattr(os, "register_at_fork"):  # from Python 3.7 on; before, children get all memory
-    os.register_at_fork(after_in_child=_keep_memory)
+if hasattr(os, "register_at_fork"):  # no thread is in the midst of anything then, and the child has no other thread yet
+    os.register_at_fork(before=lambda: _lock.acquire(), after_in_parent=lambda: _lock.release(), after_in_child=_leave_to_parent)
 
 
 def _hold(places: Sequence[Place]) -> List[_Shard]:
@@ -342,6 +343,8 @@ def _opened(path: str, num_bytes: int) -> _Shard:
             _open.pop(name).close()
         try:
             shard = _open[path] = _Shard(path, num_bytes)
+        except lmdb.MemoryError as error:
+            raise MemoryError("the %d bytes of %s do not fit into the addresses of this process (ulimit -v)" % (num_bytes, path)) from error
         except (OSError, lmdb.Error) as error:
             raise DatasetChanged("%s cannot be opened (%s): %s" % (path, error, _ADVICE)) from error
     _open.move_to_end(path)
@@ -373,7 +376,10 @@ def _memory(num_bytes: int) -> mmap.mmap:
         memory = _spare.pop()
         if len(memory) >= num_bytes:
             return memory
-    memory = mmap.mmap(-1, max(num_bytes, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, max(num_bytes, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError("no memory to read %d bytes of samples: %s" % (num_bytes, error)) from error
     for advice in ("MADV_DONTFORK", "MADV_HUGEPAGE"):
         if hasattr(mmap, advice):
             with contextlib.suppress(OSError):  # a kernel without huge pages

@@ -5,8 +5,11 @@ import io
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,9 @@ def test_a_batch_goes_into_the_array_that_is_there(tmp_path: Path) -> None:
     assert batch.base is out
     assert out[:2].tolist() == [images[2][0].tolist(), images[1][0].tolist()]
     assert not out[2:].any()
+    for wrong in (out[:1], out[:, :3], out[:, :, :, :1], out.astype(np.float32), np.frombuffer(bytes(240), np.uint8).reshape(4, 4, 5, 3)):
+        with pytest.raises(ValueError, match=r"out is (uint8|float32) .*, the images are uint8 \(2, 4, 5, 3\), to be written"):
+            split.read_many([2, 1], out=wrong)
 
 
 def test_the_dataset_knows_its_splits_and_shape(tmp_path: Path) -> None:
@@ -179,6 +185,10 @@ def test_what_is_no_lmdb_is_an_error(tmp_path: Path) -> None:
         (b"{}", "schema"),
         (b'{"schema": "slipway.dataset/9"}', "/9"),
         (b'{"schema": "slipway.dataset/1", "shards": [], "shards": [1]}', "the key 'shards' is there twice"),
+        (
+            b'{"schema": "slipway.dataset/1", "name": "a", "layout": "hwc", "classes": [], "channels": 1, "size": [65536, 32768]}',
+            "size: not",
+        ),
     ],
 )
 def test_a_wrong_manifest_is_an_error(tmp_path: Path, content: bytes | None, reason: str) -> None:
@@ -204,24 +214,57 @@ def test_a_wrong_mean_image_is_an_error(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.processes
-def test_a_fork_and_a_pickle_read_on(tmp_path: Path) -> None:
-    images = pictures(6)
+def test_a_fork_and_a_pickle_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "IN_MEMORY", 1 << 40)
+    images = pictures(6, (40, 40, 3))
     split = open_dataset(str(image_dataset(tmp_path, images))).split("train")
     expected = [split.read(index)[0].tobytes() for index in range(6)]
     copy = pickle.loads(pickle.dumps(split))
     assert [copy.read(index)[0].tobytes() for index in range(6)] == expected
-    with shards._lock:  # as if another thread were reading at the moment of the fork
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            right = [split.read(index)[0].tobytes() for index in range(6)] == expected
-            os.write(writer, b"right" if right else b"wrong")
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as answer:
-        assert answer.read() == b"right"
-    os.waitpid(child, 0)
+    assert shards._open
+    assert shards._spare
+    child = os.fork()
+    if child == 0:
+        inherited = len(shards._open) + len(shards._spare)
+        os._exit(inherited or [split.read(index)[0].tobytes() for index in range(6)] != expected)
+    assert os.waitpid(child, 0)[1] == 0
     assert split.read(0)[0].tobytes() == expected[0]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("in_memory", [0, 1 << 40])
+def test_threads_of_forked_processes_read_whatever_the_threads_of_their_parent_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
+) -> None:
+    monkeypatch.setattr(shards, "IN_MEMORY", in_memory)
+    images = pictures(24, (40, 40, 3))
+    split = open_dataset(str(image_dataset(tmp_path, images, shards=6))).split("train")
+    expected = np.stack([image for image, _ in images])
+
+    def read(_: int = 0) -> bool:
+        split.prefetch(range(24))
+        return bool((split.read_many(range(24))[0] == expected).all())
+
+    ended = threading.Event()
+
+    def read_on() -> None:
+        while not ended.is_set():
+            shards.close_all()
+            assert read()
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_on)
+        try:
+            for _ in range(30):
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(30)
+                    with ThreadPoolExecutor(4) as threads:
+                        os._exit(not all(threads.map(read, range(4))))
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            ended.set()
+        reading.result()
 
 
 @pytest.mark.processes
