@@ -1,6 +1,7 @@
 """What pyproject.toml cannot say: the wheel carries the files that lie beside the packages, where cluster/installation.py looks, and the
 compiled part of the reader, which is no module of one Python but a library of C, and may be missing where there is no compiler."""
 
+import zlib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -18,9 +19,11 @@ CARRIED = (
     "config/sites/example-*.yaml",
     "config/templates/*.yaml",
 )
+SOURCE = "data_prep/reader/pixels.c"
 PIXELS = Extension(
     "data_prep.reader.libpixels",
-    ["data_prep/reader/pixels.c"],
+    [SOURCE],
+    define_macros=[("SLIPWAY_SOURCE", str(zlib.crc32(Path(SOURCE).read_bytes())))],
     # It runs in containers with any C library: it asks for no library by name, and for no function beyond memcpy and memset.
     extra_compile_args=["-std=c99", "-O3", "-fno-stack-protector", "-U_FORTIFY_SOURCE"],
     extra_link_args=["-nostdlib", "-lgcc"],

@@ -27,6 +27,7 @@ def check_manifest(manifest: Any) -> Dict[str, Any]:
     channels, size = manifest.get("channels"), manifest.get("size")
     _need(_is_count(channels) and channels in (1, 3), "channels")
     _need("size" in manifest and (size is None or (_all(size, _is_count) and len(size) == 2 and min(size) > 0)), "size")
+    _need(size is None or channels * size[0] * size[1] < 2**31, "size")  # what a Datum may hold
     for key in ("mean", "std"):
         _need(_all(manifest.get(key), _is_number) and len(manifest[key]) == channels, key)
     image = manifest.get("mean_image")

@@ -105,11 +105,15 @@ class Split:
         self, indices: Sequence[int], out: Optional[np.ndarray] = None, augment: Optional[Augmentation] = None
     ) -> Tuple[np.ndarray, np.ndarray]:
         """Read images, uint8 (len, height, width, channels), and labels, int64 (len,). The images go to `out` (that shape, or longer),
-        whose filled part is returned. `augment`: how they are changed by chance. Raises ReaderError for a dataset without one size."""
+        whose filled part is returned. `augment`: how they are changed by chance. Raises ReaderError for a dataset without one size,
+        ValueError for an `out` that the images do not fit into."""
         if self.size is None or self.stored is None:
             raise ReaderError("the images of split %r differ in size: use read(), or build the dataset with a size" % self.name)
         samples = [int(index) for index in indices]
-        images = np.empty((len(samples),) + self.size + (self.channels,), np.uint8) if out is None else out[: len(samples)]
+        shape = (len(samples),) + self.size + (self.channels,)
+        images = np.empty(shape, np.uint8) if out is None else out[: len(samples)]
+        if images.shape != shape or images.dtype != np.uint8 or not images.flags.writeable:
+            raise ValueError("out is %s %s, the images are uint8 %s, to be written" % (images.dtype, images.shape, shape))
         labels = np.empty(len(samples), np.int64)
         parts = windows(self.stored, self.crop, np.array(samples, np.int64), augment)
         form = pixels.Form(self.stored[0], self.stored[1], self.channels, int(self.caffe and self.channels > 1), *self.size)

@@ -74,13 +74,13 @@ static void copy_window(uint8_t *out, const uint8_t *image, const Form *form, co
     }
 }
 
-/* Parse the varint at `*at`, of 1 to 10 bytes, and move `*at` to its end. Return 0 where there is none. */
+/* Parse the varint at `*at`, of 1 to 10 bytes, and move `*at` to its end. Return 0 where there is none, or one of more than 64 bits. */
 static int parse_varint(const uint8_t *value, int64_t size, int64_t *at, uint64_t *number) {
     *number = 0;
     for (int shift = 0; shift < 70 && *at < size; shift += 7) {
         const uint8_t byte = value[(*at)++];
         *number |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128) return 1;
+        if (byte < 128) return shift < 63 || byte < 2;
     }
     return 0;
 }
@@ -101,6 +101,9 @@ static const uint8_t *parse_raw(const uint8_t *value, int64_t size, const Form *
     *label = (int32_t)(uint32_t)number;
     return pixels;
 }
+
+/* Return the checksum of the source that this was compiled from, as setup.py has computed it. */
+uint32_t slipway_source(void) { return SLIPWAY_SOURCE; }
 
 /* Copy a window of one image. */
 void slipway_copy_window(uint8_t *out, const uint8_t *image, const Form *form, const Window *window) { copy_window(out, image, form, window); }

@@ -1,6 +1,9 @@
 """Copy windows of images into a batch, by the compiled pixels.c where it can be loaded, or else by numpy: byte for byte the same."""
 
 import ctypes
+import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple, Sequence, Tuple
 
@@ -19,15 +22,25 @@ class Form(NamedTuple):
 
 
 def load(path: str) -> Any:
-    """Return the library, or why there is none, as text. It may be for other processors, or was never compiled."""
+    """Return the library, or why there is none, as text. It may be for other processors, cut, of another version, or was never compiled."""
     try:
+        with open(path, "rb") as file:
+            sections, size, count = struct.unpack_from("=Q10xHH", file.read(64), 40)  # of the table at the end of an ELF file
+            if os.fstat(file.fileno()).st_size < sections + size * count:
+                raise struct.error
         library = ctypes.CDLL(path)
+        library.slipway_source.restype = ctypes.c_uint32
+        source = Path(path).with_name("pixels.c")
+        if source.exists() and library.slipway_source() != zlib.crc32(source.read_bytes()) & 0xFFFFFFFF:
+            return "%s was not compiled from the pixels.c beside it" % path
         library.slipway_copy_raw.restype = library.slipway_copy_window.restype = None
         library.slipway_copy_raw.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] + [ctypes.c_void_p] * 4
         library.slipway_copy_window.argtypes = [ctypes.c_void_p] * 4
         ctypes.pythonapi.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
         ctypes.pythonapi.PyBuffer_Release.argtypes = [ctypes.c_void_p]
         return library
+    except struct.error:
+        return "%s: it is cut, or no library" % path
     except (OSError, AttributeError) as error:
         return str(error)
 

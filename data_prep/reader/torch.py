@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import get_worker_info
 
-from .sampling import Augmentation, samples_at
+from .errors import ReaderError
+from .sampling import Augmentation, kinds_of, samples_at
 from .shards import waits_for_disk
 
 
@@ -36,6 +37,8 @@ class Batches(TorchDataset):
         start: Tuple[int, int] = (0, 0),
         augmentation: str = "none",
     ) -> None:
+        if getattr(split, "size", None) is None:
+            raise ReaderError("batches need images of one size: use Images, or build the dataset with a size")
         self.split = split
         self.global_batch = batch_size * world_size
         self.per_epoch = len(split) // self.global_batch if batch_size > 0 else 0
@@ -44,6 +47,7 @@ class Batches(TorchDataset):
         self.start = Position(*start)
         if not 0 <= self.start.sample <= len(split) or self.start.epoch < 0:
             raise ValueError("there is no %s in a split of %d samples" % (self.start, len(split)))
+        kinds_of(augmentation)  # raises here, not in a worker
         self._local = np.arange(batch_size, dtype=np.int64) + rank * batch_size
         self._seed, self._augmentation = seed, augmentation
         self._left = (len(split) - self.start.sample) // self.global_batch
@@ -61,6 +65,8 @@ class Batches(TorchDataset):
     def position(self, number: int) -> Position:
         """Return where the training stands when batch `number` is the next one: the `start` of one that goes on there, also with
         another batch size or number of ranks."""
+        if number < 0:
+            raise IndexError("batch %d: the first one is 0" % number)
         if number < self._left:
             return Position(self.start.epoch, self.start.sample + number * self.global_batch)
         epoch, batch = divmod(number - self._left, self.per_epoch)

@@ -22,6 +22,8 @@ _READ_ONLY = re.compile(r"Read-only file system(?: \(os error \d+\))?: '([^']*)'
 _OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}
 _OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "RESOURCE_EXHAUSTED")
 _DISK_ERROR = re.compile(rf"(\[Errno|\(os error) ({'|'.join(map(str, _OF_A_DISK))})[\])]")
+# What the child had mapped of a file was cut or could not be read.
+_CHILD_WITHOUT_FILE = re.compile(r"loader process \d+ is killed by signal: Bus error\b")
 # One that died of its own fault (SIGSEGV, SIGABRT) is another matter.
 _CHILD_KILLED = re.compile(r"loader process \d+ is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
 
@@ -55,6 +57,8 @@ def _is_of_storage(error: BaseException) -> bool:
     read_only = _READ_ONLY.search(str(error))
     if read_only is not None and not _may_be_written(read_only.group(1)):
         return False
+    if _CHILD_WITHOUT_FILE.search(str(error)):
+        return True
     if "DatasetChanged" in {cls.__name__ for cls in type(error).__mro__}:  # of slipway_reader
         return True
     return (isinstance(error, OSError) and error.errno in _OF_A_DISK) or _DISK_ERROR.search(str(error)) is not None
@@ -69,6 +73,9 @@ def _is_out_of_memory(error: BaseException) -> bool:
     # torch.OutOfMemoryError (CUDA) is a RuntimeError and by name, so that torch need not be imported; on the CPU it is a plain
     # RuntimeError "[enforce fail at alloc_cpu.cpp:..] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes".
     # XLA, for JAX and TensorFlow, says RESOURCE_EXHAUSTED.
+    # Memory that Python maps, and processes that it forks, are refused by the number of an OSError.
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
     names = {cls.__name__ for cls in type(error).__mro__}
     return bool(names & _OUT_OF_MEMORY) or any(words in str(error) for words in _OUT_OF_MEMORY_TEXTS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import math
@@ -248,6 +249,8 @@ class OutOfMemoryError(RuntimeError):
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ("error", 1)),
         (RuntimeError("loader process 7 is killed by signal: Killed"), ("killed", 45)),
         (RuntimeError("loader process 7 is killed by signal: Segmentation fault"), ("error", 1)),
+        (RuntimeError("loader process 7 is killed by signal: Bus error"), ("storage", 44)),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), ("oom", 41)),
         (RuntimeError("loader process 7 has ended with exit code 1"), ("error", 1)),
         (OSError(28, "No space left on device"), ("storage", 44)),
         (OSError(5, "Input/output error"), ("storage", 44)),

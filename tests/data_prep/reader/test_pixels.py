@@ -132,6 +132,33 @@ def test_what_cannot_be_loaded_is_said_and_numpy_reads(monkeypatch: pytest.Monke
     assert split.read_many([0, 1])[1].tolist() == [3, 4]
 
 
+@pytest.mark.processes
+def test_a_library_that_is_cut_or_of_another_version_is_not_used(library: Any, tmp_path: Path) -> None:
+    whole = Path(library._name).read_bytes()
+    place = tmp_path / "libpixels.so"
+    for size in (0, 100, 2000, len(whole) // 2, len(whole) - 100):  # a program that maps it is killed by SIGBUS
+        place.write_bytes(whole[:size])
+        assert pixels.load(str(place)) == f"{place}: it is cut, or no library"
+    place.write_bytes(whole)
+    source = tmp_path / "pixels.c"
+    shutil.copy(ROOT / "data_prep" / "reader" / "pixels.c", source)
+    assert isinstance(pixels.load(str(place)), ctypes.CDLL)
+    source.write_text(source.read_text().replace("int32_t row", "int64_t row"))
+    assert pixels.load(str(place)) == f"{place} was not compiled from the pixels.c beside it"
+
+
+@pytest.mark.processes
+def test_a_number_of_more_than_64_bits_is_an_error(library: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pixels, "library", library)
+    image = smooth((2, 2, 1))
+    usual = encode(1, 2, 2, image.tobytes(), 3)
+    split = broken(image_dataset(tmp_path, [(image, 0)] * 4), [usual, usual[:7] + b"\x84" + b"\x80" * 8 + b"\x02" + usual[8:]])
+    assert usual[6:8] == b"\x22\x04"
+    assert split.read_many([0])[1].tolist() == [3]
+    with pytest.raises(DatumError, match="middle of a field"):
+        split.read_many([1])
+
+
 @pytest.mark.parametrize("crop", [0, -1, 5])
 def test_a_window_that_does_not_fit_is_refused(tmp_path: Path, crop: int) -> None:
     root = str(image_dataset(tmp_path, [(smooth((4, 6, 3)), 3), (smooth((4, 6, 3)), 4)]))

@@ -6,6 +6,8 @@ import mmap
 import os
 import resource
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -216,6 +218,35 @@ def test_a_file_that_is_cut_while_it_is_read_is_an_error_and_no_signal(tmp_path:
         DatasetChanged, match=r"shard-00000.lmdb, sample 00000039: the file ends in the midst of it: stage the dataset again"
     ):
         split.read(39)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("shards_fit", "users", "words"), [(0.5, "[]", "do not fit into the addresses"), (1.5, "[0]", "no memory to read")]
+)
+def test_too_little_memory_is_said_and_leaves_nothing_open(tmp_path: Path, shards_fit: float, users: str, words: str) -> None:
+    """For the map of a shard, or for what is read of it (ulimit -v)."""
+    root = image_dataset(tmp_path, pictures(30, 512), shards=1)
+    code = """
+import resource, sys
+import numpy as np
+from data_prep.reader import open_dataset, shards
+split = open_dataset(sys.argv[1]).split("train")
+out = np.empty((30, 512, 512, 3), np.uint8)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+limit = 1024 * int(status["VmSize"].split()[0]) + int(sys.argv[2])
+shards.IN_MEMORY = 1 << 40
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+try:
+    split.read_many(range(30), out=out)
+except MemoryError as error:
+    print(error)
+print([shard.users for shard in shards._open.values()])
+"""
+    argv = [sys.executable, "-c", code, str(root), str(int(shards_fit * (root / "shard-00000.lmdb" / "data.mdb").stat().st_size))]
+    found = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]).stdout.splitlines()
+    assert words in found[0]
+    assert found[1] == users
 
 
 def test_a_cut_shard_is_found_when_it_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

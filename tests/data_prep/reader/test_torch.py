@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.reader import Augmentation, open_dataset, order
+from data_prep.reader import Augmentation, ReaderError, open_dataset, order
 from tests.data_prep.reader.small import image_dataset
 
 pytestmark = pytest.mark.slow
@@ -38,6 +38,7 @@ class OfLength:
     """A split of which nothing is read."""
 
     def __init__(self, length: int) -> None:
+        self.size: Any = (6, 5)
         self.length = length
 
     def __len__(self) -> int:
@@ -99,9 +100,16 @@ def test_what_does_not_go_together_is_refused() -> None:
         ({"batch_size": 1, "rank": 2, "world_size": 2}, "rank 2 of 2"),
         ({"batch_size": 1, "start": (0, 9)}, "there is no Position"),
         ({"batch_size": 1, "start": (-1, 0)}, "there is no Position"),
+        ({"batch_size": 1, "augmentation": "turn"}, "augmentation 'turn' is not known"),
     ):
         with pytest.raises(ValueError, match=words):
             batches_of(OfLength(8), **arguments)
+    with pytest.raises(IndexError, match="batch -1: the first one is 0"):
+        batches_of(OfLength(8), 2).samples(-1)
+    differing = OfLength(8)
+    differing.size = None
+    with pytest.raises(ReaderError, match="batches need images of one size"):
+        batches_of(differing, 2)
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
