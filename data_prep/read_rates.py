@@ -56,7 +56,7 @@ class Options:
     """The options of a measurement. One pass reads at most `bytes`, and ends after `seconds`."""
 
     bytes: int = 1 << 30
-    seconds: float = 5.0
+    seconds: float = 3.0
     repeats: int = 3
     threads: int = 8
 

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 SIDE: Final = 256
-LEAST_READ_S: Final = 2.0
-"""Warm readers read for so long, so that starting their processes weighs little."""
 
 
 class Task(NamedTuple):
@@ -36,7 +34,7 @@ class Task(NamedTuple):
     cold: bool = False
     batch: int = 64
     jobs: int = 2
-    seconds: float = LEAST_READ_S
+    seconds: float = 2.0
     options: dict[str, Any] = {}
 
 

@@ -31,7 +31,7 @@ from .memory import free_memory
 READERS = 8  # threads: so many requests a disk has at a time from this process
 GROUP = 4  # values that one of them reads in turn, which are then used together
 IN_MEMORY = 256  # values that no disk was asked for, one after the other: from then on the map is used
-MOST_COMING = 4  # batches that `prefetch` announced and nobody has asked for yet
+MOST_ANNOUNCED = 4  # batches that `prefetch` announced and nobody has asked for yet
 _F_BIGDATA = 1
 _PAGE_HEADER = 16
 _DIRECT = getattr(os, "O_DIRECT", 0) if hasattr(os, "preadv") else 0  # which reads to an address of the caller's, from Python 3.7 on
@@ -204,7 +204,7 @@ _files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 _max_open = 4096 if _files == resource.RLIM_INFINITY else max(8, _files // 4)  # two descriptors each: half of what the process may have
 _most_together = _max_open // 4  # shards of one call of `use_many`'s function
 _without_disk = 0  # values that were read one after the other without a disk
-_coming: "OrderedDict[Tuple[Place, ...], _Reading]" = OrderedDict()
+_announced: "OrderedDict[Tuple[Place, ...], _Reading]" = OrderedDict()
 _spare: List[mmap.mmap] = []
 _readers: List[ThreadPoolExecutor] = []
 
@@ -213,7 +213,7 @@ def use_many(places: Sequence[Place], function: Use) -> None:
     """Call `function(first, values)` with the values of `places` in their order, once or more: with those from number `first` on. They are
     valid during the call only. Raises DatasetChanged for anything not as in the manifest."""
     with _current_lock():
-        reading = _coming.pop(tuple(places), None) if _coming else None
+        reading = _announced.pop(tuple(places), None) if _announced else None
     if reading is not None:
         reading.use(0, function)
         return
@@ -228,13 +228,13 @@ def prefetch(places: Iterable[Place]) -> None:
     """Begin to read what the next call of `use_many` has, with just these places. It never changes a result. Where values are in memory it
     does nothing."""
     if waits_for_disk():
-        wanted = tuple(places)
-        if wanted and len({path for path, _, _ in wanted}) <= _most_together:
-            reading = _Reading(wanted, ahead=True)
+        announced = tuple(places)
+        if announced and len({path for path, _, _ in announced}) <= _most_together:
+            reading = _Reading(announced, ahead=True)
             with _current_lock():
-                _coming[wanted] = reading
-                while len(_coming) > MOST_COMING:
-                    _coming.popitem(last=False)
+                _announced[announced] = reading
+                while len(_announced) > MOST_ANNOUNCED:
+                    _announced.popitem(last=False)
 
 
 def position(place: Place) -> Tuple[int, int]:
@@ -252,9 +252,9 @@ def waits_for_disk() -> bool:
 def close_all() -> None:
     """Close every environment of this process."""
     with _current_lock():
-        coming = list(_coming.values())
-        _coming.clear()
-    for reading in coming:
+        readings = list(_announced.values())
+        _announced.clear()
+    for reading in readings:
         reading.end()
     with _current_lock():
         while _open:
@@ -303,9 +303,9 @@ def _leave_to_parent() -> None:
     there: something else may lie in its place by now."""
     global _owner, _lock
     _lock = threading.Lock()
-    for memory in _spare + [reading._memory for reading in _coming.values()]:
+    for memory in _spare + [reading._memory for reading in _announced.values()]:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
-    for inherited in (_coming, _spare, _readers):  # type: Any
+    for inherited in (_announced, _spare, _readers):  # type: Any
         inherited.clear()
     while _open:
         _open.popitem()[1].close()

@@ -42,9 +42,9 @@ def bench(  # noqa: PLR0913 - its options
         typer.Option("--rate", metavar="MODEL=SAMPLES/S", help="What one GPU does, instead of measured or published rates; repeatable."),
     ] = None,
     size: Annotated[str, typer.Option("--size", help="The most that one pass reads.")] = "1GB",
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="The most that one pass takes.")] = 3.0,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, max=1000, help="Passes of each kind.")] = 3,
-    threads: Annotated[int, typer.Option("--threads", min=1, max=256, help="Reads at once.")] = 8,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="The most that one pass takes.")] = Options.seconds,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, max=1000, help="Passes of each kind.")] = Options.repeats,
+    threads: Annotated[int, typer.Option("--threads", min=1, max=256, help="Reads at once.")] = Options.threads,
     as_json: JsonOption = False,
 ) -> None:
     """Read parts of a dataset where it lies, cold and warm, from end to end and shuffled, and say for how many GPUs that is fast enough.
@@ -96,7 +96,7 @@ def _needs(found: ReadRates, digest: str, rates: dict[str, float], study: Path, 
         least_per_s=min(rate.samples_per_s),
         bytes_per_s=statistics.median(rate.bytes_per_s),
         sample_bytes=found.sample_bytes,
-        told=f"random reads, {rate.memory}, median of {len(rate.bytes_per_s)} from {least}/s to {most}/s",
+        method=f"random reads, {rate.memory}, median of {len(rate.bytes_per_s)} from {least}/s to {most}/s",
     )
     if not rates and (study != DEFAULT_STUDY or study.is_file()):
         results = load_chosen_study(study, site).results_dir

@@ -186,11 +186,11 @@ class Descriptions:
     """What runs do, by their names in a message: `{descriptions:{wildcards.run}}`. As a param each job of a plan would ask for it, as a
     message only those that are printed do."""
 
-    def __init__(self, describe: Callable[[Any], str]) -> None:
+    def __init__(self, describe: Callable[[str], str]) -> None:
         self._describe = describe
 
     def __format__(self, run: str) -> str:
-        return self._describe(SimpleNamespace(run=run))
+        return self._describe(parse_requested(run)[0])
 
 
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
@@ -230,8 +230,7 @@ class Graph:
         self.priority_of = _lookup(self._priority_of)
         runs = {run.run_id: run for run in study.runs}
         words = words_of(study.cells, study.site, study.repeats)
-        self.description_of_run = _lookup(lambda run_id: self._describe(runs[run_id], words))
-        self.descriptions = Descriptions(self.description_of_run)
+        self.descriptions = Descriptions(lambda run_id: self._describe(runs[run_id], words))
         self.run_resources = resources_of_runs(study, self.mode.way)
         self.shard_resources = resources_of_shards(study, self.mode.way)
         self.html_tables = self._results(name for name in TABLE_FILES if name.endswith(".html"))

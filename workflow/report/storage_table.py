@@ -31,13 +31,13 @@ SOURCE: Final = "dlio_benchmark, with which MLPerf Storage measures (github.com/
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
-    """What a place gives of the samples of a dataset, the least of several passes too, and the words for how it was measured."""
+    """What a place gives of the samples of a dataset, the least of several passes too, and how that was measured, in words."""
 
     samples_per_s: float
     least_per_s: float
     bytes_per_s: float
     sample_bytes: float
-    told: str
+    method: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Need:
     waited: float | None = None
 
     @property
-    def wanted_per_s(self) -> float:
+    def needed_per_s(self) -> float:
         """Return the samples per second that the process would read if it never waited for them; a wait of the whole step tells nothing."""
         return self.samples_per_s / (1 - self.waited) if self.waited is not None and self.waited < 1 else self.samples_per_s
 
@@ -58,8 +58,8 @@ class Need:
 def storage(analysis: Analysis, supply: Supply | None = None, digest: str | None = None) -> Table:
     """Build the table of the study's measured cells: of all, or of those on the dataset with this digest, and whether the place of the
     supply feeds them."""
-    told = {(row["source"], row["cell_id"]): row for row in _stored(analysis.frame, digest).iter_rows(named=True)}
-    found = [(cell, row) for cell in _smallest(analysis.cells) if (row := told.get((cell.source, cell.cell_id))) is not None]
+    stored = {(row["source"], row["cell_id"]): row for row in _stored(analysis.frame, digest).iter_rows(named=True)}
+    found = [(cell, row) for cell in _smallest(analysis.cells) if (row := stored.get((cell.source, cell.cell_id))) is not None]
     cells = [cell for cell, _ in found]
     needs = [_need(cell, row, supply) for cell, row in found]
     keys = [
@@ -124,7 +124,7 @@ def _columns(
     most = max(most, LEAST_NODE)
     sizes = sorted({most, *(2**power for power in range(most.bit_length()))})
     per_mega = partial(scaled, MEGA)
-    bytes_per_s = [need.wanted_per_s * need.sample_bytes for need in needs]
+    bytes_per_s = [need.needed_per_s * need.sample_bytes for need in needs]
     columns = [
         words("basis", "Rate", [need.basis for need in needs]),
         numbers("sample_bytes", "Sample [kB]", partial(scaled, 1e3), [need.sample_bytes for need in needs]),
@@ -136,7 +136,7 @@ def _columns(
         ],
     ]
     if supply is not None:
-        fed, least = ([of / need.wanted_per_s for need in needs] for of in (supply.samples_per_s, supply.least_per_s))
+        fed, least = ([of / need.needed_per_s for need in needs] for of in (supply.samples_per_s, supply.least_per_s))
         columns += [
             numbers("supply_bytes_per_s", "Supply [MB/s]", per_mega, [supply.bytes_per_s] * len(needs)),
             numbers("fed", f"Feeds {several}", significant, fed),
@@ -156,7 +156,7 @@ def verdict(fed: float, least: float, most: int, one: str, several: str) -> str:
 
 
 def _supply_words(supply: Supply | None) -> list[str]:
-    return [] if supply is None else [f"Supply: {supply.told}"]
+    return [] if supply is None else [f"Supply: {supply.method}"]
 
 
 def _smallest(cells: Sequence[CellResult]) -> list[CellResult]:

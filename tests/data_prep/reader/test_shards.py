@@ -75,7 +75,7 @@ def test_each_way_brings_the_same_bytes(
         found, labels = split.read_many(batch)
         np.testing.assert_array_equal(found, np.stack([images[index][0] for index in batch]))
         assert labels.tolist() == batch.tolist()
-    assert not shards._coming
+    assert not shards._announced
     assert {shard.users for shard in shards._open.values()} == {0}
     if way is past_the_page_cache:
         assert {shard.direct for shard in shards._open.values()} == {True}, "the file system of the tests reads past the page cache"
@@ -88,7 +88,7 @@ def test_a_forked_child_unmaps_nothing_of_its_own(tmp_path: Path, monkeypatch: p
     split = open_dataset(str(image_dataset(tmp_path, pictures(60, 60)))).split("train")
     split.prefetch(range(30))
     split.read_many(range(60))
-    sizes = [len(memory) for memory in (*shards._spare, *(reading._memory for reading in shards._coming.values()))]
+    sizes = [len(memory) for memory in (*shards._spare, *(reading._memory for reading in shards._announced.values()))]
     assert len(sizes) == 2
     pid = os.fork()
     if pid == 0:
@@ -119,7 +119,7 @@ def test_what_was_announced_and_is_not_read_is_forgotten(tmp_path: Path, monkeyp
     split = open_dataset(str(image_dataset(tmp_path, images))).split("train")
     for start in range(20):
         split.prefetch([start, start + 20])
-    assert len(shards._coming) == shards.MOST_COMING
+    assert len(shards._announced) == shards.MOST_ANNOUNCED
     assert [split.read(index)[1] for index in range(40)] == list(range(40))
     split.prefetch([])
     with pytest.raises(IndexError, match="sample 40 of split 'train', which has 40"):

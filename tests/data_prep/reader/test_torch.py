@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -77,7 +76,6 @@ def test_a_training_goes_on_at_any_sample_with_any_batch_size(
     start = (first_epoch, min(sample, length))
     one = batches_of(OfLength(length), sizes[0], start=start)
     epoch, first = one.position(done)
-    assert len(pickle.dumps((epoch, first))) < 1000
     global_batch = sizes[1] * world
     if global_batch > length:
         return

@@ -264,10 +264,9 @@ def test_a_run_in_words_says_what_tells_it_from_the_others(place: Place) -> None
 
 def test_a_run_says_what_it_stages_and_what_trains_on_what(place: Place) -> None:
     graph = place.graph()
-    said = {run.cell.nodes: SimpleNamespace(run=run.run_id) for run in graph.study.runs}
-    assert "stage digits -> local disk of 1 node; train" in graph.description_of_run(said[1])
-    assert f"{graph.descriptions:{said[1].run}}" == graph.description_of_run(said[1])
-    assert "stage digits -> local disks of 2 nodes; train with bare pytorch on 2 x 1 process; push" in graph.description_of_run(said[2])
+    descriptions = {run.cell.nodes: f"{graph.descriptions:{run.run_id}}" for run in graph.study.runs}
+    assert "stage digits -> local disk of 1 node; train" in descriptions[1]
+    assert "stage digits -> local disks of 2 nodes; train with bare pytorch on 2 x 1 process; push" in descriptions[2]
     on_gpus = dataclasses.replace(graph.study.site, device="cuda", engine="docker")
     cell = dataclasses.replace(graph.study.runs[0].cell, nodes=2, gpus_per_node=8, mode="infer")
     assert train_words(cell, on_gpus) == "infer with docker pytorch on 2 x 8 GPUs"

@@ -56,10 +56,10 @@ def test_a_run_on_whole_nodes(tmp_path: Path) -> None:
 def test_a_run_says_what_its_job_asks_for(tmp_path: Path) -> None:
     found = graph(tmp_path, JOBS)
     run = next(run for run in found.study.runs if run.cell.nodes == 2)
-    wildcards = SimpleNamespace(run=f"{run.run_id}.after-1")
-    assert found.description_of_run(wildcards).endswith("; push (job: nodes=2 runtime=33 memory_mb=0 whole_nodes=1 queue=main)")
+    requested = f"{run.run_id}.after-1"
+    assert f"{found.descriptions:{requested}}".endswith("; push (job: nodes=2 runtime=33 memory_mb=0 whole_nodes=1 queue=main)")
     here = graph(tmp_path, Mode(), "storage: storage\ncache: {path: cache}\ndevice: cpu\n")
-    assert here.description_of_run(wildcards).endswith("; push")
+    assert f"{here.descriptions:{requested}}".endswith("; push")
 
 
 def test_a_run_with_gpus_and_all_that_a_site_can_say(tmp_path: Path) -> None:

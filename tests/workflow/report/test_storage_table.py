@@ -16,7 +16,7 @@ from workflow.report.table import Table
 from workflow.report.tables import TABLES
 
 BYTES = 200_000
-SUPPLY = Supply(samples_per_s=8000, least_per_s=4000, bytes_per_s=1.6e9, sample_bytes=BYTES, told="measured here")
+SUPPLY = Supply(samples_per_s=8000, least_per_s=4000, bytes_per_s=1.6e9, sample_bytes=BYTES, method="measured here")
 
 
 def rows(table: Table) -> list[dict[str, str]]:
