@@ -39,8 +39,6 @@ PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PROBES: Final = 64
 """How many pages are looked at after all were dropped from memory."""
 BATCH: Final = 64
-AHEAD: Final = 8
-"""Batches that the reader asks the kernel for before it needs them."""
 
 
 class Piece(NamedTuple):
@@ -283,7 +281,8 @@ def _read(files: Sequence[int], pieces: Sequence[Piece], options: Options) -> _D
 
 
 def _read_as_training(root: Path, split: str, indices: np.ndarray, seconds: float) -> float:
-    """Return the samples per second of one process that reads as a training program does, decoding included, by the reader itself."""
+    """Return the samples per second of one process that reads as a training program does: by the reader itself, decoding included; whole
+    batches, and the next one ahead, unless their samples differ in size."""
     dataset = open_dataset(str(root))
     found = dataset.split(split)
     batches = [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
@@ -291,9 +290,9 @@ def _read_as_training(root: Path, split: str, indices: np.ndarray, seconds: floa
     out = None if size is None else np.empty((BATCH, *size, found.channels), np.uint8)
     start, count = time.perf_counter(), 0
     for number, batch in enumerate(batches):
-        for ahead in batches[number + AHEAD : number + AHEAD + 1] if number else batches[:AHEAD]:
-            found.prefetch(ahead)
         if out is not None:
+            for coming in batches[number + bool(number) : number + 2]:
+                found.prefetch(coming)
             found.read_many(batch, out=out)
         else:
             for index in batch:

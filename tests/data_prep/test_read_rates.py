@@ -14,9 +14,11 @@ from data_prep import read_rates
 from data_prep.manifest import read_manifest
 from data_prep.mounts import Mount, place_of
 from data_prep.read_rates import PAGE, Options, Piece, measure_reads
+from data_prep.reader import shards
 from data_prep.reader.datum import encode
 from data_prep.sequences.manifest import SequenceShard
 from tests.data_prep.reader.small import image_dataset, write_shard
+from tests.data_prep.reader.test_dataset import jpeg
 
 TMPFS = Mount(point="/m", root="/", type="tmpfs", source="tmpfs", device="0:1", options=())
 
@@ -73,14 +75,27 @@ def test_every_way_is_measured_in_every_repeat(tmp_path: Path) -> None:
     assert found.sample_bytes == read_manifest(root).bytes / 40
 
 
+@pytest.mark.parametrize("sized", [True, False])
+def test_the_reader_reads_each_sample_from_disk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, sized: bool) -> None:
+    root = image_dataset(tmp_path, images(48, 80), shards=3, encoder=jpeg, sized=sized)
+    monkeypatch.setattr(read_rates, "BATCH", 4)
+    monkeypatch.setattr(shards, "IN_MEMORY", 1 << 40)
+    extents: list[object] = []
+    read = shards._read_extent
+    monkeypatch.setattr(shards, "_read_extent", lambda *extent: (extents.append(extent), read(*extent))[1])
+    assert read_rates._read_as_training(root, "train", np.arange(80), 60.0) > 0
+    assert len(extents) == 80
+    shards.close_all()
+
+
 def test_no_more_is_read_than_asked(tmp_path: Path) -> None:
     root = image_dataset(tmp_path, images(48, 40), shards=3)
-    shards = read_manifest(root).shards
-    pieces = read_rates._sequential_pieces(shards, 1, 100_000)
-    assert 100_000 <= sum(piece.bytes for piece in pieces) <= 100_000 + max(shard.bytes for shard in shards)
+    listed = read_manifest(root).shards
+    pieces = read_rates._sequential_pieces(listed, 1, 100_000)
+    assert 100_000 <= sum(piece.bytes for piece in pieces) <= 100_000 + max(shard.bytes for shard in listed)
     assert pieces[0].file == 1
-    assert read_rates._sequential_pieces(shards, 4, 1 << 30) == read_rates._sequential_pieces(shards, 1, 1 << 30)
-    assert sum(piece.bytes for piece in read_rates._sequential_pieces(shards, 2, 1 << 30)) == sum(shard.bytes for shard in shards)
+    assert read_rates._sequential_pieces(listed, 4, 1 << 30) == read_rates._sequential_pieces(listed, 1, 1 << 30)
+    assert sum(piece.bytes for piece in read_rates._sequential_pieces(listed, 2, 1 << 30)) == sum(shard.bytes for shard in listed)
 
 
 def test_memory_is_never_cold(tmp_path: Path) -> None:
