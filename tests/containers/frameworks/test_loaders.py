@@ -167,6 +167,24 @@ def test_a_loader_process_that_is_killed_is_named_and_no_process_stays(script: R
     assert (refused, left) == ("Local: it cannot be pickled", "no child is left")
 
 
+OVERLAPPING = """
+signal.alarm(60)
+ours = [loaders.Loaders(lambda *_: (1, 0), 30, 2, (2, 2), np.uint8).batches() for _ in range(3)]
+for batches in ours:
+    next(batches)
+for batches in ours:
+    batches.close()
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print(json.dumps("no child is left"))
+"""
+
+
+def test_loader_processes_end_although_others_that_were_forked_later_have_their_pipes(script: Run) -> None:
+    assert script(OVERLAPPING) == "no child is left"
+
+
 PINNED = """
 calls = []
 class Cudart:

@@ -135,9 +135,11 @@ class _Process:
         return samples, tokens
 
     def end(self) -> None:
-        """Let the process end, and wait for that."""
+        """Kill the process, which has nothing to lose, and wait for that. It may not see that its pipe is closed: whatever this process
+        forked later has the pipe too."""
         if self.pid:
             self.close()
+            os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
             self.pid = 0
 
