@@ -137,8 +137,9 @@ class Lock:
         nothing where nothing was said. So a disk that is slow with a few bytes stops nobody, and who is frozen does not beat."""
         self._news = self._last = done, total
         if self.held and self._pulse is None:
-            self._pulse = threading.Thread(target=self._write_beats, name="beat", daemon=True)
-            self._pulse.start()
+            pulse = threading.Thread(target=self._write_beats, name="beat", daemon=True)
+            pulse.start()  # may be refused: then there is nothing to wait for
+            self._pulse = pulse
 
     @contextmanager
     def busy(self) -> Iterator[None]:

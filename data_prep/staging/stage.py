@@ -219,7 +219,10 @@ def _is_free(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_NO_FILES = "no more files can be opened", "the limit of open files (ulimit -n)"
+_NO_MEMORY = "there is no more memory or thread", "the limits of memory and processes (ulimit -v, ulimit -u)"
+_OF_NO_DISK = {errno.EMFILE: _NO_FILES, errno.ENFILE: _NO_FILES, errno.ENOMEM: _NO_MEMORY}
+"""What is refused to this process, and what to raise: it says nothing of the disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,13 +262,14 @@ class Stager:
         try:
             self._copy(part)
         except OSError as error:
-            if error.errno in _NO_DESCRIPTORS:  # says nothing of the disk
-                raise StagingError(
-                    f"no more files can be opened while {self.source.name} is copied: {error.strerror}; the unfinished copy is kept, "
-                    "the next one resumes it; raise the limit of open files (ulimit -n)"
-                ) from error
+            if error.errno in _OF_NO_DISK:
+                raise self._refused(*_OF_NO_DISK[error.errno], str(error.strerror)) from error
             part.remove()
             raise self._disk_failed(error) from error
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "can't start new thread" not in str(error):
+                raise
+            raise self._refused(*_NO_MEMORY, str(error)) from error
         except DigestMismatch:
             if self.options.single:  # its list may be a forged one, and the next list makes another copy; a dataset's copy is resumed
                 part.remove()
@@ -343,6 +347,11 @@ class Stager:
             raise Cancelled(f"progress cannot be shown any more: {error.strerror}; the unfinished copy is kept") from error
         if self.target.exists():
             raise _Overtaken
+
+    def _refused(self, what: str, limit: str, reason: str) -> StagingError:
+        return StagingError(
+            f"{what} while {self.source.name} is copied: {reason}; the unfinished copy is kept, the next one resumes it; raise {limit}"
+        )
 
     def _disk_failed(self, error: OSError) -> SlipwayError:
         need = Need(name=self.source.name, bytes=self.source.file_set.bytes, inodes=0, max_bytes=self.max_bytes)

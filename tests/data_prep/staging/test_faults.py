@@ -273,6 +273,29 @@ def test_a_closed_pipe_ends_it_and_the_copy_is_kept(tmp_path: Path) -> None:
     assert [row.kind for row in ls(tmp_path / "cache")] == ["part"]
 
 
+@pytest.mark.parametrize(("stack_bytes", "words"), [(64 << 20, "can't start new thread"), (256 << 10, "Cannot allocate memory")])
+def test_too_little_memory_is_no_fault_of_the_disk_and_the_copy_is_kept(tmp_path: Path, stack_bytes: int, words: str) -> None:
+    """For the stack of a thread, or for the buffer of a chunk (ulimit -v)."""
+    source = random_dataset(tmp_path / "storage", [64_000_000], chunk_bytes=64 << 20)
+    code = f"""
+import resource, sys, threading
+from data_prep.staging.__main__ import main
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+limit = 1024 * int(status["VmSize"].split()[0]) + (40 << 20)
+threading.stack_size({stack_bytes})
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+sys.exit(main(sys.argv[1:]))
+"""
+    argv = [sys.executable, "-c", code, "--source", source, "--cache", tmp_path / "cache"]
+    done = subprocess.run(argv, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    error = json.loads(done.stdout.splitlines()[-1])["error"]
+    assert (done.returncode, error["class"]) == (15, "StagingError")
+    assert error["message"].startswith(
+        f"there is no more memory or thread while {source.name} is copied: {words}; the unfinished copy is kept"
+    )
+    assert [row.kind for row in ls(tmp_path / "cache")] == ["part"]
+
+
 def test_a_stager_ends_with_the_program_that_asked(tmp_path: Path) -> None:
     source = random_dataset(tmp_path / "storage", [4_000_000])
     middle = (
