@@ -8,7 +8,7 @@ import importlib.machinery
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,6 @@ def delivered(task: Task, content: bytes) -> Any:
     out = np.empty((task.side, task.side, 3), np.uint8)
     flip_crop(image, out, task.side)
     return out
-
-
-def batches(loader: Any) -> Callable[[], Any]:
-    """Return a function that begins an epoch of a loader."""
-    return lambda: loader
 
 
 # ffcv
@@ -92,7 +87,7 @@ def ffcv_read(task: Task) -> Turns:
     pipelines = {"image": window if task.side else whole, "label": [IntDecoder(), ToTensor(), Squeeze()]}
     order = OrderOption.RANDOM
     loader = Loader(data, batch_size=task.batch, num_workers=task.jobs, order=order, os_cache=True, pipelines=pipelines, drop_last=True)
-    return reader(task, data, batches(loader))
+    return reader(task, data, lambda: loader)
 
 
 def _fused_decoder(side: int) -> Any:
@@ -169,7 +164,7 @@ def litdata_read(task: Task) -> Turns:
     data = once(f"{task.place}/{task.encoding}", lambda path: _litdata_write(task, path))
     images = litdata.StreamingDataset(data, shuffle=True, drop_last=True, transform=functools.partial(_litdata_delivered, task))
     loader = litdata.StreamingDataLoader(images, batch_size=task.batch, num_workers=task.jobs, persistent_workers=not task.cold)
-    return reader(task, data, batches(loader))
+    return reader(task, data, lambda: loader)
 
 
 # MosaicML streaming
@@ -203,13 +198,8 @@ def _streaming() -> Any:
 def _mds_write(task: Task, path: str) -> None:
     columns = {"image": "bytes", "label": "int"}
     with _streaming().MDSWriter(out=path, columns=columns, hashes=["xxh64"]) as writer:
-        for content, label in _each(Files(task.source, task.encoding)):
+        for content, label in Files(task.source, task.encoding):
             writer.write({"image": content, "label": label})
-
-
-def _each(files: Files) -> Iterator[tuple[Any, int]]:
-    for index in range(len(files)):
-        yield files[index]
 
 
 def mds_build(task: Task) -> Turns:
@@ -232,7 +222,7 @@ def mds_read(task: Task) -> Turns:
 
     images = Images(local=data, shuffle=True, batch_size=task.batch)
     loader = DataLoader(images, batch_size=task.batch, num_workers=task.jobs, persistent_workers=not task.cold, drop_last=True)
-    return reader(task, data, batches(loader))
+    return reader(task, data, lambda: loader)
 
 
 # webdataset
@@ -243,7 +233,7 @@ def _webdataset_write(task: Task, path: str) -> None:
 
     Path(path).mkdir()
     with webdataset.ShardWriter(path + "/%06d.tar", maxsize=64 << 20, verbose=0) as writer:
-        for index, (content, label) in enumerate(_each(Files(task.source, task.encoding))):
+        for index, (content, label) in enumerate(Files(task.source, task.encoding)):
             writer.write({"__key__": f"{index:08d}", "image": content, "cls": label})
 
 
@@ -263,7 +253,7 @@ def webdataset_read(task: Task) -> Turns:
     loader = webdataset.WebLoader(
         images.batched(task.batch, partial=True), batch_size=None, num_workers=task.jobs, persistent_workers=not task.cold
     )
-    return reader(task, data, lambda: ((pictures, labels) for pictures, labels in loader))
+    return reader(task, data, lambda: loader)
 
 
 # tensorpack
@@ -279,7 +269,7 @@ def _tensorpack_write(task: Task, path: str) -> None:
         """The files, one after the other."""
 
         def __iter__(self) -> Any:
-            return ([content, label] for content, label in _each(files))
+            return ([content, label] for content, label in files)
 
         def __len__(self) -> int:
             return len(files)
@@ -354,7 +344,7 @@ def dataloader_lmdb_read(task: Task) -> Turns:
         persistent_workers=not task.cold,
         collate_fn=lambda batch: batch,
     )
-    return reader(task, data, batches(loader))
+    return reader(task, data, lambda: loader)
 
 
 class FolderImages:
@@ -387,4 +377,4 @@ def dataloader_folder_read(task: Task) -> Turns:
     loader: Any = DataLoader(
         images, batch_size=task.batch, shuffle=True, drop_last=True, num_workers=task.jobs, persistent_workers=not task.cold
     )
-    return reader(task, task.source, batches(loader))
+    return reader(task, task.source, lambda: loader)
