@@ -291,7 +291,7 @@ def _read_as_training(root: Path, split: str, indices: np.ndarray, seconds: floa
     start, count = time.perf_counter(), 0
     for number, batch in enumerate(batches):
         if out is not None:
-            for coming in batches[number + bool(number) : number + 2]:
+            for coming in batches[number : number + 2]:
                 found.prefetch(coming)
             found.read_many(batch, out=out)
         else:

@@ -225,11 +225,11 @@ def use_many(places: Sequence[Place], function: Use) -> None:
 
 
 def prefetch(places: Iterable[Place]) -> None:
-    """Begin to read what the next call of `use_many` has, with just these places. It never changes a result. Where values are in memory it
-    does nothing."""
+    """Begin to read what the next call of `use_many` has, with just these places. It never changes a result. Where values are in memory, or
+    this has begun already, it does nothing."""
     if waits_for_disk():
         announced = tuple(places)
-        if announced and len({path for path, _, _ in announced}) <= _most_together:
+        if announced and announced not in _announced and len({path for path, _, _ in announced}) <= _most_together:
             reading = _Reading(announced, ahead=True)
             with _current_lock():
                 _announced[announced] = reading

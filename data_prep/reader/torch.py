@@ -1,6 +1,6 @@
 """Give the samples of a dataset to PyTorch's DataLoader: whole batches in Slipway's own order, or one sample at a time."""
 
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ class Batches(TorchDataset):
         self._local = np.arange(batch_size, dtype=np.int64) + rank * batch_size
         self._seed, self._augmentation = seed, augmentation
         self._left = (len(split) - self.start.sample) // self.global_batch
-        self._last = self._coming = None  # type: Any
+        self._last: Optional[int] = None
 
     def __len__(self) -> int:
         """Return how many batches are left of the first epoch."""
@@ -89,10 +89,8 @@ class Batches(TorchDataset):
     def _read_ahead(self, number: int, samples: np.ndarray) -> None:
         """Begin to read the batch that this process is asked for next: as many numbers further on as this one is after the last."""
         if self._last is not None and number > self._last:
-            if number != self._coming:
-                self.split.prefetch(samples)
-            self._coming = 2 * number - self._last
-            self.split.prefetch(self.samples(self._coming))
+            self.split.prefetch(samples)
+            self.split.prefetch(self.samples(2 * number - self._last))
         self._last = number
 
 

@@ -126,6 +126,19 @@ def test_what_was_announced_and_is_not_read_is_forgotten(tmp_path: Path, monkeyp
         split.prefetch([40])
 
 
+def test_what_is_announced_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_threads(monkeypatch)
+    split = open_dataset(str(image_dataset(tmp_path, pictures(20, 60)))).split("train")
+    extents: list[object] = []
+    read = shards._read_extent
+    monkeypatch.setattr(shards, "_read_extent", lambda *extent: (extents.append(extent), read(*extent))[1])
+    for start in (0, 10):
+        for announced in (range(start, start + 10), range(10, 20)):
+            split.prefetch(announced)
+        assert split.read_many(range(start, start + 10))[1].tolist() == list(range(start, start + 10))
+    assert len(extents) == 20
+
+
 def test_more_shards_than_may_be_open_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = pictures(60, 60)
     split = open_dataset(str(image_dataset(tmp_path, images, shards=20))).split("train")

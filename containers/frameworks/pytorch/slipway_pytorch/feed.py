@@ -26,26 +26,19 @@ class _Reading:
     def __init__(self, dataset: Any, plan: Plan) -> None:
         self._splits = {name: dataset.split(name) for name in dataset.manifest["splits"]}
         self._plan = plan
-        self._announced = -1
         self.order = plan.order()
 
     def fill(self, place: int, slot: Slot, coming: int) -> tuple[int, int]:
         """Read the batch at `place` of the order into a slot. Returns samples, and of token ids how many a row has."""
         if slipway_reader.waits_for_disk():
-            if place != self._announced:
-                self._prefetch(place)
-            if coming >= 0:
-                self._prefetch(coming)
-            self._announced = coming
+            for number in (place,) if coming < 0 else (place, coming):
+                split, indices = self._plan.share(self.order[number])
+                self._splits[split].prefetch(indices)
         found = self._plan.read(self._splits, self.order[place], out=slot.images)
         if not isinstance(found, tuple):
             return len(found), found.shape[1]
         slot.labels[: len(found[1])] = found[1]
         return len(found[1]), 0
-
-    def _prefetch(self, place: int) -> None:
-        split, indices = self._plan.share(self.order[place])
-        self._splits[split].prefetch(indices)
 
 
 class _Pinned:
