@@ -8,7 +8,7 @@ import importlib.machinery
 import random
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ class Files:
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def __iter__(self) -> Iterator[tuple[Any, int]]:
+        return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         path, label = self.files[index]
