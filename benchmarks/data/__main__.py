@@ -282,12 +282,16 @@ def measure(row: Row, sources: dict[str, Path], work: Path, repeats: int, option
             running = {label: one for label, one in running.items() if label not in failed}
             sys.stderr.write(f"{row.name}: round {number + 1} of {repeats} is done\n")
     return [
-        Measured(labelled(contender), () if contender.label in failed else tuple(turns[contender.label]), failed.get(contender.label, ""))
+        Measured(
+            label_of(contender),
+            () if contender.label in failed else tuple(turns[contender.label]),
+            failed.get(contender.label, ""),
+        )
         for contender in row.contenders
     ]
 
 
-def labelled(contender: Contender) -> str:
+def label_of(contender: Contender) -> str:
     """Return the label of a contender with its version."""
     found = environments.version(contender.peer) if contender.peer else ""
     return f"{contender.label} ({found})" if found else contender.label
@@ -306,7 +310,7 @@ def make_sources(rows: list[Row], work: Path, size: float) -> dict[str, Path]:
     return made
 
 
-def machine() -> str:
+def describe_machine() -> str:
     """Return in words on which machine this runs, with which versions."""
     models = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -318,13 +322,13 @@ def machine() -> str:
     )
 
 
-def when(repeats: int, size: float) -> str:
+def describe_measurement(repeats: int, size: float) -> str:
     """Return in words when and how a row was measured, with the load of the machine: above its cores, others were at work."""
     day, load = datetime.datetime.now(tz=datetime.UTC).date().isoformat(), os.getloadavg()[2]
     return f"{day}, {repeats} round{'' if repeats == 1 else 's'}, {'' if size == 1 else f'size {size:g}, '}load {load:.0f}"
 
 
-def parsed() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.data", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -343,7 +347,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     """Measure the rows and print the table."""
-    arguments = parsed()
+    arguments = parse_arguments()
     rows = [row for row in ROWS if row.name in (arguments.rows or NAMES)]
     if arguments.no_peers:
         rows = [row._replace(contenders=tuple(one for one in row.contenders if not one.peer)) for row in rows]
@@ -355,11 +359,11 @@ def main() -> None:
         sources = make_sources(rows, Path(name), arguments.size)
         for row in rows:
             found = measure(row, sources, Path(name), arguments.repeats, options)
-            new = table.lines((row.name, row.title), row.unit, found, when(arguments.repeats, arguments.size))
+            new = table.lines((row.name, row.title), row.unit, found, describe_measurement(arguments.repeats, arguments.size))
             lines += new
             if arguments.write:
-                PAGE.write_text(table.with_table(PAGE.read_text(), new, NAMES, machine()))
-    print(f"{machine()}\n\n{table.as_table(lines)}")
+                PAGE.write_text(table.with_table(PAGE.read_text(), new, NAMES, describe_machine()))
+    print(f"{describe_machine()}\n\n{table.as_table(lines)}")
 
 
 if __name__ == "__main__":

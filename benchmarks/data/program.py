@@ -197,7 +197,7 @@ def contender_of(name: str) -> Contender:
     return found
 
 
-def turns(task: Task, requests: Iterable[str]) -> Iterator[dict[str, float]]:
+def answer_requests(task: Task, requests: Iterable[str]) -> Iterator[dict[str, float]]:
     """Prepare, and yield for each request what a turn did."""
     before, turn = contender_of(task.contender)(task)
     yield {}
@@ -214,7 +214,7 @@ def main() -> None:
     """Answer on what standard output was; whatever a peer prints goes to standard error."""
     with open(os.dup(1), "w") as answers:
         os.dup2(2, 1)
-        for answer in turns(Task(**json.loads(sys.argv[1])), sys.stdin):
+        for answer in answer_requests(Task(**json.loads(sys.argv[1])), sys.stdin):
             print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -46,7 +46,7 @@ def describe_failure(error: BaseException) -> Tuple[str, int]:
 
 
 def failure_message(error: BaseException) -> str:
-    """Return the cause."""
+    """Return the type and the words of an exception, as far as an event holds them."""
     return f"{type(error).__name__}: {error}"[:4000]
 
 

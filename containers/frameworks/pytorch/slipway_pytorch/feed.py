@@ -56,7 +56,7 @@ class _Pinned:
             self._slots.update({_address(slot.images): slot, _address(slot.labels): slot})
 
     def copy(self, batch: torch.Tensor, device: torch.device) -> torch.Tensor | None:
-        """Copy from a slot to a GPU, and note the copy in the slot, whose loader waits for it. None where the batch is in no such slot."""
+        """Copy from a slot to a GPU, and note the copy in the slot, whose loader waits for it. Returns None for a batch in no such slot."""
         slot = self._slots.get(batch.data_ptr())
         if slot is None or not batch.is_contiguous() or not self._register(slot, device):
             return None
@@ -94,8 +94,8 @@ _pinned = _Pinned()
 
 
 def loader_processes(device: str, local_world_size: int) -> int:
-    """Return, beside a GPU, as many as there are cores for; on the CPU one, since it shares the cores with the training. How many of them
-    get batches is a matter of how long the training waits."""
+    """Return how many loader processes a rank starts: beside a GPU as many as there are cores for; on the CPU one, since it shares cores
+    with the training. How many of them get batches is a matter of how long the training waits."""
     if device == "cpu":
         return 1
     return max(1, min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // local_world_size))
@@ -112,8 +112,8 @@ def computing_threads(device: str, threads: int, local_world_size: int, processe
 
 
 def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
-    """Start the loader processes. The batches of `plan` in order, valid until the next one is asked for: images uint8 [batch, height,
-    width, channels] and labels int64, or of token sequences inputs and targets, [batch, tokens] each."""
+    """Start the loader processes, and return the batches of `plan` in order, each valid until the next one is asked for: images uint8
+    [batch, height, width, channels] and labels int64, or of token sequences inputs and targets, [batch, tokens] each."""
     of_tokens = isinstance(dataset, slipway_reader.Sequences)
     sample, dtype = ((dataset.length + 1,), np.int32) if of_tokens else ((*dataset.size, dataset.channels), np.uint8)
     reading = _Reading(dataset, plan)
