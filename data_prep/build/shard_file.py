@@ -16,7 +16,7 @@ from base import errors, publish
 from data_prep.build import locks, steps
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, Progress
-from data_prep.space import is_full, not_enough_space, require_space
+from data_prep.space import RESERVE, is_full, not_enough_space, require_space
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def writing(directory: Path, need: int, doing: str) -> Iterator[None]:
 def write_failed(directory: Path, need: int, doing: str, error: Exception) -> errors.SlipwayError:
     """Make the error for a failed write."""
     if is_full(directory, need):
-        return not_enough_space(directory, need, doing)
+        return not_enough_space(directory, max(need, RESERVE), doing)  # no value may be left to add, and the last ones not written
     return _WriteFailed(f"{doing} in {directory} cannot be written: {error}")
 
 

@@ -6,6 +6,7 @@ SLIPWAY_KILLS=100 sets the trials (default 6); a failing trial prints its seed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -23,6 +24,7 @@ import pytest
 from base.errors import NotEnoughSpace
 from data_prep.build.plan import read_plan
 from data_prep.build.shard import build_shard, read_receipt
+from data_prep.build.shard_file import write_failed
 from data_prep.build.steps import shard_path
 from data_prep.hashing import hash_file
 from data_prep.manifest import DATA_NAME, verify_dataset
@@ -218,6 +220,13 @@ def test_a_full_disk_says_need_and_free(tmp_path: Path, source: dict[str, Any]) 
         assert str(place) in errors
         assert not list(place.rglob("shard-00000.lmdb"))  # train's; the small one of test may fit, and is kept then
         assert not [path for path in place.rglob(".shard-*")]
+
+
+def test_a_disk_that_is_full_when_the_last_values_are_written_needs_more_than_nothing(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small", 512 << 10) as place:
+        error = write_failed(place, 0, "shard 1 of x", OSError(errno.ENOSPC, "No space left on device"))
+    assert isinstance(error, NotEnoughSpace)
+    assert str(error).startswith("shard 1 of x: 1048576 bytes (1.0 MB) are needed, 524288 (524.3 kB) are free in ")
 
 
 def test_room_that_is_made_lets_the_build_go_on(tmp_path: Path, source: dict[str, Any]) -> None:
