@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from benchmarks.data import table
+from benchmarks.data.__main__ import Running, parse_arguments
 from benchmarks.data.table import IMAGES, SECONDS, Measured, Turn
 
 ORDER = ("W1", "R1", "S2")
@@ -91,3 +96,35 @@ def test_the_line_about_the_machine_is_that_of_the_last_run() -> None:
 def test_a_document_without_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="no table begins with"):
         table.with_table("no table\n", [], ORDER, "this machine")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--size", "0"], "--size: found 0; valid: a number above 0"),
+        (["--size", "nan"], "--size: found nan; valid"),
+        (["--seconds", "-1"], "--seconds: found -1; valid"),
+        (["--repeats", "0"], "--repeats: found 0; valid: a whole number from 1"),
+        (["--jobs", "0"], "--jobs: found 0; valid"),
+        (["--batch", "0"], "--batch: found 0; valid"),
+    ],
+)
+def test_options_with_which_nothing_can_be_measured_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(words)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_interrupted_turn_leaves_no_timer_for_which_the_end_of_the_program_waits() -> None:
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    running: Any = Running.__new__(Running)
+    running.process = SimpleNamespace(stdout=SimpleNamespace(readline=interrupted), kill=lambda: None)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        running.answer()
+    for timer in set(threading.enumerate()) - before:
+        timer.join(30)
+    assert set(threading.enumerate()) <= before

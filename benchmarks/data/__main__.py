@@ -13,12 +13,15 @@ import argparse
 import contextlib
 import datetime
 import json
+import math
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
@@ -231,8 +234,10 @@ class Running:
         assert self.process.stdout is not None
         timer = threading.Timer(ANSWER_LIMIT_S, self.process.kill)  # the writer of one peer waits for ever where a worker of its died
         timer.start()
-        line = self.process.stdout.readline()
-        timer.cancel()
+        try:
+            line = self.process.stdout.readline()
+        finally:  # also when the measurement is interrupted: the end of the program waits for the timer
+            timer.cancel()
         if not line:
             self.log.seek(0)
             words = self.log.read().strip().splitlines()
@@ -328,26 +333,43 @@ def describe_measurement(repeats: int, size: float) -> str:
     return f"{day}, {repeats} round{'' if repeats == 1 else 's'}, {'' if size == 1 else f'size {size:g}, '}load {load:.0f}"
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_positive(text: str) -> float:
+    """Return the number of an option. Raises ArgumentTypeError for one that nothing can be measured with."""
+    if not 0 < (number := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"found {text}; valid: a number above 0")
+    return number
+
+
+def parse_count(text: str) -> int:
+    """Return the whole number of an option. Raises ArgumentTypeError for one below 1."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"found {text}; valid: a whole number from 1")
+    return number
+
+
+def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.data", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", nargs="*", default=[], choices=NAMES, metavar="ROW", help=f"which of {', '.join(NAMES)} (all)")
-    parser.add_argument("--size", type=float, default=1.0, help="1: 20,000 JPEGs, 10,000 raw images, 2 GB to stage")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds that count (5)")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="worker processes of each contender (the cores)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="a warm reader reads whole epochs for so long in a turn (2)")
+    parser.add_argument("--size", type=parse_positive, default=1.0, help="1: 20,000 JPEGs, 10,000 raw images, 2 GB to stage")
+    parser.add_argument("--repeats", type=parse_count, default=5, help="rounds that count (5)")
+    parser.add_argument("--batch", type=parse_count, default=64, help="images in a batch (64)")
+    parser.add_argument(
+        "--jobs", type=parse_count, default=len(os.sched_getaffinity(0)), help="worker processes of each contender (the cores)"
+    )
+    parser.add_argument("--seconds", type=parse_positive, default=2.0, help="a warm reader reads whole epochs for so long in a turn (2)")
     parser.add_argument("--no-peers", action="store_true", help="only what needs no environment of its own")
     parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
     parser.add_argument("--dir", type=Path, default=ROOT / ".slipway", help="on the disk that is measured (.slipway)")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def main() -> None:
     """Measure the rows and print the table."""
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its files, up to 25 GB, are removed then as well
     rows = [row for row in ROWS if row.name in (arguments.rows or NAMES)]
     if arguments.no_peers:
         rows = [row._replace(contenders=tuple(one for one in row.contenders if not one.peer)) for row in rows]
