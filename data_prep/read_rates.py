@@ -212,7 +212,8 @@ def _drop_and_check(files: Sequence[int], pieces: Sequence[Piece], mount: Mount 
         return Dropped(is_cold=False, note=f"no cold rate: {mount.type} is memory")
     shards.close_all()  # pages that are mapped are not dropped
     _drop_pages(files)
-    seen = _in_memory(files, pieces[:: max(1, len(pieces) // PROBES)])
+    pages = list(dict.fromkeys((piece.file, piece.offset) for piece in pieces))  # many small samples share a page, which a look may read
+    seen = _in_memory(files, pages[:: max(1, len(pages) // PROBES)])
     if seen is None:
         return Dropped(is_cold=True, note="whether memory held a part of what is called cold cannot be seen on this file system")
     if seen > 0.05:
@@ -227,17 +228,17 @@ def _drop_pages(files: Sequence[int]) -> None:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _in_memory(files: Sequence[int], pieces: Sequence[Piece]) -> float | None:
-    """Return the part of the pieces whose first page is in memory; None where the file system does not tell."""
+def _in_memory(files: Sequence[int], pages: Sequence[tuple[int, int]]) -> float | None:
+    """Return the part of the pages, by file and offset, that is in memory; None where the file system does not tell."""
     buffer, seen = bytearray(1), 0
-    for piece in pieces:
+    for file, offset in pages:
         try:
-            seen += os.preadv(files[piece.file], [buffer], piece.offset, os.RWF_NOWAIT)
+            seen += os.preadv(files[file], [buffer], offset, os.RWF_NOWAIT)
         except BlockingIOError:
             continue
         except OSError:
             return None
-    return seen / len(pieces)
+    return seen / len(pages)
 
 
 # Reading

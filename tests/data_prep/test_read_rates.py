@@ -123,6 +123,19 @@ def test_what_a_process_has_mapped_is_not_called_cold(tmp_path: Path) -> None:
         assert read_rates._drop_and_check([file.fileno()], pieces, mount) == (True, "")
 
 
+def test_small_samples_that_share_a_page_are_cold(tmp_path: Path) -> None:
+    """The look at one of them reads the page, so that the next ones would be found in memory."""
+    mount = place_of(tmp_path)[1]
+    if mount is None or mount.kind != "local":
+        pytest.skip("only of a disk the kernel tells what memory holds")
+    (tmp_path / "file").write_bytes(bytes(4 * PAGE))
+    pieces = [Piece(0, PAGE * (number % 4), PAGE) for number in range(1000)]
+    with (tmp_path / "file").open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        assert read_rates._drop_and_check([file.fileno()], pieces, mount) == (True, "")
+
+
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     root = image_dataset(tmp_path, images(48, 8), shards=2)
     path = root / "shard-00001.lmdb" / "data.mdb"

@@ -51,7 +51,7 @@ def bench(  # noqa: PLR0913 - its options
 
     Needs are the rates that runs of the study measured on the dataset; without any they are published ones."""
     rates = dict(map(parse_rate, rate or ()))
-    options = Options(bytes=parse_size(size), seconds=seconds, repeats=repeats, threads=threads)
+    options = Options(bytes=parse_pass_size(size), seconds=seconds, repeats=repeats, threads=threads)
     root = dataset_root(study, site, name)
     if is_tree(root):
         raise DatasetError(f"{root} is a tree of files, which programs read as they like: it has no samples whose size and order are known")
@@ -82,6 +82,17 @@ def parse_rate(text: str) -> tuple[str, float]:
     if not model or not 0 < found <= MOST_RATE:
         raise ConfigError(f"--rate {text}: valid: a name and samples per second of one GPU, such as resnet50=920")
     return model, found
+
+
+def parse_pass_size(text: str) -> int:
+    """Return the bytes of `500MB`. Raises ConfigError."""
+    try:
+        found = parse_size(text)
+    except ValueError as error:
+        raise ConfigError(f"--size: {error}") from error
+    if found < 1:
+        raise ConfigError(f"--size {text}: a pass reads at least one byte; valid: a number with its unit, such as 500MB")
+    return found
 
 
 def _needs(found: ReadRates, digest: str, rates: dict[str, float], study: Path, site: str | None) -> Table:

@@ -149,7 +149,8 @@ def verdict(fed: float, least: float, most: int, one: str, several: str) -> str:
     """Say whether a place that feeds `fed` processes, and in its slowest pass `least`, is fast enough for `most` of them."""
     if fed >= most:
         doubt = "" if least >= most else f", but in the slowest pass for {math.floor(least)}"
-        return f"enough for {most} {several}, {fed / most:.3g} times{doubt}"
+        margin = fed / most
+        return f"enough for {most} {several}: {f'{margin:.3g}' if margin < 100 else f'{margin:,.0f}'} times their need{doubt}"
     if fed >= 1:
         return f"enough for {math.floor(fed)} of {most} {several}"
     return f"too slow for one {one}: it gets {fed:.0%} of what it can use"

@@ -11,7 +11,7 @@ from base.errors import ConfigError
 from data_prep.manifest import manifest_digest, read_manifest
 from tests.data_prep.reader.small import image_dataset
 from tests.workflow.commands.conftest import House
-from workflow.commands.dataset_bench import parse_rate
+from workflow.commands.dataset_bench import parse_pass_size, parse_rate
 from workflow.study.publishing import publish_resolved
 
 QUICK = ("--repeats", "2", "--seconds", "0.2", "--threads", "2")
@@ -65,3 +65,16 @@ def test_wrong_rates(text: str) -> None:
 
 def test_a_rate_has_a_name() -> None:
     assert parse_rate("my=net=9.5") == ("my=net", 9.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("lots", "--size: 'lots' is not a size: write a number with its unit"), ("0", "at least one byte"), ("0.4", "at least")],
+)
+def test_wrong_sizes_of_a_pass(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_pass_size(text)
+
+
+def test_the_size_of_a_pass_has_a_unit() -> None:
+    assert parse_pass_size("4MB") == 4_000_000

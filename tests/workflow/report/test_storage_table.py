@@ -86,7 +86,7 @@ def test_given_rates_and_published_ones() -> None:
     found = rows(storage_by_rates({"alexnet": 200.0, "lenet": 1e6}, SUPPLY))
     assert [(row["model"], row["basis"]) for row in found] == [("alexnet", "given"), ("lenet", "given")]
     assert [float(row["processes_8"]) for row in found] == [320e6, 1.6e12]
-    assert found[0]["verdict"] == "enough for 8 GPUs, 5 times"
+    assert found[0]["verdict"] == "enough for 8 GPUs: 5 times their need"
     published = storage_by_rates({}, SUPPLY)
     assert [row["model"] for row in rows(published)] == [f"resnet50 on {gpu}" for gpu in PUBLISHED]
     assert [round(float(row["samples_per_s"])) for row in rows(published)] == [328, 920, 1786]
@@ -97,8 +97,9 @@ def test_given_rates_and_published_ones() -> None:
 @pytest.mark.parametrize(
     ("fed", "least", "words"),
     [
-        (40.0, 20.0, "enough for 8 GPUs, 5 times"),
-        (8.0, 7.9, "enough for 8 GPUs, 1 times, but in the slowest pass for 7"),
+        (40.0, 20.0, "enough for 8 GPUs: 5 times their need"),
+        (22572.0, 22572.0, "enough for 8 GPUs: 2,822 times their need"),
+        (8.0, 7.9, "enough for 8 GPUs: 1 times their need, but in the slowest pass for 7"),
         (7.99, 7.0, "enough for 7 of 8 GPUs"),
         (1.0, 0.5, "enough for 1 of 8 GPUs"),
         (0.25, 0.2, "too slow for one GPU: it gets 25% of what it can use"),
