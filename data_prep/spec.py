@@ -239,13 +239,15 @@ class DatasetSpec(BaseModel):
     def _fill_check(self) -> None:
         """Complete `statistics` and `check`: a mean image is made of all images of train, and statistics of all need all decoded."""
         if self.mean_image and self.statistics == "sample":
-            raise ValueError("statistics: sample: mean_image: true is made of all images of train; leave statistics out, or write all")
+            raise ValueError(
+                "statistics: found sample, and mean_image: true is made of all images of train; leave statistics out, or write all"
+            )
         self._fill("statistics", self._later_defaults["statistics"])
         if self.check == "header" and self.statistics == "all":
-            why = "mean_image: true and statistics: all need" if self.mean_image else "statistics: all needs"
-            raise ValueError(f"check: header: {why} every image decoded; leave check out, or write decode")
+            why = "mean_image: true" if self.mean_image else "statistics: all"
+            raise ValueError(f"check: found header, and {why} needs every image decoded; leave check out, or write decode")
         if self.check == "header" and self.encoding == "raw":
-            raise ValueError("check: header is for encoding: jpeg; raw pixels need every image decoded: leave check out")
+            raise ValueError("check: found header, which is for encoding: jpeg; of raw pixels every image is decoded: leave check out")
         self._fill("check", self._later_defaults["check"])
 
     def _fill(self, key: str, value: Any) -> None:

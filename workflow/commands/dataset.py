@@ -206,7 +206,7 @@ def stage_here(
 
 CHECKS: Final = {
     "decode": "decode: every image was decoded",
-    "header": "header: of JPEG files that are stored as they were, header, marks and end",
+    "header": "header: JPEG files that are stored as they were had header, marks and end checked, and were not all decoded",
 }
 
 

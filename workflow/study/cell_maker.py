@@ -245,7 +245,7 @@ def _check_crop(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     if crop is None:
         return None
     if not spec.has_images:
-        return "crop_size", f"found {crop}, and dataset {keys['dataset']!r} has no images; valid: no such key"
+        return "crop_size", f"found {crop}, and dataset {keys['dataset']!r} has no images; leave crop_size out"
     if spec.known_size is not None and crop > min(spec.known_size):
         height, width = spec.known_size
         return "crop_size", (
@@ -253,9 +253,12 @@ def _check_crop(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
             "larger size in the dataset"
         )
     if keys["reader"] == "native":
-        return "crop_size", f"found {crop}, and with reader native Slipway does not see the images; valid: no such key"
+        return "crop_size", f"found {crop}, and with reader native Slipway does not see the images; leave crop_size out"
     if keys["program"] is None and load_framework(keys["framework"]).supports.augmentation == ("none",):
-        return "crop_size", f"found {crop}, and framework {keys['framework']} takes whole images; valid: no such key, or another framework"
+        return (
+            "crop_size",
+            f"found {crop}, and framework {keys['framework']} takes whole images; leave crop_size out, or take another framework",
+        )
     return None
 
 

@@ -84,8 +84,11 @@ def test_train_may_be_written_as_a_split() -> None:
         ({"source": "folder", "path": "a\nb"}, "control character"),
         ({"source": "folder", "path": "x", "encoding": "jpeg", "check": "header", "statistics": "all"}, "needs every image decoded"),
         ({"source": "folder", "path": "x", "size": 8, "mean_image": True, "statistics": "sample"}, "all images of train"),
-        ({"source": "folder", "path": "x", "size": 8, "encoding": "jpeg", "mean_image": True, "check": "header"}, "mean_image: true and"),
-        ({"source": "folder", "path": "x", "check": "header"}, "raw pixels need every image decoded"),
+        (
+            {"source": "folder", "path": "x", "size": 8, "encoding": "jpeg", "mean_image": True, "check": "header"},
+            "mean_image: true needs every image decoded",
+        ),
+        ({"source": "folder", "path": "x", "check": "header"}, "of raw pixels every image is decoded"),
         ({"source": "folder", "path": "x", "check": "all"}, "header"),
         ({"source": "files", "path": "x", "check": "decode"}, "leave it out"),
         ({"source": "nonsense"}, "folder"),
