@@ -107,7 +107,7 @@ def _needs(found: ReadRates, digest: str, rates: dict[str, float], study: Path, 
         least_per_s=min(rate.samples_per_s),
         bytes_per_s=statistics.median(rate.bytes_per_s),
         sample_bytes=found.sample_bytes,
-        method=f"random reads, {rate.memory}, median of {len(rate.bytes_per_s)} from {least}/s to {most}/s",
+        method=f"samples, shuffled, {rate.memory}, median of {len(rate.bytes_per_s)} from {least}/s to {most}/s",
     )
     if not rates and (study != DEFAULT_STUDY or study.is_file()):
         results = load_chosen_study(study, site).results_dir

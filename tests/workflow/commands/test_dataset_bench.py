@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
 def test_published_rates_where_no_run_was_measured(house: House, root: Path) -> None:
     said = house("dataset", "bench", str(root), *QUICK)
     assert said.code == 0, said.err
-    for words in ("samples, shuffled", "the reader, one process", "resnet50 on A100", "random reads"):
+    for words in ("samples, shuffled", "the reader, one process", "resnet50 on A100", "Supply: samples, shuffled, "):
         assert words in said.out
     found = house.json("dataset", "bench", str(root), *QUICK)
     assert found["root"] == str(root)
