@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--start", type=int, nargs=2, default=(0, 0), metavar=("EPOCH", "SAMPLE"), help="of the first batch")
+    parser.add_argument("--resume-at", type=int, nargs=2, default=(0, 0), metavar=("EPOCH", "SAMPLE"), help="where the first batch begins")
     options = parser.parse_args()
 
     cuda = torch.cuda.is_available()
@@ -31,7 +31,7 @@ def main() -> None:
         options.batch_size,
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
-        start=options.start,
+        start=options.resume_at,
         augmentation="crop-flip",
     )
     torch.manual_seed(0)
