@@ -24,8 +24,7 @@ from data_prep.manifest import Manifest, read_manifest
 from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
-from workflow.run.record.columns import LEAST_STAGED
-from workflow.run.record.model import NotBelieved
+from workflow.run.record.model import LEAST_STAGED, NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.study import paths, publishing
 from workflow.study.cell import Cell, Run, datasets_of

@@ -16,7 +16,7 @@ from workflow.report.cells import MEASURED, MEASURING, CellResult
 from workflow.report.cost import PER_SAMPLE
 from workflow.report.keys import key_columns, linked, sentence
 from workflow.report.table import MEGA, Column, Table, numbers, percent, scaled, significant, words
-from workflow.run.record.columns import LEAST_STAGED
+from workflow.run.record.model import LEAST_STAGED
 
 LEAST_NODE: Final = 8
 """The table has columns for so many processes of a node, whatever the study had."""

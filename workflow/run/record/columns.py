@@ -24,8 +24,6 @@ from workflow.study.cell import SIZES, WORDS, Cell
 
 
 GIB: Final = 2**30
-LEAST_STAGED: Final = 64 << 20
-"""Bytes; the time of fewer is that of starting, not of copying."""
 
 
 class Machines(model.Part, frozen=True, kw_only=True):

@@ -26,6 +26,10 @@ OwnKeys = dict[str, Any]
 """An object of JSON with keys that are not ours."""
 
 
+LEAST_STAGED: Final = 64 << 20
+"""Bytes; the time of fewer is that of starting, not of copying."""
+
+
 class NotBelieved(ValueError):
     """What keeps a record from being believed, in words."""
 
