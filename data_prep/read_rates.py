@@ -152,7 +152,7 @@ def _opened(root: Path, chosen: Sequence[Shard]) -> Iterator[list[int]]:
     with ExitStack() as stack:
         files = []
         for shard in chosen:
-            files.append(os.open(root / shard.path, os.O_RDONLY | os.O_CLOEXEC))
+            files.append(os.open(root / shard.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
             stack.callback(os.close, files[-1])
             if (size := os.fstat(files[-1]).st_size) != shard.bytes:
                 raise DatasetError(

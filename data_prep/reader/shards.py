@@ -407,9 +407,10 @@ def _read_extent(extent: _Extent, view: memoryview) -> memoryview:
 
 def _open_file(path: str) -> Tuple[int, bool]:
     """Open a file to read values of it, past the page cache where that is of no use and the file system can. Return whether it is past."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in its place is an error of size then, and no wait for a writer
     if _DIRECT and _is_large(Path(path).parent.parent):
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _DIRECT)
+            descriptor = os.open(path, flags | _DIRECT)
             try:
                 os.preadv(descriptor, [mmap.mmap(-1, mmap.PAGESIZE)], 0)
                 return descriptor, True
@@ -417,8 +418,9 @@ def _open_file(path: str) -> Tuple[int, bool]:
                 os.close(descriptor)
         except OSError:
             descriptor = -1  # this file system cannot
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # values come one by one: the kernel shall not read what lies behind them
+    descriptor = os.open(path, flags)
+    with contextlib.suppress(OSError):  # of a pipe, whose size is refused next
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # values come one by one: the kernel shall not read what lies behind them
     return descriptor, False
 
 

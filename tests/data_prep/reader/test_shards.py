@@ -271,6 +271,15 @@ def test_a_cut_shard_is_found_when_it_is_announced(tmp_path: Path, monkeypatch: 
         open_dataset(str(root)).split("train").prefetch([0])
 
 
+def test_a_pipe_in_place_of_a_shard_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    root = image_dataset(tmp_path, pictures(2, 8))
+    data = next(root.glob("*/data.mdb"))
+    data.unlink()
+    os.mkfifo(data)
+    with pytest.raises(DatasetChanged, match="has 0 bytes, its manifest says"):
+        open_dataset(str(root)).split("train").read(0)
+
+
 def test_an_error_of_the_disk_names_shard_and_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_threads(monkeypatch)
     split = open_dataset(str(image_dataset(tmp_path, pictures(4, 60), shards=1))).split("train")
