@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import mmap
 import os
-import pickle
 import signal
 import struct
 import time
@@ -23,7 +23,19 @@ BATCHES_AHEAD = 4  # per loader process, at most
 FIRST_PROCESSES = 2  # that are given batches, until this process has to wait for one
 LATE = 0.05  # of the time between two batches: who waits longer gets another process
 _ORDER = struct.Struct("3q")  # the place of a batch in the order, its slot, the place that comes next to this process (-1: none)
-_ANSWER = struct.Struct("3q")  # samples, tokens of a row (0: images), bytes of an exception that follow
+_ANSWER = struct.Struct("3q")  # samples, tokens of a row (0: images), bytes of an error that follow
+
+KINDS: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (
+        MemoryError,
+        slipway_reader.DatasetChanged,
+        slipway_reader.DatumError,
+        slipway_reader.DecodeError,
+        slipway_reader.ReaderError,
+    )
+}
+"""The errors of a loader process that are raised as what they are; of all others the name and the words."""
 
 Fill = Callable[[int, "Slot", int], "tuple[int, int]"]
 """(place, where to, the place that comes next or -1) -> samples, and tokens of a row."""
@@ -130,7 +142,9 @@ class _Process:
         """Wait for the batch that was ordered first. Raises what the process has raised, or how it ended."""
         samples, tokens, size = _ANSWER.unpack(self._read(_ANSWER.size))
         if size:
-            error, trace = pickle.loads(self._read(size))
+            names, words, trace = json.loads(self._read(size))
+            kind = next((KINDS[name] for name in names if name in KINDS), None)
+            error = RuntimeError(f"{names[0]}: {words}") if kind is None else kind(words)
             raise error from RuntimeError("in a loader process:\n" + trace)
         return samples, tokens
 
@@ -168,17 +182,8 @@ def _serve(fill: Fill, slots: list[Slot], orders: int, answers: int) -> None:
         try:
             answer = _ANSWER.pack(*fill(place, slots[slot], coming), 0)
         except Exception as error:
-            text = _pickled(error, traceback.format_exc())
+            names = [kind.__name__ for kind in type(error).__mro__]
+            text = json.dumps([names, str(error), traceback.format_exc()]).encode()
             answer = _ANSWER.pack(0, 0, len(text)) + text
         while answer:
             answer = answer[os.write(answers, answer) :]
-
-
-def _pickled(error: Exception, trace: str) -> bytes:
-    """Pack an exception with its traceback. One that cannot be packed travels by its words."""
-    try:
-        found = pickle.dumps((error, trace))
-        pickle.loads(found)
-    except Exception:
-        found = pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), trace))
-    return found
