@@ -33,7 +33,7 @@ class Study:
 
     @classmethod
     def load(cls, *places: str | Path, site: str | None = None) -> Study:
-        """Find the results of a study file on a site, or take results directories.
+        """Find the results of a study file on a site, or take results directories; without a place those of config/study.yaml.
 
         Raises ConfigError for a file that is no valid study, or a file among directories, RecordError where the study was never run there.
         """

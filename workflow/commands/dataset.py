@@ -116,7 +116,10 @@ def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Pat
     directory = Path(name)
     if "/" in name or (DATASET.fullmatch(name) and (directory / FILE_NAME).is_file()):
         if not (directory / FILE_NAME).is_file():
-            raise errors.DatasetError(f"{directory} is not a built dataset: it has no {FILE_NAME}")
+            found = f"it has no {FILE_NAME}" if directory.is_dir() else "there is no such directory"
+            raise errors.DatasetError(
+                f"{directory} is not a built dataset: {found}; name a dataset of the study, or the directory of a built one"
+            )
         return directory.absolute(), load_site(site)
     study = load_chosen_study(study_path, site)
     needs = requirements_of(study, check_name(study, name))
