@@ -10,10 +10,9 @@ import typer
 from base import errors, humanize, logs
 from extras.export import FORMATS
 from extras.export.runs import exported_runs
-from workflow.commands.chosen_study import results_as_they_are
+from workflow.commands.chosen_study import report_outputs, results_as_they_are
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.watching import output
-from workflow.report import cells, collect
 
 
 def main(
@@ -26,6 +25,9 @@ def main(
     """Write what the records and events of a study tell in the format of another tool, a directory per study and run."""
     if name not in FORMATS:
         raise errors.ConfigError(f"slipway export {name}: no such format; {humanize.choices(name, FORMATS)}")
+    report_outputs()
+    from workflow.report import cells, collect
+
     logs.private_umask()
     for results in results_as_they_are(study, site, places or []):
         runs = list(exported_runs(results, cells.marks_of_runs(collect.collect([results]).frame)))

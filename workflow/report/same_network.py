@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -18,10 +18,12 @@ from base.errors import ConfigError
 from base.jsonfile import canonical_json
 from containers.frameworks import load_framework
 from containers.models import MODELS, has_dropout
-from workflow.report.cells import CellResult
 from workflow.run.record.model import Replicas
 from workflow.run.record.rate import FIRST_STEPS
 from workflow.study.cell import Cell
+
+if TYPE_CHECKING:
+    from workflow.report.cells import CellResult  # which imports polars: `slipway check-frameworks` needs none
 
 RELATIVE: Final = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2}
 """How far losses of the same network may lie apart, by the precision of their cells. Of fp32 sums in another order differ by some 1e-7 in

@@ -137,6 +137,22 @@ def test_where_the_libraries_are_missing(house: House) -> None:
     assert "slipway[" not in done.stderr
 
 
+LOADED = """
+import sys
+sys.modules["polars"] = None
+from workflow.commands.main import COMMANDS, DeferredCommand
+for found in COMMANDS:
+    for one in [found] if isinstance(found, DeferredCommand) else found.commands.values():
+        one.load()
+"""
+
+
+def test_every_command_is_there_without_the_libraries_of_tables() -> None:
+    """As on compute nodes, which have none of them: who needs them says so when it is called."""
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_the_page(house: House) -> None:
     study = house.load()
