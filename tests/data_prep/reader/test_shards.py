@@ -273,7 +273,7 @@ def test_a_cut_shard_is_found_when_it_is_announced(tmp_path: Path, monkeypatch: 
 
 def test_a_pipe_in_place_of_a_shard_is_an_error_and_no_wait(tmp_path: Path) -> None:
     root = image_dataset(tmp_path, pictures(2, 8))
-    data = next(root.glob("*/data.mdb"))
+    data = root / "shard-00000.lmdb" / "data.mdb"
     data.unlink()
     os.mkfifo(data)
     with pytest.raises(DatasetChanged, match="has 0 bytes, its manifest says"):
