@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PACKAGES := base cluster containers data_prep workflow extras slipway snakemake_executor_plugin_slipway
-SOURCES := $(PACKAGES) historic install setup.py tests benchmarks examples
+SOURCES := $(PACKAGES) historic install setup.py tests benchmarks examples docs
 # The pure tests wait for no disk where memory has room for their 200 MB.
 IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -k -P /dev/shm | awk 'END {print $$4}')" -gt 1000000 ] && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 INSTALL = $(BIN)/python -m install
@@ -19,7 +19,7 @@ PIN = $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url
 OF_TORCH = --unsafe-package nvidia-cuda-cccl $(shell sed -n 's/^\([a-z0-9-]*\)==.*/--unsafe-package \1/p' requirements-torch.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo image framework test processes check lint types slow historic long bench-data schemas requirements pins clean
+.PHONY: help install demo docs image framework test processes check lint types slow historic long bench-data schemas requirements pins clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -30,6 +30,11 @@ install: .venv/.torch  ## install Slipway into .venv, and run nothing
 
 demo: .venv/.torch  ## run the demo study on this machine and print its speed-up table
 	@$(BIN)/slipway run '$(STUDY)' --site '$(SITE)'
+
+docs: .venv/.docs  ## make the pages a site that can be searched without a network: build/docs/index.html
+	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
+	@$(BIN)/python -m docs.readability
+	@echo 'docs: open build/docs/index.html'
 
 image: .venv/.run  ## build a framework's container image; without a registry: BASE=an image that is here, WHEELS=a directory of wheels
 	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
@@ -66,7 +71,7 @@ lint: .venv/.dev
 
 types: .venv/.dev
 	$(BIN)/mypy
-	$(BIN)/mypy --explicit-package-bases benchmarks
+	$(BIN)/mypy --explicit-package-bases benchmarks docs
 
 check: lint types test processes slow historic  ## all that CI checks
 
@@ -77,6 +82,7 @@ schemas: .venv/.dev  ## write config/schemas and the tables of docs/record.md fr
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(PIN) --allow-unsafe -o requirements.txt requirements.in
 	$(PIN) --allow-unsafe -o requirements-dev.txt requirements-dev.in
+	$(PIN) -o requirements-docs.txt requirements-docs.in
 	$(PIN) $(OF_TORCH) -o requirements-slow.txt requirements-slow.in
 	set -e; for folder in $(dir $(wildcard containers/frameworks/*/requirements.in)); do $(PIN) --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
 
@@ -102,6 +108,11 @@ clean:  ## forget the demo's results; those of other studies, datasets, cache an
 .venv/.dev: .venv/.run requirements-dev.txt
 	@echo 'installing what the tests, lint and types need into .venv: pytest, mypy, ruff and the like'
 	@$(INSTALL) packages --no-deps --require-hashes -r requirements-dev.txt
+	@touch $@
+
+.venv/.docs: .venv/.run requirements-docs.txt
+	@echo 'installing what makes the site of the pages into .venv: Sphinx and its theme'
+	@$(INSTALL) packages --no-deps --require-hashes -r requirements-docs.txt
 	@touch $@
 
 .venv/.slow: .venv/.dev .venv/.torch requirements-slow.txt

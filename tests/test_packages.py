@@ -40,7 +40,6 @@ SUB_ROOMS = (
 )
 """Of workflow: each imports only what stands after it, also where only types are checked."""
 WITHOUT_ROOM = {
-    "docs": "the pages",
     "historic": "the distribution of that name, through the fixtures of the tests of the others",
     "fuzz": "all kinds of files that others may have written",
     "schedulers": "what only a real cluster of Grid Engine, OpenPBS or OpenLava shows",

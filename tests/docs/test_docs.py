@@ -333,7 +333,7 @@ def test_the_example_with_everything_has_the_cells_that_the_text_says(tmp_path: 
     assert f"{len(study.cells)} cells, {study.repeats} runs each" in text
 
 
-@pytest.mark.parametrize("document", [*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [*DOCS.rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
 def test_prose_is_readable_and_names_no_machine(document: Path) -> None:
     fenced = False
     for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), start=1):

@@ -1,0 +1,51 @@
+"""Configure Sphinx, which makes a site of these pages: `make docs` writes it to build/docs.
+
+The site works without a network and without a server. Pages are plain Markdown, so that they can be read on a forge, too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from base import VERSION
+
+project = "Slipway"
+release = VERSION
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown"}
+
+# A heading of up to four levels is an anchor, with the name that a forge gives it.
+myst_heading_anchors = 4
+# `make docs` makes every warning an error: an image, a page or an anchor that is missing ends it.
+nitpicky = True
+
+html_theme = "furo"
+html_title = project
+html_show_sourcelink = False
+html_copy_source = False
+
+
+def link_files_outside(app: Sphinx, page: str, source: list[str]) -> None:
+    """Make links to Markdown files outside of docs downloads, as links to every other file there are."""
+    up = "../" * (page.count("/") + 1)
+    source[0] = re.sub(rf"\]\(({re.escape(up)}[^)#]*\.md)(#[^)]*)?\)", r"](path:\1)", source[0])
+
+
+def leave_out_empty_parts(app: Sphinx, page: str, source: list[str]) -> None:
+    """Leave out of the list of pages the parts that have no page yet."""
+    if page == "index":
+        parts = re.findall(r"^```{toctree}.*?^```\n", source[0], re.MULTILINE | re.DOTALL)
+        for part in parts:
+            if not [*Path(__file__).parent.glob(f"{part.splitlines()[-2]}.md")]:
+                source[0] = source[0].replace(part, "")
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what this file adds to Sphinx."""
+    app.connect("source-read", link_files_outside)
+    app.connect("source-read", leave_out_empty_parts)
