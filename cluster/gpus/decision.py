@@ -308,7 +308,7 @@ def beyond(granted: Sequence[str], seen: Sequence[str]) -> str | None:
         return None
     return (
         f"the container shows {len(foreign)} GPUs beyond the {len(set(granted))} granted ({_names(foreign)}): only CUDA_VISIBLE_DEVICES, "
-        "by UUID, keeps the ranks to theirs; the scheduler can constrain a job's devices (docs/containers.md)"
+        "by UUID, keeps the ranks to theirs; the scheduler can constrain a job's devices (docs/how-to/containers.md)"
     )
 
 

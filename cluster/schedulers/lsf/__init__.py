@@ -83,7 +83,7 @@ def job_start(environ: Mapping[str, str]) -> str | None:
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
     """Read the names of the job's nodes; the node programs report what each node grants."""
     if scheduler_of(environ) != NAME:
-        raise AllocationError("the site says scheduler: lsf, and this process is not inside a job of LSF: see docs/lsf.md")
+        raise AllocationError("the site says scheduler: lsf, and this process is not inside a job of LSF: see docs/how-to/schedulers.md")
     hosts = hosts_of_job(environ)
     if not hosts:
         raise AllocationError(

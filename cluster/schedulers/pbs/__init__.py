@@ -41,7 +41,7 @@ COOKIE: Final = "PBS_JOBCOOKIE"
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
     """Read the names of the job's nodes; the node programs report what each node grants."""
     if detection.scheduler_of(environ) != NAME:
-        raise AllocationError("the site says scheduler: pbs, and this process is not inside a job of PBS: see docs/pbs.md")
+        raise AllocationError("the site says scheduler: pbs, and this process is not inside a job of PBS: see docs/how-to/schedulers.md")
     addresses = inside_job.resolved(node_names(environ))
     return plan_allocation(request, environ, addresses, restart_count(environ), queries.version_of(PBS, detection.SIGNS[NAME].version))
 

@@ -86,11 +86,13 @@ def job_start(environ: Mapping[str, str]) -> str | None:
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
     """Read the names of the job's nodes; the node programs report what each node grants."""
     if scheduler_of(environ) != NAME:
-        raise AllocationError("the site says scheduler: sge, and this process is not inside a job of Grid Engine: see docs/sge.md")
+        raise AllocationError(
+            "the site says scheduler: sge, and this process is not inside a job of Grid Engine: see docs/how-to/schedulers.md"
+        )
     if not environ.get(HOST_FILE):
         raise AllocationError(
             f"job {environ[JOB_ID]} has no parallel environment, and Grid Engine starts no programs for it: submit it with -pe NAME N, "
-            "of which control_slaves is TRUE (docs/sge.md)"
+            "of which control_slaves is TRUE (docs/how-to/schedulers.md)"
         )
     hosts = hosts_of_job(environ)
     return plan_allocation(request, environ, hosts, inside_job.resolved([*hosts]))

@@ -35,7 +35,9 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
     """Read the names of the job's nodes; the node programs report what each node grants."""
     job = answers.job_environ(environ)
     if not job:
-        raise errors.AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
+        raise errors.AllocationError(
+            "the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/how-to/schedulers.md"
+        )
     if answers.NODE_LIST not in job:
         raise errors.AllocationError(
             f"job {job[answers.JOB_ID]}: {answers.NODE_LIST}, which names its nodes, is not set; was its environment changed?"

@@ -95,7 +95,7 @@ class Steps(Part, frozen=True, kw_only=True):
 
     login: Annotated[Real | None, Column("login_s")] = None
     """s or null | from the start of the command until the study is checked and planned: `slipway run`, `snakemake`; `slipway submit`
-    until its job is handed over, and with [`slipway remote`](remote.md) from its start on the laptop. The same for all runs of one start;
+    until its job is handed over, and with `slipway remote` from its start on the laptop. The same for all runs of one start;
     beside the sum. null: in records of earlier versions, and where a supervisor was started by hand"""
     assign: Annotated[Real | None, Column("assign_s")] = None
     """s | told by the scheduler: from submission to the start of the job (on this machine: waiting until no other run measures); beside
@@ -627,8 +627,8 @@ class RunRecord(Part, frozen=True, kw_only=True):
     failed_rank: FailedRank | None = None
     """object or null | the first rank that failed, or the sidecar or launcher, causes before consequences"""
     failed_nodes: Texts = ()
-    """list | of a prevented attempt: the nodes that prevented it, by the scheduler's names. The run's next attempt [keeps off
-    them](slurm.md#nodes-that-failed)"""
+    """list | of a prevented attempt: the nodes that prevented it, by the scheduler's names. The next job of the run avoids
+    them"""
     time: Times
     """object |"""
     run_s: Annotated[Real, Column()]
