@@ -15,17 +15,18 @@ from base.errors import DatasetError
 from base.typed import Count, FromOne
 from data_prep import hashing, space
 from data_prep.build.images import Converted, PixelCounter, PixelSums, convert, mean_and_std, mean_image
+from data_prep.build.lmdb_file import Buffer, LmdbWriter
 from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
 from data_prep.build.selection import Listed, Rejections, is_measured, read_samples
-from data_prep.build.shard_file import WRITE_ERRORS, ShardWriter, make_shard, map_bytes, write_failed, writing
+from data_prep.build.shard_file import end_file, make_shard, write_failed, writing
 from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
-from data_prep.manifest import Manifest, Progress, Shard, Split
-from data_prep.reader.datum import encode
+from data_prep.manifest import DATA_NAME, Manifest, Progress, Shard, Split
+from data_prep.reader.datum import encode_parts
 from data_prep.sources.files import check_unchanged
 from data_prep.sources.naming import TRAIN
 from data_prep.sources.types import BadSample, Reader
 
-SCHEMA: Final = "slipway.shard/2"
+SCHEMA: Final = "slipway.shard/3"
 _REPORT_EVERY = 64
 _STRICT_SHOWN = 5
 _DECODER_BYTES = 4 << 30
@@ -62,7 +63,7 @@ def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *
 
     def make() -> Receipt:
         if limit_memory:
-            space.limit_address_space(_Shard(plan, build_dir, index).map_bytes() * 4 + _DECODER_BYTES)
+            space.limit_address_space(_DECODER_BYTES)
         return make_shard(build_dir, index, lambda: _Shard(plan, build_dir, index), progress)
 
     return made_once(build_dir, index, plan, lambda: finished(build_dir, index, plan), make, progress)
@@ -104,20 +105,12 @@ class _Shard:
             return self.planned.samples * conversion.channels * conversion.size[0] * conversion.size[1] if conversion.size else 0
         return 0
 
-    def map_bytes(self) -> int:
-        """Estimate the address space for LMDB. The map grows where this is too little."""
-        conversion = self.plan.conversion
-        values = 2 * self.planned.stored_bytes
-        if conversion.size is not None:
-            values = max(self.planned.stored_bytes, self.planned.samples * conversion.channels * conversion.size[0] * conversion.size[1])
-        return map_bytes(self.planned.samples, values)
-
     def write(self, part: Path, progress: Progress | None) -> hashing.FileHashes:
         listed = read_samples(samples_path(self.build_dir, self.index), self.plan.classes, self.planned.listed)
         with contextlib.ExitStack() as stack:
             readers: dict[int, Reader] = {}
             with writing(part, self.least_bytes(), self.doing):
-                writer = stack.enter_context(ShardWriter(part, self.map_bytes()))
+                writer = stack.enter_context(LmdbWriter(part / DATA_NAME))
             for number, sample in enumerate(listed):
                 if sample.root not in readers:
                     root = open_reader(self.plan.roots[sample.root], self.build_dir, sample.root)
@@ -127,15 +120,15 @@ class _Shard:
                 if converted is not None:
                     value = self._take(sample, converted, measured)
                     try:
-                        writer.add(value)
-                    except WRITE_ERRORS as error:
+                        writer.add(*value)
+                    except OSError as error:
                         raise write_failed(part, self._left_bytes(writer), self.doing, error) from error
                 if progress is not None and (number + 1) % _REPORT_EVERY == 0:
                     progress(number + 1, self.planned.samples)
             if self.plan.spec["strict"] and self.rejections.count:
                 raise self.rejections.refuse(f"{self.doing}, strict")
             with writing(part, self._left_bytes(writer), self.doing):
-                return writer.finish()
+                return end_file(writer, part)
 
     def check_source(self) -> None:
         check_unchanged(self.plan.watched)
@@ -164,8 +157,8 @@ class _Shard:
                 raise self.rejections.refuse(f"{self.doing}, strict") from error
             return None
 
-    def _take(self, sample: Listed, converted: Converted, measured: bool) -> bytes:
-        """Count a sample, and return its Datum."""
+    def _take(self, sample: Listed, converted: Converted, measured: bool) -> tuple[Buffer, ...]:
+        """Count a sample, and return the parts of its Datum."""
         data, height, width, pixels = converted
         self._check_size(sample, (height, width))
         if measured and pixels is not None:
@@ -174,7 +167,7 @@ class _Shard:
         self.class_counts[sample.label] += 1
         self.samples += 1
         conversion = self.plan.conversion
-        return encode(conversion.channels, height, width, data, sample.label, conversion.encoding == "jpeg")
+        return encode_parts(conversion.channels, height, width, data, sample.label, conversion.encoding == "jpeg")
 
     def _check_size(self, sample: Listed, size: tuple[int, int]) -> None:
         if self.size is None:
@@ -184,7 +177,7 @@ class _Shard:
             if self.plan.conversion.encoding == "raw":
                 raise differing_sizes(self.plan.name, self.size, size, sample.found.name)
 
-    def _left_bytes(self, writer: ShardWriter) -> int:
+    def _left_bytes(self, writer: LmdbWriter) -> int:
         return (self.planned.samples - writer.samples) * (writer.bytes // max(writer.samples, 1))
 
 

@@ -7,13 +7,11 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
-
-import lmdb
+from typing import Protocol, TypeVar
 
 from base import errors, publish
 from data_prep.build import locks, steps
+from data_prep.build.lmdb_file import LmdbWriter
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, Progress
 from data_prep.space import RESERVE, is_full, not_enough_space, require_space
@@ -21,7 +19,6 @@ from data_prep.space import RESERVE, is_full, not_enough_space, require_space
 logger = logging.getLogger(__name__)
 
 _TRIES = 2
-WRITE_ERRORS: Final = (lmdb.Error, OSError)
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
@@ -92,10 +89,10 @@ def _is(target: Path, hashes: FileHashes) -> bool:
 
 @contextlib.contextmanager
 def writing(directory: Path, need: int, doing: str) -> Iterator[None]:
-    """Turn a failed write into the error for lack of room where the file system is full, whatever LMDB calls it."""
+    """Turn a failed write into the error for lack of space where the file system is full, whatever the kernel calls it."""
     try:
         yield
-    except WRITE_ERRORS as error:
+    except OSError as error:
         raise write_failed(directory, need, doing, error) from error
 
 
@@ -106,70 +103,10 @@ def write_failed(directory: Path, need: int, doing: str, error: Exception) -> er
     return _WriteFailed(f"{doing} in {directory} cannot be written: {error}")
 
 
-# Write an LMDB file: values in order, batches of transactions, one sync at the end. The same values give the same bytes.
-#
-# There is no writemap, which is slower, turns a full disk into SIGBUS and makes the file as long as the map, and no lock file. Memory is
-# initialised, since the file would otherwise hold what lay in memory before. A map that turns out too small grows, and the whole batch is
-# put again: a failed transaction holds nothing.
-
-
-BATCH_VALUES = 128
-BATCH_BYTES = 4 << 20  # larger batches are slower: their pages leave the processor's cache before they are written
-_PAGE = 4096
-_ENTRY = 512  # what a key costs at most besides its value's pages
-_SLACK = 16 << 20
-_STEP = 1 << 20
-
-
-def map_bytes(values: int, value_bytes: int) -> int:
-    """Estimate the map for `values` values of `value_bytes` bytes in all. It is address space only: the file grows as it is written."""
-    need = value_bytes + values * (_PAGE + _ENTRY) + _SLACK
-    return -(-need // _STEP) * _STEP
-
-
-class ShardWriter:
-    """An LMDB environment in the existing directory `part`, with keys %08d from 0. Raises lmdb.Error and OSError as they come."""
-
-    def __init__(self, part: Path, map_size: int) -> None:
-        self.samples = 0
-        self.bytes = 0
-        self._path = part / DATA_NAME
-        self._map_size = map_size
-        self._batch: list[tuple[bytes, bytes]] = []
-        self._batch_bytes = 0
-        self._environment = lmdb.open(
-            str(part), map_size=map_size, subdir=True, lock=False, sync=False, metasync=False, writemap=False, max_dbs=0, lib_version=0
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._environment.close()
-
-    def add(self, value: bytes) -> None:
-        self._batch.append((b"%08d" % self.samples, value))
-        self.samples += 1
-        self.bytes += len(value)
-        self._batch_bytes += len(value)
-        if len(self._batch) >= BATCH_VALUES or self._batch_bytes >= BATCH_BYTES:
-            self._flush()
-
-    def finish(self) -> FileHashes:
-        """Write what is left, make it durable, and hash it meanwhile: the disk has the one to do, the processor the other."""
-        self._flush()
-        with ThreadPoolExecutor(1) as pool:
-            hashes = pool.submit(hash_file, self._path)
-            self._environment.sync(True)
-            return hashes.result()
-
-    def _flush(self) -> None:
-        while self._batch:
-            try:
-                with self._environment.begin(write=True) as transaction, transaction.cursor() as cursor:
-                    cursor.putmulti(self._batch, append=True)
-                self._batch = []
-                self._batch_bytes = 0
-            except lmdb.MapFullError:
-                self._map_size *= 2
-                self._environment.set_mapsize(self._map_size)
+def end_file(writer: LmdbWriter, part: Path) -> FileHashes:
+    """End the file of a shard, make it durable, and hash it meanwhile: the disk has the one to do, the processor the other."""
+    writer.finish()
+    with ThreadPoolExecutor(1) as pool:
+        hashes = pool.submit(hash_file, part / DATA_NAME)
+        writer.sync()
+        return hashes.result()

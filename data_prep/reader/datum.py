@@ -31,14 +31,22 @@ class Datum(NamedTuple):
 
 
 def encode(channels: int, height: int, width: int, data: Buffer, label: int, encoded: bool = False) -> bytes:
-    """Encode a Datum with its fields in protobuf's own order, so that a sample has only one encoding. Raises DatumError where a raw image
-    is not channels * height * width bytes, or a number does not fit an int32."""
-    size = memoryview(data).nbytes
+    """Encode a Datum. Raises DatumError as `encode_parts` does."""
+    return b"".join(encode_parts(channels, height, width, data, label, encoded))
+
+
+def encode_parts(
+    channels: int, height: int, width: int, data: Buffer, label: int, encoded: bool = False
+) -> Tuple[bytes, memoryview, bytes]:
+    """Return what a Datum begins with, its data, and what it ends with. The fields come in protobuf's own order, so that a sample has only
+    one encoding. Raises DatumError where a raw image is not channels * height * width bytes, or a number does not fit an int32."""
+    view = memoryview(data)
+    size = view.nbytes
     if not encoded and size != channels * height * width:
         raise DatumError("a raw image of %d x %d x %d has %d bytes, not %d" % (channels, height, width, channels * height * width, size))
     head = b"\x08" + _varint(channels) + b"\x10" + _varint(height) + b"\x18" + _varint(width) + b"\x22" + _varint(size)
     tail = b"\x28" + _varint(label) + (b"\x38\x01" if encoded else b"")
-    return b"".join([head, data, tail])
+    return head, view, tail
 
 
 def parse(value: Buffer) -> Datum:
@@ -112,6 +120,7 @@ def _int32(number: int) -> int:
     return number - (1 << 32) if number >= 1 << 31 else number
 
 
+@functools.lru_cache(maxsize=65536)  # sizes, labels and lengths come again and again
 def _varint(number: int) -> bytes:
     if not -(1 << 31) <= number < 1 << 31:
         raise DatumError("%d does not fit an int32" % number)

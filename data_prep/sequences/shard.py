@@ -11,16 +11,17 @@ import numpy as np
 from blake3 import blake3
 
 from base import errors, jsonfile, typed
-from data_prep.build.shard_file import ShardWriter, make_shard, map_bytes, writing
+from data_prep.build.lmdb_file import LmdbWriter
+from data_prep.build.shard_file import end_file, make_shard, writing
 from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
 from data_prep.hashing import FileHashes, hash_file
-from data_prep.manifest import Progress
+from data_prep.manifest import DATA_NAME, Progress
 from data_prep.sequences.manifest import SequenceManifest, SequenceShard, SequenceSplit, pad_of, type_of
 from data_prep.sequences.plan import ROW_BYTES, Ids, Rows, SequencePlan, read_ids, read_sequence_plan, rows_path, streams_again
 from data_prep.sources.files import OpenFiles, check_unchanged
 from data_prep.sources.naming import printable
 
-SCHEMA: Final = "slipway.sequences-shard/1"
+SCHEMA: Final = "slipway.sequences-shard/2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +70,9 @@ class _Shard:
         if any(not (self.build_dir / stream.path).exists() for stream in self.plan.streams):
             streams_again(self.plan, self.build_dir)
         together = self.plan.rows_per_value(self.planned.length)
-        values = -(-len(rows) // together)
         with OpenFiles([self.build_dir / stream.path for stream in self.plan.streams]) as files:
             with writing(part, self.least_bytes(), self.doing):
-                writer = ShardWriter(part, map_bytes(values, self.least_bytes()))
+                writer = LmdbWriter(part / DATA_NAME)
             with writer:
                 for first in range(0, len(rows), together):
                     value = self._value(files, rows[first : first + together])
@@ -81,7 +81,7 @@ class _Shard:
                     if progress is not None:
                         progress(min(first + together, len(rows)), len(rows))
                 with writing(part, 0, self.doing):
-                    return writer.finish()
+                    return end_file(writer, part)
 
     def finish(self, hashes: FileHashes) -> SequenceReceipt:
         key = self.plan.part_key(self.index)

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import numpy as np
 import pytest
 
@@ -24,7 +23,6 @@ from data_prep.build.locks import own_part, remove_dead_parts
 from data_prep.build.plan import plan_dataset, read_plan
 from data_prep.build.selection import STATISTICS_SAMPLES
 from data_prep.build.shard import build_shard, finish_dataset
-from data_prep.build.shard_file import ShardWriter
 from data_prep.build.steps import read_dataset_file, shard_path
 from data_prep.manifest import to_bytes, verify_dataset
 from data_prep.reader import open_dataset
@@ -102,7 +100,7 @@ def test_the_digest_does_not_depend_on_place_or_order(tmp_path: Path) -> None:
 
 def test_the_golden_digest_of_synthetic_images(tmp_path: Path) -> None:
     """Another digest means that everybody's datasets are built again: never by accident."""
-    assert build(tmp_path, MADE)[0].name == "set-ecfd0a8dd758"
+    assert build(tmp_path, MADE)[0].name == "set-fe766fad2718"
 
 
 def test_bounds_per_class(tmp_path: Path) -> None:
@@ -363,16 +361,6 @@ def test_progress_counts_to_the_end(tmp_path: Path) -> None:
 def test_the_place_of_a_build(tmp_path: Path) -> None:
     spec = parse_spec(MADE, tmp_path)
     assert build_dir_of(tmp_path, "photos", spec) == tmp_path / ".build" / f"photos-{spec12(spec)}"
-
-
-def test_a_small_map_grows_without_losing_a_value(tmp_path: Path) -> None:
-    (tmp_path / "s").mkdir()
-    with ShardWriter(tmp_path / "s", 1 << 20) as writer:
-        for index in range(300):
-            writer.add(bytes([index % 256]) * 40_000)
-        writer.finish()
-    with lmdb.open(str(tmp_path / "s"), readonly=True, lock=False, lib_version=0) as env, env.begin() as txn:
-        assert [(key, value[0], len(value)) for key, value in txn.cursor()] == [(b"%08d" % i, i % 256, 40_000) for i in range(300)]
 
 
 @pytest.mark.parametrize(
