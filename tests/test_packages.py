@@ -220,7 +220,7 @@ def test_locks_are_taken_in_one_place() -> None:
 
 
 def test_who_sleeps_stands_with_the_reason_on_the_page_of_structure() -> None:
-    page = (ROOT / "docs" / "structure.md").read_text()
+    page = (ROOT / "docs" / "developers" / "structure.md").read_text()
     paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if "sleep" in names_used(path)]
     assert len(paths) > 10
     for path in paths:

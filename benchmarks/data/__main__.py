@@ -1,4 +1,4 @@
-"""Measure the rows of docs/performance.md: Slipway and its peers take turns, and the table has medians, ranges and ratios.
+"""Measure the rows of docs/explanation/performance.md: Slipway and its peers take turns, and the table has medians, ranges and ratios.
 
     make bench-data [ROWS="W1 R1"] [SIZE=0.1] [REPEATS=5] [WRITE=yes]
     python -m benchmarks.data [--rows W1 R1] [--size 0.1] [--repeats 5] [--write] [--no-peers]
@@ -33,7 +33,7 @@ from benchmarks.data.program import Task
 from benchmarks.data.table import IMAGES, MEGABYTES, SECONDS, Measured, Turn, Unit
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = ROOT / "docs" / "performance.md"
+PAGE: Final = ROOT / "docs" / "explanation" / "performance.md"
 ANSWER_LIMIT_S: Final = 1800.0
 END_LIMIT_S: Final = 60.0
 WINDOW: Final = 224
@@ -361,7 +361,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=parse_positive, default=2.0, help="a warm reader reads whole epochs for so long in a turn (2)")
     parser.add_argument("--no-peers", action="store_true", help="only what needs no environment of its own")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/explanation/performance.md")
     parser.add_argument("--dir", type=Path, default=ROOT / ".slipway", help="on the disk that is measured (.slipway)")
     return parser.parse_args(words)
 

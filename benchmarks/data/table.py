@@ -1,4 +1,4 @@
-"""Medians, ranges and ratios of what was measured in turns, and their lines in docs/performance.md. Pure."""
+"""Medians, ranges and ratios of what was measured in turns, and their lines in docs/explanation/performance.md. Pure."""
 
 from __future__ import annotations
 

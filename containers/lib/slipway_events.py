@@ -10,7 +10,7 @@ script by hand, put it where your Python finds it; beside the script it would ta
 
 By hand, without Slipway around it, the loop above is the plain loop over the loader, and nothing is written. In a run the loader is
 repeated until the steps that the study asks for are done, and each step is one line of `events-<rank>.jsonl`, as
-docs/framework-contract.md describes it.
+docs/developers/framework-contract.md describes it.
 
 The device is waited for at the ends of the measured window only, where the framework says how: PyTorch, JAX, TensorFlow, PaddlePaddle,
 MXNet, CuPy. On a GPU of PyTorch, steps are timed by CUDA events; with other frameworks on a GPU the loss of a step is read when the next

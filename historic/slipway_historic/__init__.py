@@ -1,1 +1,1 @@
-"""Frameworks of the literature that are no longer developed: each folder is one, as docs/framework-contract.md of Slipway says."""
+"""Frameworks of the literature that are no longer developed: each folder is one, as docs/developers/framework-contract.md says."""

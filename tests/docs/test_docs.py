@@ -229,7 +229,7 @@ def test_every_field_of_the_manifest_is_documented(name: str, cls: type) -> None
 
 @pytest.mark.parametrize("cls", [FrameworkSpec, Supports, Sidecar, Facts, Verified])
 def test_every_key_of_framework_yaml_is_documented(cls: type) -> None:
-    known = words("docs/framework-contract.md")
+    known = words("docs/developers/framework-contract.md")
     missing = {field.name for field in dataclasses.fields(cls)} - known - {"folder"}
     assert not missing
 
@@ -247,7 +247,7 @@ def test_every_variable_of_a_program_is_documented() -> None:
     framework = Framework(name="f", folder="/f", launcher="ranks", command=("{python}",))
     workload = Workload(owner=Owner(run_id="one-r1", attempt=1, tag="t"), framework=framework, cell=DOCUMENT)
     plan = bare.plan(container_spec(workload, allocation, 0, paths, ((1,),)), {})
-    missing = {name for name, _ in plan.processes[0].env} - words("docs/framework-contract.md")
+    missing = {name for name, _ in plan.processes[0].env} - words("docs/developers/framework-contract.md")
     assert missing <= {"SLIPWAY_ATTEMPT", "PYTHONFAULTHANDLER"}
 
 
@@ -344,7 +344,7 @@ def test_prose_is_readable_and_names_no_machine(document: Path) -> None:
 
 def guide_words() -> set[str]:
     """What stands in backticks in the two pages that tell a contributor where things are."""
-    return {word for name in ("CONTRIBUTING.md", "docs/structure.md") for word in CODE.findall(without_fences(read(name)))}
+    return {word for name in ("CONTRIBUTING.md", "docs/developers/structure.md") for word in CODE.findall(without_fences(read(name)))}
 
 
 def test_paths_in_the_guides_exist() -> None:

@@ -1,4 +1,4 @@
-"""The rules: what they import and start exists, they say what happens and what they ask for, and docs/structure.md has them all."""
+"""The rules: what they import and start exists, they say what happens and what they ask for, and structure.md has them all."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_resources_are_written_out(tmp_path: Path) -> None:
 
 
 def test_the_docs_name_each_rule() -> None:
-    assert [rule for rule, _ in IN_DOCS.findall(read("docs/structure.md"))] == [rule for rule, _ in RULE.findall(TEXT)]
+    assert [rule for rule, _ in IN_DOCS.findall(read("docs/developers/structure.md"))] == [rule for rule, _ in RULE.findall(TEXT)]
 
 
 @pytest.mark.slow
@@ -65,5 +65,9 @@ def test_what_a_rule_waits_for_by_the_docs_is_what_snakemake_says(tmp_path: Path
     done = subprocess.run([*argv, "-d", str(tmp_path)], capture_output=True, text=True, check=True, timeout=120)
     names = dict(re.findall(r'(\d+)\[label = "(\w+)"', done.stdout))
     edges = {(names[one], names[two]) for one, two in re.findall(r"(\d+) -> (\d+)", done.stdout)}
-    told = {(before, rule) for rule, befores in IN_DOCS.findall(read("docs/structure.md")) for before in re.findall(r"`(\w+)`", befores)}
+    told = {
+        (before, rule)
+        for rule, befores in IN_DOCS.findall(read("docs/developers/structure.md"))
+        for before in re.findall(r"`(\w+)`", befores)
+    }
     assert edges == {edge for edge in told if not {"stage", "image"} & set(edge)}  # this study has neither rule

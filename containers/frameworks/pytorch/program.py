@@ -1,4 +1,4 @@
-"""One rank of a training or inference run in PyTorch. In: the files and variables of docs/framework-contract.md; out: events, parameters
+"""One rank of a training or inference run in PyTorch. In and out: docs/developers/framework-contract.md. It writes events, parameters
 and the exit code, 0 done, 41 out of memory, 42 the loss is not finite, 43 stopped at a checkpoint, 44 a disk or the staged dataset failed,
 45 a loader process was killed, 1 anything else. The run itself is slipway_pytorch/training.py.
 """

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 import numpy as np
 
 Cell = Mapping[str, Any]
-"""cell.json, as docs/framework-contract.md has it."""
+"""cell.json, as docs/developers/framework-contract.md has it."""
 Layer = Mapping[str, Any]
 """A layer of its `model_layers`."""
 Arrays = Dict[str, np.ndarray]

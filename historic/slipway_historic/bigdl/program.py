@@ -1,5 +1,5 @@
-"""The driver of a training in BigDL, which works for all nodes. In: the files and variables of docs/framework-contract.md, and the place of
-Spark's master; out: events, parameters and the exit code."""
+"""The driver of a training in BigDL, which works for all nodes. In and out: docs/developers/framework-contract.md. It is also given the
+place of Spark's master, and writes events, parameters and the exit code."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One rank of a training or inference run in Lasagne. In: the files and variables of docs/framework-contract.md; out: events, parameters
+"""One rank of a training or inference run in Lasagne. In and out: docs/developers/framework-contract.md. It writes events, parameters
 and the exit code. The run itself is slipway_program/driver.py; what is Lasagne's is in slipway_lasagne."""
 
 from functools import partial

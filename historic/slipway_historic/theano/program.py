@@ -1,4 +1,4 @@
-"""One rank of a training or inference run in Theano. In: the files and variables of docs/framework-contract.md; out: events, parameters
+"""One rank of a training or inference run in Theano. In and out: docs/developers/framework-contract.md. It writes events, parameters
 and the exit code. The run itself is slipway_program/driver.py; what is Theano's is in slipway_theano."""
 
 from functools import partial
