@@ -43,7 +43,7 @@ framework: .venv/.torch  ## install a framework that does not fit beside Slipway
 	@[ -n '$(NAME)' ] || { echo 'make framework: which one? Write make framework NAME=jax; docs/installing.md has the names' >&2; exit 2; }
 	@$(BIN)/python -m containers.frameworks.environment $(NAME) $(if $(filter command,$(origin PYTHON)),--python '$(PYTHON)') $(if $(DEBIAN),--debian '$(DEBIAN)')
 
-test: .venv/.dev  ## the pure tests, which start no process: half a minute on two idle cores, up to a minute the first time
+test: .venv/.test  ## the pure tests, which start no process: half a minute on two idle cores, up to a minute the first time
 	$(IN_MEMORY) $(BIN)/pytest --ignore=tests/historic -m "not slow and not processes" -n 2 -rs -o tmp_path_retention_policy=failed
 
 processes: .venv/.slow  ## quick tests that fork or start programs
@@ -81,6 +81,7 @@ schemas: .venv/.dev  ## write config/schemas and the tables of docs/record.md fr
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(PIN) --allow-unsafe -o requirements.txt requirements.in
+	$(PIN) -o requirements-test.txt requirements-test.in
 	$(PIN) --allow-unsafe -o requirements-dev.txt requirements-dev.in
 	$(PIN) -o requirements-docs.txt requirements-docs.in
 	$(PIN) $(OF_TORCH) -o requirements-slow.txt requirements-slow.in
@@ -93,11 +94,11 @@ pins: .venv/.dev  ## pin anew what the requirements.in of one framework asks for
 clean:  ## forget the demo's results; those of other studies, datasets, cache and the installation stay
 	rm -rf .slipway/storage/results/digits-scaling .snakemake
 
-# One file for each set of packages that is installed: of every command, PyTorch, of `make test`, of the tests that start programs.
+# One file for each set of packages that is installed: of every command, PyTorch, of `make test`, of lint and types, of the tests that start programs.
 .venv/.run: requirements.txt pyproject.toml setup.py data_prep/reader/pixels.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Slipway needs Python 3.11 or newer, found " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
 	@$(PYTHON) -m install environment .venv
-	@$(INSTALL) packages --require-hashes -r requirements.txt
+	@$(INSTALL) packages --what 'what every command needs' --require-hashes -r requirements.txt
 	@$(INSTALL) packages --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	@touch $@
 
@@ -105,9 +106,12 @@ clean:  ## forget the demo's results; those of other studies, datasets, cache an
 	@$(INSTALL) torch --python $(PYTHON) --use $(TORCH) --index '$(TORCH_INDEX)'
 	@touch $@
 
-.venv/.dev: .venv/.run requirements-dev.txt
-	@echo 'installing what the tests, lint and types need into .venv: pytest, mypy, ruff and the like'
-	@$(INSTALL) packages --no-deps --require-hashes -r requirements-dev.txt
+.venv/.test: .venv/.run requirements-test.txt
+	@$(INSTALL) packages --what 'what the tests need' --no-deps --require-hashes -r requirements-test.txt
+	@touch $@
+
+.venv/.dev: .venv/.test requirements-dev.txt
+	@$(INSTALL) packages --what 'what lint and types need' --no-deps --require-hashes -r requirements-dev.txt
 	@touch $@
 
 .venv/.docs: .venv/.run requirements-docs.txt
@@ -116,6 +120,5 @@ clean:  ## forget the demo's results; those of other studies, datasets, cache an
 	@touch $@
 
 .venv/.slow: .venv/.dev .venv/.torch requirements-slow.txt
-	@echo 'installing what the tests that start programs need into .venv: transformers, lightning, keras and the like'
-	@$(INSTALL) packages --no-deps --require-hashes -r requirements-slow.txt
+	@$(INSTALL) packages --what 'what the tests that start programs need, such as transformers and keras,' --no-deps --require-hashes -r requirements-slow.txt
 	@touch $@

@@ -1,9 +1,8 @@
-"""pip; and PyTorch: what is here, else that of another Python, else fetched after it was said how large it is."""
+"""Install PyTorch: what is here, else that of another Python, else fetched after it was said how large it is."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,9 +11,10 @@ import tempfile
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from install.packages import pip, say, version_of
 
 PINS: Final = Path(__file__).resolve().parents[1] / "requirements-torch.txt"
 LINKED: Final = "zz-torch-of-another-python.pth"
@@ -38,30 +38,8 @@ class Wheel(NamedTuple):
     num_bytes: int | None
 
 
-def pip(words: Sequence[str]) -> int:
-    """Run `pip install WORDS`, whose own lines say what it does, on standard error. Return its exit code."""
-    if not _version_of("pip"):  # as in an environment of uv's
-        say(f"{sys.executable} has no pip; `{sys.executable} -m ensurepip` gives it one")
-        return 1
-    argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *words]
-    return subprocess.run(argv, stdout=2, env={**os.environ, "PYTHONUNBUFFERED": "1"}, check=False).returncode
-
-
-def say(text: str) -> None:
-    """Print a line for people."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
 def _installed() -> str | None:
-    return _version_of("torch")
-
-
-def _version_of(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    return version_of("torch")
 
 
 def torch(python: str, use: str, index: str | None, *, pins: Path = PINS, installed: Callable[[], str | None] = _installed) -> int:
@@ -146,9 +124,10 @@ def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -
     say(announcement(found))
     build = next(wheel for wheel in found if wheel.name == "torch")
     if build.sha256 in hashes and not index:
-        return pip(["--require-hashes", *(word for file in (pins.with_name("requirements.txt"), pins) for word in ("-r", str(file)))])
+        files = [word for file in (pins.with_name("requirements.txt"), pins) for word in ("-r", str(file))]
+        return pip(["--require-hashes", *files], "PyTorch")
     say(f"  torch {build.version} is no build whose hash is pinned in {pins.name}: it is taken as it comes")
-    return pip([f"torch=={build.version}", *source])
+    return pip([f"torch=={build.version}", *source], "PyTorch")
 
 
 def wheels(report: dict[str, list[dict[str, dict[str, object]]]]) -> list[Wheel]:

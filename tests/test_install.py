@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from install import pins, pytorch
+from install import packages, pins, pytorch
 
 pytestmark = pytest.mark.processes
 
@@ -40,10 +40,35 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_pip_says_is_shown_and_its_code_is_ours(stand_in: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (stand_in / "pip.py").write_text("import sys\nprint('ERROR: no room', sys.argv[1:])\nsys.exit(3)")
-    assert pytorch.pip(["-r", "some.txt"]) == 3
-    assert "ERROR: no room ['--disable-pip-version-check', 'install', '-r', 'some.txt']" in capfd.readouterr().err
+def test_what_pip_says_is_shown_where_it_fails(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    (tmp_path / "some.txt").write_text("# two\nnumpy==2.0 \\\n    --hash=sha256:0\nlmdb==3 --hash=sha256:1\n")
+    lines = "print(*(f'Collecting p{k}' for k in range(50)), sep=chr(10))"
+    (stand_in / "pip.py").write_text(f"import sys\n{lines}\nprint('ERROR: no room', sys.argv[1:])\nsys.exit(3)")
+    words = ["-r", str(tmp_path / "some.txt")]
+    assert packages.pip(words, "what it needs") == 3
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines()[0] == f"installing what it needs into {tmp_path}: 2 packages"
+    assert f"ERROR: no room {['--disable-pip-version-check', 'install', *words]}" in said.err
+    assert "Collecting p29\n" not in said.err
+    assert (tmp_path / "pip.log").read_text().startswith("Collecting p0\n")
+    (stand_in / "pip.py").write_text(lines)
+    assert packages.pip(words, "what it needs") == 0
+    assert re.fullmatch(r"installing [^\n]*: 2 packages\n  installed in \d+ s\n", capfd.readouterr().err)
+
+
+def test_a_line_says_how_far_pip_is() -> None:
+    names: set[str] = set()
+    assert packages.progress("Collecting numpy==2.0\n", names, 3) == "  looked up 1 of 3 packages: numpy"
+    assert packages.progress("Processing /wheels/altair-6.3.0-py3-none-any.whl\n", names, 3) == "  looked up 2 of 3 packages: altair"
+    assert packages.progress("Requirement already satisfied: numpy in /x (2.0)\n", names, 3) == "  looked up 2 of 3 packages: numpy"
+    assert packages.progress("Collecting typing-extensions\n", names, 0) == "  looked up 3 packages: typing-extensions"
+    assert packages.progress("  Downloading https://x/torch-2.whl.metadata (1 kB)\n", names, 3) == "  fetching torch-2.whl.metadata (1 kB)"
+    assert packages.progress("Installing collected packages: a, b\n", names, 3) == "  unpacking all of them"
+    assert packages.progress("WARNING: x\n", names, 3) == ""
 
 
 def test_the_pin_is_the_one_of_the_project() -> None:
@@ -215,5 +240,5 @@ def test_a_python_without_pip_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    assert pytorch.pip(["torch"]) == 1
+    assert packages.pip(["torch"]) == 1
     assert "has no pip" in capsys.readouterr().err
