@@ -68,6 +68,7 @@ lint: .venv/.dev
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m workflow.study.schemas --check
 	$(BIN)/python -m workflow.run.record.schema --check
+	$(BIN)/python -m docs.generate --check
 
 types: .venv/.dev
 	$(BIN)/mypy
@@ -75,9 +76,10 @@ types: .venv/.dev
 
 check: lint types test processes slow historic  ## all that CI checks
 
-schemas: .venv/.dev  ## write config/schemas and the tables of docs/record.md from the types
+schemas: .venv/.dev  ## write config/schemas and the tables of docs/reference from the code
 	$(BIN)/python -m workflow.study.schemas
 	$(BIN)/python -m workflow.run.record.schema
+	$(BIN)/python -m docs.generate
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(PIN) --allow-unsafe -o requirements.txt requirements.in

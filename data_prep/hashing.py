@@ -25,9 +25,13 @@ class ChunkedFile:
     """A file and its chunks. `name` is shown to people."""
 
     name: str
+    """name of the file"""
     bytes: FromOne
+    """its size"""
     chunk_bytes: FromOne
-    chunks: tuple[str, ...]  # xxh3_128 of each chunk, hex
+    """bytes of a chunk, 4194304"""
+    chunks: tuple[str, ...]
+    """xxh3_128 of each chunk, in hex"""
 
     def __post_init__(self) -> None:
         expected = -(-self.bytes // self.chunk_bytes)

@@ -44,8 +44,11 @@ class Shard(ChunkedFile):
     """A shard, one LMDB directory. `bytes` and the hashes are those of its `data.mdb`, in chunks of `chunk_bytes`."""
 
     split: str
+    """the split that it belongs to"""
     samples: Count
+    """number of samples"""
     blake3: str
+    """BLAKE3 of its `data.mdb`"""
 
     def __post_init__(self) -> None:
         require(_SHARD_NAME.fullmatch(self.name) is not None, f"{self.name!r} is not a name of a shard")
@@ -62,43 +65,66 @@ class Split:
     """A split. `shards` are positions in the manifest's list; `class_counts` has one number per class."""
 
     samples: Count
+    """number of samples"""
     shards: tuple[Count, ...]
+    """positions in the manifest's `shards`"""
     class_counts: tuple[Count, ...]
+    """samples of each class"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The content of `manifest.json`.
-
-    `mean` and `std` are those of the decoded pixels of train, 0 to 255, one per channel; of `statistics_samples` of its samples, None: of
-    all. `check` is header where JPEG files were stored without decoding each of them. `mean_image` is the mean of each pixel of train,
-    as base64 of little-endian float32 in the order height, width, channels; None if it was not requested.
-    """
+    """The content of `manifest.json` of images."""
 
     name: Name
-    encoding: str  # raw | jpeg
-    layout: str  # hwc | caffe
+    """name of the dataset in the study"""
+    encoding: str
+    """`raw` or `jpeg`"""
+    layout: str
+    """`hwc` or `caffe`"""
     channels: int
-    size: tuple[int, int] | None  # height, width; None: images differ
+    """1 or 3"""
+    size: tuple[int, int] | None
+    """`[height, width]` in pixels; null: images differ"""
     resize: str
+    """how images got that size"""
     classes: tuple[str, ...]
+    """names of the classes; the label is the position"""
     splits: Mapping[str, Split]
+    """the splits, by name"""
     mean: tuple[float, ...]
+    """mean of the decoded pixels of `train`, 0 to 255, one per channel"""
     std: tuple[float, ...]
+    """their standard deviation"""
     samples: Count
+    """samples in all"""
     bytes: Count
+    """bytes of the `data.mdb` files"""
     shards: tuple[Shard, ...]
+    """the shards"""
     source: Mapping[str, Any]
-    rejected: tuple[Mapping[str, str], ...]  # the first by name: {"name", "reason"}
+    """`kind`, `listing_blake3` (of names, classes and sizes of what was taken) and the keys that decided what was taken"""
+    rejected: tuple[Mapping[str, str], ...]
+    """the first 1,000 rejected samples by name, as `{name, reason}`"""
     rejected_count: Count
+    """rejected samples in all"""
     left_out_classes: tuple[str, ...]
+    """classes with fewer samples than `per_class.min`"""
     mean_image: str | None = None
-    check: str = "decode"  # header | decode
+    """mean of each pixel of `train`, 0 to 255, as base64 of little-endian float32 in the order height, width, channels; absent unless
+    `mean_image: true`"""
+    check: str = "decode"
+    """`header` if JPEG files were stored without decoding each of them; absent if every image was decoded"""
     statistics_samples: Count | None = None
+    """number of images of `train` that mean and deviation are computed from; absent if it was all"""
     schema: str = SCHEMA
+    """`slipway.dataset/1`"""
     format: str = FORMAT
+    """`lmdb-0.9`"""
     value: str = "caffe-datum"
+    """`caffe-datum`"""
     key: str = "%08d"
+    """form of the keys in a shard"""
 
     def __post_init__(self) -> None:
         require(self.schema == SCHEMA, f"schema {self.schema!r} is not {SCHEMA!r}: written by another version of Slipway")

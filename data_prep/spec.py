@@ -106,7 +106,9 @@ class PerClass(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     min: StrictInt = Field(default=1, ge=1, description="classes with fewer samples are left out, and listed in the manifest")
-    max: StrictInt | None = Field(default=None, ge=1, description="no more samples than this of each class, chosen by hash")
+    max: StrictInt | None = Field(
+        default=None, ge=1, description="no more samples than this of each class; the hash of the name chooses them"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -156,49 +158,88 @@ class DatasetSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: SourceKind = Field(
-        description="what the images come from; text, tokens: sequences of token ids; files: a tree as it is; none: no dataset"
+    source: SourceKind = Field(description="kind of source: [sources](#sources)")
+    path: StrictStr | None = Field(
+        default=None,
+        min_length=1,
+        description="where the source lies; relative to the study file. Required except for `synthetic`, `sklearn-digits` and `none`. A "
+        "relative path stays relative in cells and records, so that a project can be moved",
     )
-    path: StrictStr | None = Field(default=None, min_length=1, description="where the source lies; relative to the study file")
-    encoding: Encoding | None = Field(default=None, description="raw pixels (default) or JPEG; caffe-lmdb: as it is in the source")
-    size: Size = Field(default=None, description="pixels: one number or [height, width]; null keeps each image's own size")
-    resize: Resize = Field(default="squash", description="squash to the size, crop the centre, or fill up with black")
-    channels: Channels | None = Field(default=None, description="rgb (default) or grey (default of idx and sklearn-digits)")
-    quality: StrictInt = Field(default=90, ge=1, le=100, description="of JPEGs that must be encoded again")
+    encoding: Encoding | None = Field(
+        default=None, description="raw pixels (uint8) or JPEG. Default: `raw`; of `caffe-lmdb` as in the source"
+    )
+    size: Size = Field(
+        default=None,
+        description="pixels: one number or [height, width]. `null` keeps each image's own size. Training needs one size for all images. "
+        "Default: `null`; of `synthetic` 32",
+    )
+    resize: Resize = Field(default="squash", description="`squash` to the size; `crop` the centre; `fill` up with black")
+    channels: Channels | None = Field(
+        default=None, description="colours. Default: `rgb`; of `idx` and `sklearn-digits` `grey`; of `caffe-lmdb` as in the source"
+    )
+    quality: StrictInt = Field(default=90, ge=1, le=100, description="quality of JPEGs that must be encoded again")
     splits: dict[StrictStr, Fraction | SplitPath] | None = Field(
         default=None,
-        description="what does not go to train: a fraction, or a path of its own; null: the source's own splits, else test: 0.1",
+        description="what does not go to `train`: name -> a fraction, or `{path: ...}` of the same kind as the source. Default: the "
+        "source's own splits; `{test: 0.1}` if it has none",
     )
-    per_class: PerClass = Field(default_factory=PerClass, description="least and most samples of a class")
-    shards: StrictInt = Field(default=8, ge=1, le=MAX_SHARDS, description="LMDB files in all, at least one per split")
-    layout: Layout | None = Field(default=None, description="of raw pixels: hwc (RGB), or caffe (CHW, BGR; default of caffe-lmdb)")
-    strict: StrictBool = Field(default=False, description="refuse the dataset when one image is damaged, instead of listing it")
+    per_class: PerClass = Field(
+        default_factory=PerClass,
+        description="bounds on the samples of a class, counted over what goes to `train` and the fractions: [per_class](#per_class)",
+    )
+    shards: StrictInt = Field(
+        default=8,
+        ge=1,
+        le=MAX_SHARDS,
+        description="LMDB files in all, at least one per split. Of `files`: how many jobs share the hashing. One job each",
+    )
+    layout: Layout | None = Field(
+        default=None,
+        description="order of raw pixels. `hwc`: height, width, channels in RGB. `caffe`: planes in BGR. Default: `hwc`; of "
+        "`caffe-lmdb` with raw pixels `caffe`",
+    )
+    strict: StrictBool = Field(
+        default=False, description="`true`: the dataset is refused if anything is rejected, as with `slipway dataset build --strict`"
+    )
     max_rejected_ratio: Annotated[float, Field(ge=0, le=1, strict=True)] | None = Field(
-        default=None, description="refuse the dataset when a larger part than this is rejected"
+        default=None, description="the dataset is refused if a larger part is rejected"
     )
     check: ImageCheck | None = Field(
         default=None,
-        description="of JPEG files that are stored as they are: header, marks and end only (default), or decode every image",
+        description="how JPEG files that are stored unchanged are checked. `header`: header, marks and end only. `decode`: every image "
+        "is decoded. Default: `header`; with `encoding: raw` or `statistics: all` `decode`",
     )
     statistics: Statistics | None = Field(
-        default=None, description="mean and deviation of a fixed sample of train (default), or of all of it, which needs check: decode"
+        default=None,
+        description="what mean and deviation in the manifest are computed from: a fixed sample of `train`, or all of it, which needs "
+        "`check: decode`. Default: `sample`; with `mean_image: true` `all`",
     )
-    mean_image: StrictBool = Field(default=False, description="also a mean of each pixel of train in the manifest; images of one size only")
-    samples: StrictInt | None = Field(default=None, ge=1, le=10**9, description="synthetic only: how many images (1024)")
-    classes: StrictInt | None = Field(default=None, ge=1, le=10**6, description="synthetic only: how many classes (10)")
-    seed: StrictInt | None = Field(default=None, ge=0, lt=2**63, description="synthetic only (0)")
-    vocabulary: Vocabulary = Field(default=None, description="text: bytes (default) or words; tokens: how many ids its tokenizer has")
+    mean_image: StrictBool = Field(
+        default=False, description="`true`: the manifest also has the mean of each pixel of `train`; for images of one size only"
+    )
+    samples: StrictInt | None = Field(default=None, ge=1, le=10**9, description="`synthetic` only: number of images. Default: 1024")
+    classes: StrictInt | None = Field(default=None, ge=1, le=10**6, description="`synthetic` only: number of classes. Default: 10")
+    seed: StrictInt | None = Field(default=None, ge=0, lt=2**63, description="`synthetic` only: seed of the images. Default: 0")
+    vocabulary: Vocabulary = Field(
+        default=None,
+        description="what a token is. `text`: `bytes` (the default) or `words`. `tokens`: the number of ids of its tokenizer, which is "
+        "required",
+    )
     words: Annotated[int, Field(ge=3, le=1_000_000, strict=True)] | None = Field(
-        default=None, description="text, vocabulary: words: how many at most, the most frequent ones (10000)"
+        default=None, description="`text` with `vocabulary: words`: the most ids, for the most frequent words. Default: 10000"
     )
-    documents: Documents | None = Field(default=None, description="text only: each file is a document (default), or each line")
-    id_type: IdType | None = Field(default=None, description="tokens only: of the ids in .bin files (uint16)")
+    documents: Documents | None = Field(default=None, description="`text` only: whether a file or a line is a document. Default: `file`")
+    id_type: IdType | None = Field(default=None, description="`tokens` only: type of the ids in `.bin` files. Default: `uint16`")
     end: Annotated[int, Field(ge=0, lt=1 << 31, strict=True)] | None = Field(
-        default=None, description="tokens only: the id that ends a document"
+        default=None, description="`tokens` only: the id that ends a document"
     )
-    sequence_length: Length | None = Field(default=None, description="text, tokens: of all sequences, in tokens")
+    sequence_length: Length | None = Field(
+        default=None, description="`text`, `tokens`: tokens of every sequence. Token sequences need `sequence_length` or `buckets`"
+    )
     buckets: Annotated[list[Length], Field(min_length=1, max_length=MAX_BUCKETS)] | None = Field(
-        default=None, description="text, tokens: each document is a sequence, filled up to the shortest of these lengths that holds it"
+        default=None,
+        description="`text`, `tokens`: lengths, the shortest first. Each document is a sequence, filled up to the shortest length that "
+        "holds it",
     )
 
     @model_validator(mode="before")

@@ -48,8 +48,11 @@ class SequenceShard(Shard):
     are targets."""
 
     length: FromOne
+    """tokens of a sequence that are targets"""
     rows: FromOne
+    """sequences in one value"""
     tokens: Count
+    """ids that are targets"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,27 +66,44 @@ class SequenceSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceManifest:
-    """The content of `manifest.json`. `words` are those of the ids from 2 on, for a vocabulary of words; `lengths` are those of the
-    buckets."""
+    """The content of `manifest.json` of token sequences."""
 
     name: Name
+    """name of the dataset in the study"""
     vocabulary: FromOne
+    """number of ids"""
     words: tuple[str, ...] | None
+    """the words of the ids from 2 on; null unless `vocabulary: words`"""
     id_bytes: int
+    """bytes of an id: 2 below 65,536 ids, otherwise 4"""
     end: Count | None
+    """the id that ends a document"""
     lengths: tuple[FromOne, ...]
+    """lengths of the buckets"""
     splits: Mapping[str, SequenceSplit]
+    """the splits, by name, with `samples`, `tokens`, `shards`"""
     samples: Count
+    """sequences in all"""
     tokens: Count
+    """ids that are targets, without padding"""
     bytes: Count
+    """bytes of the `data.mdb` files"""
     shards: tuple[SequenceShard, ...]
+    """as for images, and `length`, `tokens`, `rows`"""
     source: Mapping[str, Any]
-    rejected: tuple[Mapping[str, str], ...]  # the first by name: {"name", "reason"}
+    """as for images"""
+    rejected: tuple[Mapping[str, str], ...]
+    """as for images"""
     rejected_count: Count
+    """as for images"""
     schema: str = SCHEMA
+    """`slipway.sequences/1`"""
     format: str = FORMAT
+    """`lmdb-0.9`"""
     value: str = VALUE
+    """`token-rows`"""
     key: str = "%08d"
+    """form of the keys in a shard"""
 
     def __post_init__(self) -> None:
         require(self.schema == SCHEMA, f"schema {self.schema!r} is not {SCHEMA!r}: written by another version of Slipway")

@@ -5,25 +5,20 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from pydantic import BaseModel
 
 from base.errors import SlipwayError
 from containers.frameworks.spec import Facts, FrameworkSpec, Sidecar, Supports, Verified
-from data_prep.manifest import Manifest, Shard, Split
-from data_prep.spec import DatasetSpec
 from workflow.commands.main import parser
 from workflow.run.record.model import RunRecord
 from workflow.run.record.outcome import TABLE, Ending
 from workflow.study.matrix import EXPRESSION_KEYS
-from workflow.study.model import StudyFile
-from workflow.study.site_file import SiteFile, read_site
+from workflow.study.site_file import read_site
 from workflow.study.study import load_study
 
 ROOT = Path(__file__).parents[2]
@@ -63,57 +58,8 @@ def words(name: str) -> set[str]:
     return {part for text in found for part in (text, *re.split(r"[.,:\s\[\]{}]+", text))}
 
 
-def nested(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Models inside an annotation."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in typing.get_args(annotation):
-        yield from nested(inner)
-
-
-def keys_of(model: type[BaseModel], seen: set[type[BaseModel]] | None = None) -> Iterator[tuple[str, Any]]:
-    """(key, field) of a model and of the models in it, each model once."""
-    seen = set() if seen is None else seen
-    if model in seen:
-        return
-    seen.add(model)
-    for key, field in model.model_fields.items():
-        yield key, field
-        for inner in nested(field.annotation):
-            if inner is not DatasetSpec or model is DatasetSpec:
-                yield from keys_of(inner, seen)
-
-
-def valid_words(annotation: Any) -> set[str]:
-    """The words of every Literal in an annotation."""
-    if typing.get_origin(annotation) is typing.Literal:
-        return {str(word) for word in typing.get_args(annotation)}
-    return {word for inner in typing.get_args(annotation) for word in valid_words(inner)}
-
-
-FILES = {"docs/study-file.md": StudyFile, "docs/site-file.md": SiteFile, "docs/datasets.md": DatasetSpec}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_every_key_has_a_row_and_every_word_is_in_it(name: str) -> None:
-    found = named_rows(name)
-    for key, field in keys_of(FILES[name]):
-        assert key in found, f"{name}: {key}"
-        missing = valid_words(field.annotation) - set(CODE.findall(" ".join(found[key]))) - words(name)
-        assert not missing, f"{name}: {key}: {missing}"
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_plain_defaults_are_the_code_s(name: str) -> None:
-    found = named_rows(name)
-    for key, field in keys_of(FILES[name]):
-        default = field.default
-        if type(default) in (int, str, bool) and len(found[key]) == 4:
-            assert found[key][2].lower().replace("`", "") == str(default).lower(), f"{name}: {key}: {default!r}, documented {found[key][2]}"
-
-
 def test_every_name_of_an_expression_is_documented() -> None:
-    assert set(EXPRESSION_KEYS) <= words("docs/study-file.md")
+    assert set(EXPRESSION_KEYS) <= words("docs/reference/study-file.md")
 
 
 def tree(cls: type[SlipwayError]) -> Iterator[type[SlipwayError]]:
@@ -124,12 +70,12 @@ def tree(cls: type[SlipwayError]) -> Iterator[type[SlipwayError]]:
 
 
 def test_every_error_class_has_a_row_with_its_exit_code() -> None:
-    found = {CODE.findall(row[1])[0]: row[0] for row in rows("docs/errors.md") if len(row) == 4 and row[0].isdecimal()}
+    found = {CODE.findall(row[1])[0]: row[0] for row in rows("docs/reference/errors.md") if len(row) == 4 and row[0].isdecimal()}
     assert found == {cls.__name__: str(cls.exit_code) for cls in tree(SlipwayError)}
 
 
 def test_every_end_has_a_row_with_kind_and_exit_code() -> None:
-    found = named_rows("docs/errors.md")
+    found = named_rows("docs/reference/errors.md")
     for status in TABLE:
         ending = Ending(status=status)
         assert found[status][1] == ending.kind
@@ -155,7 +101,7 @@ def inner_commands(command: Any) -> dict[str, Any]:
 
 
 def test_every_command_and_option_is_documented() -> None:
-    lines = read("docs/commands.md").splitlines()
+    lines = read("docs/reference/commands.md").splitlines()
     for path, command in commands().items():
         if inner_commands(command):
             continue
@@ -189,7 +135,7 @@ def test_no_command_or_option_is_documented_that_is_not_there() -> None:
 
 
 def test_every_make_target_and_rule_is_documented() -> None:
-    known = words("docs/commands.md")
+    known = words("docs/reference/commands.md")
     phony = re.search(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)
     assert phony
     assert {f"make {target}" for target in phony.group(1).split()} <= known
@@ -199,15 +145,15 @@ def test_every_make_target_and_rule_is_documented() -> None:
 
 
 def test_every_field_of_the_record_is_documented() -> None:
-    first = {word for row in rows("docs/record.md") for word in CODE.findall(row[0])}
+    first = {word for row in rows("docs/reference/record.md") for word in CODE.findall(row[0])}
     parts = msgspec.json.schema(RunRecord)["$defs"]
     assert parts["RunRecord"]["properties"].keys() <= first
-    missing = {key for part in parts.values() for key in part["properties"]} - words("docs/record.md")
+    missing = {key for part in parts.values() for key in part["properties"]} - words("docs/reference/record.md")
     assert not missing
 
 
 def test_every_event_of_the_program_is_documented() -> None:
-    events = {row[0].strip("`"): set(CODE.findall(row[1])) for row in rows("docs/record.md") if len(row) == 3}
+    events = {row[0].strip("`"): set(CODE.findall(row[1])) for row in rows("docs/reference/record.md") if len(row) == 3}
     written = set()
     programs = [*(ROOT / "containers" / "frameworks").rglob("*.py"), *(ROOT / "containers" / "lib" / "slipway_program").rglob("*.py")]
     for path in programs:
@@ -220,11 +166,6 @@ def test_every_event_of_the_program_is_documented() -> None:
                     missing = given - events[str(event.value)]
                     assert not missing, f"{path.name}: {event.value}: {missing}"
     assert {"run_start", "step", "run_stop"} <= written
-
-
-@pytest.mark.parametrize(("name", "cls"), [("docs/datasets.md", Manifest), ("docs/datasets.md", Shard), ("docs/datasets.md", Split)])
-def test_every_field_of_the_manifest_is_documented(name: str, cls: type) -> None:
-    assert {field.name for field in dataclasses.fields(cls)} <= words(name)
 
 
 @pytest.mark.parametrize("cls", [FrameworkSpec, Supports, Sidecar, Facts, Verified])
@@ -325,7 +266,7 @@ def test_yaml_examples_load(block: str, tmp_path: Path) -> None:
 
 
 def test_the_example_with_everything_has_the_cells_that_the_text_says(tmp_path: Path) -> None:
-    text = read("docs/study-file.md")
+    text = read("docs/reference/study-file.md")
     example = next(block for name, block in yaml_examples() if name == "study-file.md-0")
     path = tmp_path / "study.yaml"
     path.write_text(example)

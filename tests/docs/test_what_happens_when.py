@@ -104,7 +104,7 @@ def test_every_sentence_that_is_quoted_is_one_of_the_product(name: str) -> None:
 
 @EACH_SECTION
 def test_every_status_has_the_exit_code_that_is_said(name: str) -> None:
-    ends = named_rows("docs/errors.md")
+    ends = named_rows("docs/reference/errors.md")
     for status, code in re.findall(r"status `(\w+)`, exit (\d+)", SECTIONS[name]):
         assert status in TABLE
         assert code in re.findall(r"\d+", ends[status][2]), f"{status}: exit {code}"

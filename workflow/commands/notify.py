@@ -29,7 +29,7 @@ def _notify(study: Study, test: bool) -> None:
     """Raise ConfigError where nobody is told, SlipwayError where somebody could not be told."""
     notify = study.notify
     if notify is None:
-        raise ConfigError(f"neither {study.path} nor the site {study.site_words} has the key notify; see docs/site-file.md")
+        raise ConfigError(f"neither {study.path} nor the site {study.site_words} has the key notify; see docs/reference/site-file.md")
     webhook = f"${notify.webhook_env}" if notify.webhook_env else notify.webhook_file
     who = [*(f"mail to {address}" for address in notify.mail), *([f"the webhook whose URL is in {webhook}"] if webhook else [])]
     output.line(f"{study.name} tells at its {' and at its first '.join(notify.when)}: {', '.join(who)}")

@@ -495,7 +495,7 @@ def main(
         typer.Argument(metavar="[STUDY] [SNAKEMAKE_OPTION]...", help="The study file, then any of Snakemake's options: -n, --cores 8, -k."),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", help="One of ours (docs/commands.md), or a directory; default: what fits the site.")
+        str | None, typer.Option("--profile", help="One of ours (docs/reference/commands.md), or a directory; default: what fits the site.")
     ] = None,
     site: SiteOption = None,
     retry: RetryOption = None,

@@ -106,10 +106,14 @@ Variable = Annotated[
 class NotifyKeys(Part):
     """Who is told how a study ends. That nobody can be told is said, and fails nothing."""
 
-    mail: tuple[Address, ...] = Field(default=(), description="addresses, by this machine's own sendmail")
-    webhook_env: Variable = Field(default=ABSENT, description="environment variable with the URL of a webhook of Slack's form")
-    webhook_file: TextLine = Field(default=ABSENT, description="file of mode 0600 with that URL, relative to this file")
-    when: tuple[When, ...] = Field(default=Notify.when, description="end: of the study; failure: the first run of it that fails")
+    mail: tuple[Address, ...] = Field(default=(), description="mail addresses, served by this machine's own `/usr/sbin/sendmail`")
+    webhook_env: Variable = Field(
+        default=ABSENT, description='name of the environment variable with the URL of a webhook of Slack\'s form (`{"text": ...}`)'
+    )
+    webhook_file: TextLine = Field(default=ABSENT, description="file with that URL, of mode 0600 and yours; relative to this file")
+    when: tuple[When, ...] = Field(
+        default=Notify.when, description="`end`: the end of the study. `failure`: its first run with a result other than `ok`"
+    )
 
     def resolved(self, folder: Path) -> Notify:
         """Return the notification with paths relative to `folder`. Raises ValueError."""

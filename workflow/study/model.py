@@ -46,19 +46,33 @@ OF_SGD: Final = ("momentum",)
 class Optimizer(Part):
     """The update rule and its constants; keys left out keep the value of `base`, then the default."""
 
-    name: Literal["sgd", "adamw"] = Field(default="sgd", description="the update rule")
-    learning_rate: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = Field(default=0.01, description="step size")
-    momentum: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(default=0.9, description="v = momentum v + gradient, w -= rate v")
-    weight_decay: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
-        default=0.0, description="sgd: added to the gradient, times the weight; adamw: taken from the weight, times rate and weight"
+    name: Literal["sgd", "adamw"] = Field(
+        default="sgd",
+        description="the update rule. `adamw` is that of Loshchilov and Hutter, as in PyTorch. Frameworks `pytorch` and `jax` have it, "
+        "with the same numbers",
     )
-    beta1: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(default=ABSENT, description="adamw: of the mean of the gradient (0.9)")
-    beta2: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(default=ABSENT, description="adamw: of that of its square (0.999)")
+    learning_rate: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = Field(default=0.01, description="step size")
+    momentum: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(
+        default=0.9, description="of `sgd`: v = momentum v + gradient; weight -= learning_rate v"
+    )
+    weight_decay: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
+        default=0.0,
+        description="decay of weights, not of biases and batch normalisation. `sgd` adds it to the gradient; `adamw` takes it from the "
+        "weight",
+    )
+    beta1: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(
+        default=ABSENT, description="of `adamw`: how slowly the mean of the gradient follows. Default: 0.9"
+    )
+    beta2: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(
+        default=ABSENT, description="of `adamw`: how slowly the mean of the squared gradient follows. Default: 0.999"
+    )
     epsilon: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = Field(
-        default=ABSENT, description="adamw: added to the root of that (1e-8)"
+        default=ABSENT, description="of `adamw`: added to the root of the mean square. Default: 1e-8"
     )
     clip_norm: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = Field(
-        default=ABSENT, description="gradients of a larger norm, over all parameters, are scaled down to it; default: they are not"
+        default=ABSENT,
+        description="averaged gradients whose norm over all parameters is larger are scaled down to it. Frameworks `pytorch` (not with "
+        "`strategy: horovod`) and `jax` know it. Default: no clipping",
     )
 
     @model_validator(mode="after")
@@ -82,9 +96,9 @@ class Steps(Part):
 
     warmup: NotNegative = Field(default=10, description="steps before the measured window; at least 10 are advised")
     measured: Count = Field(
-        default=50, description="steps in the measured window; tables mark one shorter than 100 steps, or shorter than 30 s"
+        default=50, description="steps in the measured window. Tables mark a window that is shorter than 100 steps or 30 s"
     )
-    total: Count = Field(default=ABSENT, description="steps in all, at least warmup + measured, which is the default")
+    total: Count = Field(default=ABSENT, description="steps in all, at least `warmup` + `measured`, which is the default")
 
 
 def _with_args(values: Any) -> Any:
@@ -103,53 +117,117 @@ def _with_args(values: Any) -> Any:
 class CellKeys(Part):
     """The keys that make a cell. `base` gives them one value each; axes, zip and include override it."""
 
-    framework: Name = Field(default="pytorch", description="a folder of containers/frameworks; or program")
-    program: Name = Field(default=ABSENT, description="a name under programs, instead of a framework and a model of Slipway's")
-    args: Arguments = Field(default=ABSENT, description="arguments of the program, a value each; args.NAME: VALUE is the same")
-    mode: Mode = Field(default="train", description="train, or infer: forward only")
-    model: Name = Field(default=ABSENT, description="a network of containers/models; of a program any name, its own by default")
-    dataset: Name = Field(default=ABSENT, description="a name under datasets; of a program may be left out: none")
-    batch_size: Count = Field(default=ABSENT, description="samples per GPU (per process on the CPU) and step; or global_batch_size")
-    global_batch_size: Count = Field(default=ABSENT, description="samples per step in all; must divide by nodes x gpus_per_node")
-    nodes: Nodes = Field(default=1, description="machines")
-    gpus_per_node: GpusPerNode = Field(default=1, description="GPUs of each node; on the CPU: processes per node")
-    precision: Precision = Field(default="fp32", description="arithmetic of the forward and backward pass")
-    layout: Layout = Field(default="nchw", description="memory order of activations")
-    comm_hook: CommHook = Field(default="none", description="compression of the gradients between processes; noop: they are not exchanged")
-    bucket_cap_mb: Annotated[int, Strict(), Field(ge=1, le=100_000)] = Field(
-        default=ABSENT, description="MB of gradients that are exchanged at once; PyTorch's own is 25, and 1 for the first"
+    framework: Name = Field(
+        default="pytorch",
+        description="the name of a folder in `containers/frameworks/`. `supports` in its `framework.yaml` says what it can do",
     )
-    strategy: Strategy = Field(default="ddp", description="how PyTorch trains in several processes: whole copies, or parameters in parts")
-    backend: Backend = Field(default="auto", description="what keras computes with; auto: tensorflow")
+    program: Name = Field(default=ABSENT, description="a name under `programs`, instead of `framework`")
+    args: Arguments = Field(
+        default=ABSENT,
+        description="arguments of the program. `args.width: 512` means the same as `args: {width: 512}`, and an axis is written so",
+    )
+    mode: Mode = Field(default="train", description="`infer`: forward pass only, and ranks do not wait for each other")
+    model: Name = Field(
+        default=ABSENT,
+        description="required, except with `program`: then any name, and the name of the program by default. Otherwise one of the "
+        "[networks](#networks)",
+    )
+    dataset: Name = Field(
+        default=ABSENT, description="a name under `datasets`, required except with `program`. `none`: nothing is built or staged"
+    )
+    batch_size: Count = Field(
+        default=ABSENT,
+        description="samples per step and GPU; on the CPU samples per step and process. A cell needs `batch_size` or `global_batch_size`",
+    )
+    global_batch_size: Count = Field(default=ABSENT, description="samples per step in all. It must divide by `nodes` x `gpus_per_node`")
+    nodes: Nodes = Field(default=1, description="number of machines")
+    gpus_per_node: GpusPerNode = Field(default=1, description="GPUs of each node; on the CPU processes of each node")
+    precision: Precision = Field(
+        default="fp32", description="arithmetic of the forward and backward pass. Weights stay `fp32`. `tf32` and `fp16` need GPUs"
+    )
+    layout: Layout = Field(default="nchw", description="memory order of activations")
+    comm_hook: CommHook = Field(
+        default="none",
+        description="compression of the gradients between processes. `noop`: gradients are not exchanged, which is for diagnosis only",
+    )
+    bucket_cap_mb: Annotated[int, Strict(), Field(ge=1, le=100_000)] = Field(
+        default=ABSENT,
+        description="MB of gradients that are exchanged at once; `pytorch` with strategy `ddp` only. Default: PyTorch's, which is 1 for "
+        "the first bucket and 25 for the others",
+    )
+    strategy: Strategy = Field(
+        default="ddp",
+        description="how `pytorch` trains in several processes. `ddp`: each process has the whole network. `fsdp2`: each has a part of "
+        "every parameter. `horovod`: as `ddp`, with Horovod's exchange. See [strategies](#strategies)",
+    )
+    backend: Backend = Field(
+        default="auto",
+        description="what `keras` computes with; `auto` is `tensorflow`. The losses are the same. On GPUs `jax` and `torch` only. "
+        "`torch` without containers needs `make framework NAME=keras-torch`",
+    )
     augmentation: Augmentation = Field(
-        default="none", description="how images are changed by chance before they are trained on: mirrored, moved by up to an eighth"
+        default="none",
+        description="how training images are changed at random. `flip` mirrors one image in two. `crop` adds a border of zeros, an "
+        "eighth of the side wide, and cuts an image of the old size out of it. See "
+        "[augmentation](#augmentation-and-dropout)",
     )
     crop_size: Count = Field(
         default=ABSENT,
-        description="side of the square that is read of each image: anywhere in it where augmentation has crop, else in the middle",
+        description="side of the square that the network sees of each image: a random one in training where `augmentation` has `crop`, "
+        "otherwise the one in the middle. Default: whole images",
     )
-    dropout: Flag = Field(default=True, description="false: the network without its dropout, whose numbers each framework draws itself")
+    dropout: Flag = Field(
+        default=True,
+        description="`false`: the network is trained without its dropout layers. Each framework draws its own random numbers for them, "
+        "so losses can be compared only without",
+    )
     reader: Reader = Field(
         default="slipway",
-        description="who reads what is trained on: native, the framework in its own order; memory: the first batch, again and again",
+        description="who reads training samples. `slipway`: the same samples in the same order for all frameworks. `native`: `caffe` "
+        "and `caffe2` read by themselves, see [native readers](#native-readers). `memory`: each rank trains on its first "
+        "batch again and again, which measures what input costs; frameworks `pytorch`, `jax`, `tensorflow` and `keras`",
     )
     conv_algorithm: ConvAlgorithm = Field(
-        default="auto", description="how cuDNN's algorithms for convolutions are chosen; auto: as the framework does by itself"
+        default="auto",
+        description="how cuDNN's algorithms of convolutions are chosen; other words than `auto` need `pytorch` on GPUs. `auto`: by the "
+        "framework, for `pytorch` as `heuristic`. `heuristic`: by shape. `measured`: the fastest of several that the first "
+        "steps try, so give `steps.warmup` room. `deterministic`: one that gives the same bits each time",
     )
-    input_gradient: Flag = Field(default=False, description="true: the backward pass also computes the gradient of the images")
-    device: Device = Field(default="site", description="cuda, cpu, or what the site file says")
-    threads: Threads = Field(default="auto", description="CPU threads per process; auto = cores of the node / processes")
-    seed: Seed = Field(default=0, description="of weights and sample order")
-    optimizer: Optimizer = Field(default=Optimizer(), description="update rule and its constants")
-    steps: Steps = Field(default=Steps(), description="length of a run; or epochs")
-    epochs: Count = Field(default=ABSENT, description="passes over the training split, instead of steps")
+    input_gradient: Flag = Field(
+        default=False,
+        description="`true`: the backward pass also computes the gradient of the images, which training does not need, but some "
+        "benchmarks compute. Losses stay the same; a step gets longer (AlexNet on an H100: 5.5 %). `pytorch` and images "
+        "only",
+    )
+    device: Device = Field(default="site", description="`site`: as the site file says")
+    threads: Threads = Field(
+        default="auto",
+        description="CPU threads per process; `auto` is the cores of the node / its processes. On a GPU `pytorch` takes fewer, so that "
+        "its loader processes have cores, too",
+    )
+    seed: Seed = Field(default=0, description="seed of weights and sample order")
+    optimizer: Optimizer = Field(
+        default=Optimizer(),
+        description="the update rule and its constants: [optimizer](#optimizer). Keys that are left out keep the value of `base`, then "
+        "the default",
+    )
+    steps: Steps = Field(default=Steps(), description="length of a run: [steps](#steps). A cell has `steps` or `epochs`")
+    epochs: Count = Field(
+        default=ABSENT,
+        description="passes over the training split. Steps = epochs x floor(samples / global batch); with `buckets` the sum over them. "
+        "The warm-up is the first 10 steps, at most a fifth",
+    )
     evaluate_every: Count = Field(
-        default=ABSENT, description="epochs from one evaluation to the next, whose time is in no rate; default: only at the end"
+        default=ABSENT,
+        description="epochs from one evaluation to the next; its time is in no rate. Default: one evaluation at the end. See "
+        "[evaluation](#evaluation-between-epochs)",
     )
     parameters: TextLine = Field(
-        default=SEED, description="what a run starts from: seed, a file of parameters (.safetensors), or a run, as RUN or STUDY/RUN"
+        default=SEED,
+        description="what a run starts from: `seed`, a path that ends with `.safetensors`, or a run as RUN or STUDY/RUN. See [given "
+        "parameters](#given-parameters)",
     )
-    save_parameters: Flag = Field(default=True, description="push the trained parameters with the result")
+    save_parameters: Flag = Field(default=True, description="whether the trained parameters are pushed with the result")
 
     @model_validator(mode="before")
     @classmethod
@@ -160,7 +238,9 @@ class CellKeys(Part):
 class Base(CellKeys):
     """The values of all cells where axes, zip and include say nothing else."""
 
-    repeats: Annotated[int, Strict(), Field(ge=1, le=1000)] = Field(default=3, description="runs per cell; 3 give a confidence interval")
+    repeats: Annotated[int, Strict(), Field(ge=1, le=1000)] = Field(
+        default=3, description="runs of each cell, the same number for all cells. Fewer than 3 give no confidence interval"
+    )
 
 
 if TYPE_CHECKING:
@@ -180,39 +260,62 @@ else:
 class LimitKeys(Part):
     """What a run and a study may cost."""
 
-    walltime: Seconds = Field(default=RunLimits.walltime_s, description="of one run over all its attempts, such as 30m or 1h30m")
+    walltime: Seconds = Field(
+        default=RunLimits.walltime_s,
+        description="time of one run over all its attempts, dataset staging included. It may be more than the site's `walltime`, the "
+        "longest job, if the framework can resume from a checkpoint",
+    )
     gpu_hours: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
-        default=100.0, description="walltime x GPUs x missing runs: a bound, no estimate; a study above it is refused before submission"
+        default=100.0,
+        description="the most that the study may cost: walltime x GPUs x missing runs. Nothing starts above it. Runs on the CPU count "
+        "nothing. `slipway plan` prints this bound, and beside it an estimate that no limit is compared with",
     )
     init: Seconds = Field(
-        default=RunLimits.init_s, description="how long a rank may be silent in the phases init, warmup, eval and checkpoint"
+        default=RunLimits.init_s,
+        description="how long a rank may be silent in the phases init, warmup, eval and checkpoint. In the phase train the limit is the "
+        "larger of 60 s and 20 median steps. A rank that is silent for longer ends the run as `hang`",
     )
 
 
 class StudyFile(Part):
     """A study of Slipway: what to run. Where and how it runs is in the site file."""
 
-    study: Name = Field(description="name of the study, and of its directory of results")
-    datasets: dict[Name, DatasetSpec] = Field(default={}, description="name -> where the samples come from; programs may do without")
-    programs: dict[Name, Program] = Field(default={}, description="name -> a training program of your own")
-    base: Base = Field(default=Base(), description="values of all cells")
-    axes: Axes = Field(default=Axes(), description="keys with several values; cells are all combinations")
-    zip: tuple[CellKeys, ...] = Field(default=(), description="rows of keys that vary together, crossed with the axes")
-    include: tuple[CellKeys, ...] = Field(default=(), description="extra cells: base plus these keys, nothing from axes or zip")
+    study: Name = Field(description="name of the study, and of its results directory `<storage>/results/<study>/`")
+    datasets: dict[Name, DatasetSpec] = Field(
+        default={},
+        description="where the samples come from: name -> [keys of a dataset](datasets.md). A dataset that no cell uses is not built. "
+        "`none` is no valid name",
+    )
+    programs: dict[Name, Program] = Field(default={}, description="training programs of your own: name -> [keys of a program](#programs)")
+    base: Base = Field(default=Base(), description="values of all cells: [cell keys](#cell-keys), one value each, and `repeats`")
+    axes: Axes = Field(default=Axes(), description="cell key -> list of values. The cells are all combinations")
+    zip: tuple[CellKeys, ...] = Field(
+        default=(), description="rows of cell keys that vary together, crossed with the axes. Every row has the same keys"
+    )
+    include: tuple[CellKeys, ...] = Field(
+        default=(),
+        description="extra cells: `base` and the keys of the row, nothing from `axes` or `zip`. If a study has `include` and neither "
+        "`axes` nor `zip`, these rows are its only cells",
+    )
     exclude: tuple[TextLine, ...] = Field(
-        default=(), description="expressions such as \"model == 'resnet18' and batch_size > 32\"; cells that match are left out"
+        default=(), description="combinations that match one of these [expressions](#exclude) are left out"
     )
     baseline: CellKeys = Field(
-        default=ABSENT, description="speed-up is relative to the cells with these values; default: the fewest nodes and GPUs"
+        default=ABSENT,
+        description="cell keys of the cells that [speed-up](#baseline-and-scaling) is relative to. Default: the fewest `nodes`, and if "
+        "`gpus_per_node` differ, the fewest of them",
     )
-    limits: LimitKeys = Field(default=LimitKeys(), description="walltime of a run, GPU hours of the study")
+    limits: LimitKeys = Field(default=LimitKeys(), description="what a run and the study may cost: [limits](#limits)")
     profile: Flag = Field(
-        default=False, description="true: per cell one short run more, which tells where a step's time goes, and is in no rate"
+        default=False,
+        description="`true`: each cell gets one short run more, which measures where the time of a step goes and is in no rate",
     )
     target_accuracy: Annotated[float, Strict(), Field(gt=0, le=1)] = Field(
-        default=ABSENT, description="from 0 to 1: the tables say when each cell reached it; default: the best that all runs reached"
+        default=ABSENT, description="accuracy for the table `time-to-accuracy`. Default: the best accuracy that all runs reached"
     )
-    notify: NotifyKeys = Field(default=ABSENT, description="who is told of its end; instead of the site's")
+    notify: NotifyKeys = Field(
+        default=ABSENT, description="whom to notify of the end of the study, instead of the site's: [notify](#notify)"
+    )
 
 
 def defaults() -> dict[str, Any]:

@@ -121,31 +121,46 @@ EventsWord = Annotated[str, BeforeValidator(_events_word), WithJsonSchema({"enum
 class Mount(Part):
     """What a program finds beside its dataset, such as a tokenizer; it is where it is, and is not staged."""
 
-    source: Source = Field(description="a file or directory that all nodes have, relative to the study file")
-    target: Target = Field(description="where a container finds it; with engine bare the same as source")
+    source: Source = Field(
+        description="a file or directory that all nodes have, relative to the study file. A node without it ends the run before a rank "
+        "starts"
+    )
+    target: Target = Field(description="the path in the container; with `engine: bare` it must be the same as `source`")
     writable: Flag = Field(default=False, description="whether the program may write to it")
 
 
 class Sidecar(Part):
     """A process around the ranks, such as a parameter server or the master of a cluster of another kind."""
 
-    name: Name = Field(description="names it in messages, and its log")
-    where: Literal["head", "each"] = Field(description="one on the head node, or one on each node")
-    command: Several[Word] = Field(description="word by word, with the placeholders of the program's")
-    env: dict[Variable, VariableText] = Field(default={}, description="environment variables beside the program's")
+    name: Name = Field(description="name of the sidecar in messages and of its log `logs/sidecar-<name>-<node>.log`")
+    where: Literal["head", "each"] = Field(description="`head`: one sidecar on the head node. `each`: one on each node")
+    command: Several[Word] = Field(description="the command, word by word, with the placeholders of the program's own command")
+    env: dict[Variable, VariableText] = Field(
+        default={},
+        description="environment variables, beside those that all processes get (`SLIPWAY_...`, threads, GPUs), `MASTER_ADDR`, "
+        "`MASTER_PORT`, `SLIPWAY_SIDECAR` (its name) and those of `dmlc` without a role, which it may not set",
+    )
     ends: renderings.SidecarEnds = Field(
-        default="stopped", description="stopped: when the ranks have ended, we end it; with-ranks: it ends by itself, with 0, when they do"
+        default="stopped",
+        description="`stopped`: Slipway ends it (TERM, after 5 s KILL) when all ranks have ended. `with-ranks`: it ends by itself, with "
+        "exit code 0, when the ranks do, as MXNet's servers; Slipway does not wait for it",
     )
 
 
 class LogLines(Part):
     """How the steps of a program that writes no events are found in its output."""
 
-    step: Expression = Field(description="a line that it matches tells of steps; its named groups say which, and what of them")
-    every: Annotated[int, Strict(), Field(ge=1, le=MAX_EVERY)] = Field(
-        default=1, description="how many steps each such line is later than the one before, where no group tells its step"
+    step: Expression = Field(
+        description="regular expression of Python's `re`, at most 1,000 characters. A line that matches reports steps. Its named groups "
+        "are `step`, `seconds`, `milliseconds`, `steps`, `loss`, `samples`, `tokens`, `epoch` and `epoch_steps`"
     )
-    ranks: Literal["first", "all"] = Field(default="first", description="whose output is searched: rank 0's, or that of each rank")
+    every: Annotated[int, Strict(), Field(ge=1, le=MAX_EVERY)] = Field(
+        default=1, description="number of steps from one such line to the next, where the line has no group `step`"
+    )
+    ranks: Literal["first", "all"] = Field(
+        default="first",
+        description="`first`: the output of rank 0 is searched, and its window is the run's. `all`: the output of each rank",
+    )
 
 
 class LogEvents(Part):
@@ -157,9 +172,9 @@ class LogEvents(Part):
 class CudaOnly(Part):
     """Words that need a GPU."""
 
-    precision: tuple[Precision, ...] = Field(default=(), description="of `precision`")
-    layout: tuple[Layout, ...] = Field(default=(), description="of `layout`")
-    comm_hook: tuple[CommHook, ...] = Field(default=(), description="of `comm_hook`")
+    precision: tuple[Precision, ...] = Field(default=(), description="words of `precision` that need a GPU")
+    layout: tuple[Layout, ...] = Field(default=(), description="words of `layout` that need a GPU")
+    comm_hook: tuple[CommHook, ...] = Field(default=(), description="words of `comm_hook` that need a GPU")
 
 
 class Supports(Part):
@@ -176,41 +191,72 @@ class Supports(Part):
     augmentation: Several[Augmentation] = Field(default=ABSENT, description="valid for `augmentation`")
     readers: Several[Reader] = Field(default=ABSENT, description="valid for `reader`")
     conv_algorithm: Several[ConvAlgorithm] = Field(default=ABSENT, description="valid for `conv_algorithm`")
-    cuda_only: CudaOnly = Field(default=CudaOnly(), description="words of these that need a GPU")
+    cuda_only: CudaOnly = Field(default=CudaOnly(), description="words of `precision`, `layout` and `comm_hook` that need a GPU")
 
 
 class Program(Part):
     """A training program of the user's own: a folder with its files, or a command that the image or the node has."""
 
-    folder: TextLine = Field(default=ABSENT, description="where its files lie, relative to the study file; each run takes a copy along")
+    folder: TextLine = Field(
+        default=ABSENT,
+        description="folder of the program's files, relative to the study file. Every node of a run works with a read-only copy. At "
+        "most 5000 files and 64 MiB, no links, no file that everybody can write or that another user owns. `.git`, "
+        "`__pycache__`, `.venv`, `venv` and caches of tools are left out",
+    )
     command: Several[Word] = Field(
-        description="one process, word by word; {python}, {folder}, {data}, {out}, {args.NAME} and keys such as {batch_size} are filled in"
+        description="one process, word by word. Required, here or in [framework.yaml](#frameworkyaml-in-the-folder). It runs in the "
+        "output directory, which is empty, so a file of the folder is `{folder}/FILE`. "
+        "[Placeholders](#placeholders-of-a-command) are filled in"
     )
     launcher: renderings.Launcher = Field(
-        default="torchrun", description="one torchrun per node; one process per GPU with RANK and the like; one process in all; one mpirun"
+        default="torchrun",
+        description="`torchrun`: one torchrun per node. `ranks`: one process per GPU with `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and the "
+        "like. `single`: one process in all, which drives sidecars on all nodes. `mpirun`: one mpirun for all, without ssh",
     )
-    image: TextLine = Field(default=ABSENT, description="container image, where the site's engine is none of bare")
+    image: TextLine = Field(default=ABSENT, description="container image; required if the `engine` of the site is not `bare`")
     python: Word = Field(
-        default="python3", description="the interpreter: in the image, or with engine bare a path on the nodes, relative to the study file"
+        default="python3",
+        description="the interpreter in the image. With `engine: bare`: a path that all nodes have, relative to the study file, or a "
+        "name without `/`, which means Slipway's own interpreter",
     )
-    mounts: tuple[Mount, ...] = Field(default=(), description="what else it finds, where containers are used")
+    mounts: tuple[Mount, ...] = Field(
+        default=(), description="what the program finds beside its dataset, such as a tokenizer: [mounts](#mounts). Mounts are not staged"
+    )
     unit: Literal["samples", "tokens"] = Field(
-        default="samples", description="what the rate of its runs counts; tokens are told by the program"
+        default="samples",
+        description="what the rate of its runs counts. With `tokens` the program reports how many tokens a step had; `batch_size` stays "
+        "in samples",
     )
-    env: dict[Variable, VariableText] = Field(default={}, description="environment variables of its processes")
+    env: dict[Variable, VariableText] = Field(
+        default={}, description="environment variables of its processes. Variables that Slipway sets itself, such as `RANK`, are refused"
+    )
     env_from: tuple[renderings.Rendering, ...] = Field(
-        default=(), description="the allocation in the words of a framework, as variables of each rank; launchers ranks and single"
+        default=(),
+        description="variables of each rank that describe the allocation as this framework expects it; with `launcher: ranks` or `single`",
     )
-    sidecars: tuple[Sidecar, ...] = Field(default=(), description="processes around the ranks, started before them")
-    version: Count = Field(default=1, description="part of the cell: raise it, and its runs are new")
-    checkpoint: Flag = Field(default=False, description="it writes a checkpoint when asked, and resumes from one")
+    sidecars: tuple[Sidecar, ...] = Field(
+        default=(), description="processes around the ranks, such as parameter servers, at most 32: [sidecars](#sidecars)"
+    )
+    version: Count = Field(
+        default=1, description="part of the cell: raise it when the program changes in a way that changes numbers, and its runs are new"
+    )
+    checkpoint: Flag = Field(default=False, description="whether the program writes a checkpoint when asked, and resumes from one")
     events: EventsWord | LogEvents = Field(
-        default="program", description="program: it writes events, as with slipway_events; none; or log: an expression for its output"
+        default="program",
+        description="who reports steps. `program` (or `helper`): the program writes events, as with `slipway_events`. `none`: nobody, "
+        "and the run has wall times only. A mapping `log:` with the [keys below](#events-log): Slipway reads steps from the "
+        "output",
     )
 
-    supports: Supports = Field(default=ABSENT, description="what its cells may ask for; what is left out: anything")
+    supports: Supports = Field(
+        default=ABSENT, description="what cells of the program may ask for: [supports](#supports). Keys that are left out allow anything"
+    )
     packages: tuple[Requirement, ...] = Field(
-        default=(), description="what its interpreter has, as name==version or a word that is imported"
+        default=(),
+        description="packages of its interpreter, as `name==version` or as a word that is imported. Without containers every node "
+        "checks them before a rank starts; `slipway plan`, `run` and `submit` check first where the interpreter is "
+        "Slipway's own or this machine is the node. With `launcher: torchrun` torch is one of them. Packages are no part of "
+        "the cell",
     )
 
     def resolved(self, name: str, folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from base.field_docs import without_links
 from base.publish import publish
 from cluster.installation import SCHEMAS
 from containers import frameworks, models
@@ -67,6 +68,8 @@ def _tidy(value: Any, key: str = "") -> Any:
     if key == "properties":
         return {name: _with_words(name, _tidy(item)) for name, item in value.items()}
     kept = {name: _tidy(item, name) for name, item in value.items() if not _noise(name, item)}
+    if isinstance(kept.get("description"), str):
+        kept["description"] = without_links(kept["description"])
     if "$ref" in kept:
         kept.pop("default", None)
     return kept

@@ -63,16 +63,32 @@ else:
 class CacheKeys(Part):
     """The node-local directory for datasets and images."""
 
-    path: TextLine = Field(description="on a local disk of every node; $NAME and ${NAME} have the values that they have there")
-    max_bytes: Size = Field(default=ABSENT, description="how much of it is ours; the least recently used datasets go first")
-    check: Seconds = Field(default=ABSENT, description="how long a dataset that is in it may be hashed at each use; default 5s")
+    path: TextLine = Field(
+        description="directory on a local disk of every node. It may hold [variables](#variables), which have the values of each node"
+    )
+    max_bytes: Size = Field(
+        default=ABSENT,
+        description="the most that Slipway may use of it. The least recently used datasets are removed first, never one in use. A study "
+        "with a larger dataset is refused. Default: the disk's own limit",
+    )
+    check: Seconds = Field(
+        default=ABSENT, description="how long a dataset in the cache may be hashed at each use. `1d`: always all of it. Default: `5s`"
+    )
 
 
 class StorageLimitKeys(Part):
     """What the network storage may be asked for."""
 
-    bytes_per_s: Size = Field(default=ABSENT, description="bytes per second of all staging together")
-    readers: Count = Field(default=ABSENT, description="nodes that read at the same time")
+    bytes_per_s: Size = Field(
+        default=ABSENT,
+        description="bytes per second that all nodes of a run together read from storage, for datasets, images and checkpoints. "
+        "Default: no limit",
+    )
+    readers: Count = Field(
+        default=ABSENT,
+        description="number of nodes of a run that read from storage at the same time. The other nodes get the bytes from them, and one "
+        "that fails is replaced. Default: no limit",
+    )
 
 
 Price = Annotated[float, Strict(), Field(ge=0, le=MAX_PRICE, allow_inf_nan=False)]
@@ -81,17 +97,25 @@ Price = Annotated[float, Strict(), Field(ge=0, le=MAX_PRICE, allow_inf_nan=False
 class PriceKeys(Part):
     """What hours and energy cost here, for the table `cost`."""
 
-    currency: TextLine = Field(description="its name, such as EUR", max_length=16)
-    gpu_hour: Price = Field(default=ABSENT, description="an hour of one GPU")
-    node_hour: Price = Field(default=ABSENT, description="an hour of one node, with all that is in it; both given: both are paid")
-    kwh: Price = Field(default=ABSENT, description="a kilowatt hour of energy")
+    currency: TextLine = Field(description="name of the currency, such as `EUR`, at most 16 characters", max_length=16)
+    gpu_hour: Price = Field(default=ABSENT, description="price of an hour of one GPU")
+    node_hour: Price = Field(
+        default=ABSENT, description="price of an hour of one node with all that is in it. If `gpu_hour` is given too, both are paid"
+    )
+    kwh: Price = Field(default=ABSENT, description="price of a kilowatt hour")
 
 
 class SiteMount(Part):
     """What every container of the site finds, such as a licence file or a library of the cluster's."""
 
-    source: Source = Field(description="a file or directory that all nodes have, relative to this file; may hold $USER and the like")
-    target: Target = Field(description="where a container finds it")
+    source: Source = Field(
+        description="a file or directory that all nodes have, relative to this file. It may hold [variables](#variables), as `storage` "
+        "may. If no node has it, the run ends as `error`; if some nodes lack it, as `node_lost`"
+    )
+    target: Target = Field(
+        description="the path in the container; with `engine: bare` it must be the source. A target that would hide `/slipway` or "
+        "`/proc`, `/sys`, `/dev`, `/etc`, `/tmp` is refused"
+    )
     writable: Flag = Field(default=False, description="whether the program may write to it")
 
 
@@ -99,46 +123,83 @@ class SiteFile(Part):
     """One cluster: where storage and cache are, what runs jobs and containers, what a node has. The science is in the study file."""
 
     storage: TextLine = Field(
-        description="network storage: datasets, images and results; relative to this file; $USER and $HOME are those of who starts"
+        description="directory on network storage that all nodes see, for datasets, images and results. Relative to this file; it may "
+        "hold [variables](#variables)"
     )
-    cache: CacheKeys = Field(description="node-local cache")
-    engine: Engine = Field(default=Site.engine, description="what starts the training program; bare = no container")
-    scheduler: Scheduler = Field(default="local", description="what grants nodes; local = this machine")
-    queue: TextLine = Field(default=ABSENT, description="Slurm partition, LSF, PBS or SGE queue")
-    account: TextLine = Field(default=ABSENT, description="whom the hours are charged to")
+    cache: CacheKeys = Field(description="the node-local cache: [cache](#cache)")
+    engine: Engine = Field(default=Site.engine, description="what starts the training program; `bare`: no container")
+    scheduler: Scheduler = Field(default="local", description="what grants nodes; `local`: this machine")
+    queue: TextLine = Field(default=ABSENT, description="Slurm partition, or queue of LSF, PBS and Grid Engine")
+    account: TextLine = Field(default=ABSENT, description="the account that pays for the hours")
     qos: TextLine = Field(default=ABSENT, description="quality of service")
-    constraint: TextLine = Field(default=ABSENT, description="node features, such as a100")
+    constraint: TextLine = Field(default=ABSENT, description="node features, such as `a100`")
     parallel_environment: TextLine = Field(
-        default=ABSENT, description="Grid Engine: its name, and how many of its slots are a node (default: cpus_per_node), such as mpi 8"
+        default=ABSENT,
+        description="of Grid Engine: name of the parallel environment, and how many of its slots make a node, such as `mpi 8`. Default "
+        "of the number: `cpus_per_node`",
     )
-    directives: tuple[Directive, ...] = Field(default=(), description="raw extra lines of the batch script, without its marker; trusted")
+    directives: tuple[Directive, ...] = Field(
+        default=(),
+        description="extra lines of the batch script, without the scheduler's marker: `--reservation=x`, not `#SBATCH --reservation=x`. "
+        "Slipway trusts them",
+    )
     device: Literal["cuda", "cpu"] = Field(
-        default=ABSENT, description="default: cuda on a cluster; on this machine cuda where a GPU is seen"
+        default=ABSENT,
+        description="what training runs on. Default: `cuda` on a cluster, and on this machine if it has a GPU. With `cuda` a node "
+        "without a GPU is an AllocationError, never a silent run on the CPU",
     )
-    gpus_per_node: Count = Field(default=ABSENT, description="GPUs of a node; a study that wants more is refused")
+    gpus_per_node: Count = Field(default=ABSENT, description="GPUs of a node. A study that asks for more is refused")
     cpus_per_node: Count = Field(default=ABSENT, description="cores of a node")
     memory_per_node: Size = Field(default=ABSENT, description="memory of a node")
-    walltime: Seconds = Field(default=ABSENT, description="the longest job the queue allows; longer runs resume from a checkpoint")
-    deadline_margin: Seconds = Field(default=DEADLINE_MARGIN_S, description="checkpoint and push begin this long before the end")
-    share_nodes: Flag = Field(default=False, description="whether runs may share a node")
-    setup: tuple[TextLine, ...] = Field(default=(), description="shell lines before the node program, such as module load; trusted")
-    images: dict[Name, TextLine] = Field(default={}, description="framework -> image, instead of the framework's own")
-    mounts: tuple[SiteMount, ...] = Field(default=(), description="what all containers find; a program's own mount of a target comes first")
+    walltime: Seconds = Field(
+        default=ABSENT,
+        description="the longest job that the queue allows. A run may take longer if its framework can resume from a checkpoint; "
+        "otherwise it is refused",
+    )
+    deadline_margin: Seconds = Field(default=DEADLINE_MARGIN_S, description="checkpoint and push begin this long before the end of the job")
+    share_nodes: Flag = Field(default=False, description="whether runs may share a node. The record says which did")
+    setup: tuple[TextLine, ...] = Field(
+        default=(), description="shell lines before the node program, such as `module load`. Slipway trusts them"
+    )
+    images: dict[Name, TextLine] = Field(default={}, description="framework -> container image, instead of the framework's own")
+    mounts: tuple[SiteMount, ...] = Field(
+        default=(),
+        description="what every container finds besides: [mounts](#mounts-and-env). If a program has a mount with the same target, the "
+        "program's mount is used",
+    )
     env: dict[Variable, VariableText] = Field(
-        default={}, description="environment variables of all training processes; those of a program come first"
+        default={},
+        description="environment variables of all training processes: [env](#mounts-and-env). If a program sets the same variable, the "
+        "program's value is used",
     )
     registry_credentials: TextLine = Field(
-        default=ABSENT, description="the file that `docker login` or `podman login` wrote, for private registries; relative to this file"
+        default=ABSENT,
+        description="the file that `docker login` or `podman login` wrote, for private registries; read when a study starts. Relative "
+        "to this file. Default: what the engine finds itself",
     )
-    network_interface: TextLine = Field(default=ABSENT, description="interface between the nodes, such as ib0")
-    storage_limit: StorageLimitKeys = Field(default=ABSENT, description="what network storage may be asked for")
-    foreign_gpu: Literal["record", "refuse"] = Field(default="record", description="what to do when a granted GPU holds memory of others")
+    network_interface: TextLine = Field(default=ABSENT, description="interface between the nodes, such as `ib0`")
+    storage_limit: StorageLimitKeys = Field(
+        default=ABSENT, description="the load that runs may put on network storage: [storage_limit](#storage_limit)"
+    )
+    foreign_gpu: Literal["record", "refuse"] = Field(
+        default="record",
+        description="what happens if a process of somebody else uses a granted GPU before the start. `record`: a warning in the record. "
+        "`refuse`: the attempt is prevented",
+    )
     gpu_health: Literal["record", "refuse"] = Field(
-        default="record", description="what to do when driver or kernel know a granted GPU to be faulty before the ranks start"
+        default="record",
+        description="what happens if a granted GPU is [not healthy](#health-of-gpus) before the start. `record`: a warning in the "
+        "record. `refuse`: the attempt is prevented",
     )
-    shared: Literal["user", "group"] = Field(default="user", description="who may read what we write: only you, or your group")
-    notify: NotifyKeys = Field(default=ABSENT, description="who is told of the end of a study, unless that says it itself")
-    prices: PriceKeys = Field(default=ABSENT, description="what hours and energy cost, for the table `cost`")
+    shared: Literal["user", "group"] = Field(
+        default="user",
+        description="who may read what Slipway writes: you, or your group (umask 077 or 027). With `group` the group is trusted with "
+        "the cache, too",
+    )
+    notify: NotifyKeys = Field(
+        default=ABSENT, description="whom to notify of the end of a study: [notify](#notify). A study file may have its own"
+    )
+    prices: PriceKeys = Field(default=ABSENT, description="prices of hours and energy, for the table `cost`: [prices](#prices)")
 
 
 def load_site(

@@ -22,7 +22,7 @@ from tests.containers.frameworks.programs import distance, parameters
 from tests.gpu import NEEDS_GPU
 
 pytestmark = pytest.mark.slow
-EVENTS = {  # docs/record.md
+EVENTS = {  # docs/reference/record.md
     "run_start": {"rank", "world_size", "framework", "framework_version", "device", "hostname", "parameters", "provenance"},
     "phase": {"phase"},
     "step": {"step", "measured", "seconds", "input_s", "samples", "loss", "loss_scope"},

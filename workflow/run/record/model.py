@@ -1,8 +1,8 @@
 """The record of one attempt, schema `slipway.run/1`, as one tree of types. Null: not measured.
 
 Everything that knows the keys of a record follows from this tree: readers decode into it, the columns of the tables are the fields that
-carry a `Column`, and the JSON Schema and the tables of docs/record.md are made of it. The words after a field are its unit or type, and its
-meaning. A key that a type does not know was written by another version: readers pass over it.
+carry a `Column`, and the JSON Schema and the tables of docs/reference/record.md are made of it. The words after a field are its unit or
+type, and its meaning. A key that a type does not know was written by another version: readers pass over it.
 """
 
 from __future__ import annotations
@@ -390,7 +390,7 @@ class Performance(Part, frozen=True, kw_only=True):
     """s | step 0, the slowest rank's. Null where steps were read from output"""
     window_s: Annotated[Real | None, Column()] = None
     """s | wall time of the window, the longest of all ranks, each by its own clock; not shorter than a rank's steps together
-    ([tables.md](tables.md#the-rate))"""
+    (tables.md)"""
     evaluation_s: Annotated[Real | None, Column("window_evaluation_s")] = None
     """s | of evaluations between steps of the window, in none of these numbers, most of all ranks; null in records of earlier versions"""
     window_steps_ratio: Annotated[Real | None, Column()] = None
@@ -414,7 +414,7 @@ class Performance(Part, frozen=True, kw_only=True):
     """ratio | `samples_per_s` / (global batch / `step_s.p50`)"""
     uneven_cause: Annotated[UnevenCause | None, Column()] = None
     """`input`, `stalls`, `stragglers`, `gaps`, or null | what most of the difference is made of, where that ratio is more than 5 % from 1
-    ([tables.md](tables.md#marks))"""
+    (tables.md)"""
     rank_skew_p95_ratio: Annotated[Real | None, Column()] = None
     """ratio | 95th percentile over steps of slowest rank / median rank, by their own work: a step without `exchange_s`, in inference the
     whole step. Null for one rank, and where a rank does not tell `exchange_s`"""
@@ -432,10 +432,10 @@ class Performance(Part, frozen=True, kw_only=True):
     first_steps_ratio: Annotated[Real | None, Column()] = None
     """ratio | the first twentieth of the steps / the shortest stretch of as many in the last half"""
     parts: StepParts | None = None
-    """object or null | what happens in a step ([where-the-time-goes.md](where-the-time-goes.md#the-parts-of-a-step)); null where no part is
+    """object or null | what happens in a step (where-the-time-goes.md); null where no part is
     told, and in records of earlier versions"""
     what_if: WhatIf | None = None
-    """object or null | what the step would be without a part ([where-the-time-goes.md](where-the-time-goes.md#what-bounds-it)); null where
+    """object or null | what the step would be without a part (where-the-time-goes.md); null where
     ranks train together and do not tell how long they wait for each other, and in records of earlier versions"""
 
 
@@ -515,7 +515,7 @@ class Training(Part, frozen=True, kw_only=True):
     late_ranks: Annotated[tuple[Rank, ...] | None, Column()] = None
     """list of numbers | ranks whose output nobody read and that ended later than rank 0, whose output gave the window (`ranks: first`)"""
     flop_per_unit: Annotated[Flop | None, Column("told_flop_per_unit")] = None
-    """FLOP, word | as rank 0 tells them, null where it does not: what [model FLOP utilisation](tables.md#model-flop-utilisation) is made
+    """FLOP, word | as rank 0 tells them, null where it does not: what model FLOP utilisation is made
     of"""
     precision: Annotated[Literal["fp32", "tf32", "bf16", "fp16"] | None, Column("told_precision")] = None
     train_s: Annotated[Real | None, Column("training_s")] = None
@@ -610,7 +610,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     `backend`, `augmentation`, `dropout`, `reader`, `device`, `threads`, `seed`, `optimizer`, `steps`, `epochs`, `parameters`,
     `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file; `bucket_cap_mb`, `conv_algorithm`,
     `crop_size`, `evaluate_every` and `input_gradient` where they have not their default; `profile` {of, logged} of a
-    [profile run](where-the-time-goes.md#profile-runs) alone: the measured cell, and in how many steps of the warm-up the exchange was
+    profile run alone: the measured cell, and in how many steps of the warm-up the exchange was
     logged"""
     repeat: Annotated[FromOne, Column()]
     """from 1 | which repeat of the cell"""
@@ -627,7 +627,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     failed_rank: FailedRank | None = None
     """object or null | the first rank that failed, or the sidecar or launcher, causes before consequences"""
     failed_nodes: Texts = ()
-    """list | of a prevented attempt: the nodes that prevented it, by the scheduler's names. The next job of the run avoids
+    """list | of a prevented attempt: the nodes that prevented it, by the scheduler's names. The run's next attempt keeps off
     them"""
     time: Times
     """object |"""
@@ -646,12 +646,12 @@ class RunRecord(Part, frozen=True, kw_only=True):
     engine: Annotated[Text | None, Column()] = None
     exclusive: Annotated[bool | None, Column()] = None
     """flag or null | the scheduler gave the nodes to this job alone. On this machine nobody can promise that: null. False wherever others
-    were seen at work during the window, by the limit of the mark [`busy`](tables.md#busy-machines)"""
+    were seen at work during the window, by the limit of the mark `busy`"""
     oversubscribed: Annotated[bool | None, Column()] = None
     """flag | nodes of this run, its processes, or on the CPU their threads (`threads`), shared cores, or had fewer of them than the
     scheduler granted"""
     busy: Annotated[Texts | None, Column()] = None
-    """list of text | what else a machine did while it measured, beyond the limits of the mark [`busy`](tables.md#busy-machines); also
+    """list of text | what else a machine did while it measured, beyond the limits of the mark `busy`; also
     among the warnings. Records of earlier versions have none"""
     nodes: tuple[Node, ...]
     """list | in rank order, the head first"""
@@ -673,7 +673,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     window_seen: WindowSeen | None = None
     """object or null | the measured window of the rank of which what it tells is confirmed least: `rank`, `window_s` (s, as it tells),
     `least_s`, `most_s` (s, or null: by its node program's clock it was so long at the least and at the most,
-    [how](tables.md#the-window-by-slipways-clock)), and `together_s` (s, or null: from the first begin to the last end of all ranks'
+    how), and `together_s` (s, or null: from the first begin to the last end of all ranks'
     windows, as seen by the supervisor). Of a window that an attempt cut off before this one measured, nothing was seen. Null without a
     window, and unless `status` is `ok`; not in records of earlier versions"""
     resumed_from: ResumedFrom | None = None

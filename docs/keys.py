@@ -1,0 +1,101 @@
+"""Make the tables of keys of study file, site file and datasets from their models."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from data_prep import spec
+from docs.markdown import code, table
+from workflow.study import keys, model, programs, site_file
+
+MODELS: Final[dict[str, type[BaseModel]]] = {
+    one.__name__: one
+    for one in (
+        *(model.StudyFile, model.CellKeys, model.Base, model.Optimizer, model.Steps, model.LimitKeys, keys.NotifyKeys),
+        *(programs.Program, programs.LogLines, programs.Supports, programs.Mount, programs.Sidecar),
+        *(site_file.SiteFile, site_file.CacheKeys, site_file.PriceKeys, site_file.SiteMount, site_file.StorageLimitKeys),
+        *(spec.DatasetSpec, spec.PerClass),
+    )
+}
+MOST: Final = 10**9
+"""A bound that only keeps numbers from growing without end, which nobody needs to read."""
+PATTERNS: Final = {keys.NAME_PATTERN: "name", keys.DURATION_PATTERN: "duration", site_file.SIZE_PATTERN: "size", "^/": "absolute path"}
+
+
+def key_table(name: str) -> str:
+    """Format the keys of a model: key, type, default, meaning."""
+    part = MODELS[name]
+    schema = part.model_json_schema()
+    definitions = schema.get("$defs", {})
+    rows = [
+        [
+            code([key]),
+            kind := type_words(schema["properties"][key], definitions),
+            default_words(field, kind),
+            field.description or "",
+        ]
+        for key, field in part.model_fields.items()
+        if name != "Base" or key not in model.CellKeys.model_fields
+    ]
+    return table(["key", "type", "default", "meaning"], rows)
+
+
+def default_words(field: FieldInfo, kind: str) -> str:
+    """Format the default of a key."""
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is None or value is PydanticUndefined or isinstance(value, BaseModel):
+        return "-"
+    if kind == "duration":
+        return code([f"{value / 60:g}m" if value % 60 == 0 else f"{value:g}s"])
+    if isinstance(value, bool):
+        return code([str(value).lower()])
+    if isinstance(value, tuple | dict):
+        return code([str(list(value) if isinstance(value, tuple) else value).replace("'", "")])
+    return code([f"{value:g}" if isinstance(value, float) else value])
+
+
+def type_words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """Format the type of a value by its JSON Schema."""
+    if "$ref" in schema:
+        return type_words(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "anyOf" in schema:
+        found = [type_words(one, definitions) for one in schema["anyOf"] if one.get("type") != "null"]
+        return " or ".join(dict.fromkeys(found))
+    if "const" in schema or "enum" in schema:
+        return code(schema.get("enum", [schema.get("const")]))
+    return _plain_type(schema, definitions)
+
+
+def _plain_type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    match schema.get("type"):
+        case "boolean":
+            return "`true`, `false`"
+        case "integer" | "number" as kind:
+            return number_words("whole number" if kind == "integer" else "number", schema)
+        case "array":
+            inner = type_words(schema["items"], definitions)
+            return "list of " + re.sub(r"^(mapping|name|text|whole number)\b", r"\1s", inner)
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            return f"mapping: name -> {type_words(schema['additionalProperties'], definitions)}"
+        case "object":
+            return "mapping"
+        case _ if schema.get("format") == "regex":
+            return "regular expression"
+    return PATTERNS.get(schema.get("pattern", ""), "text")
+
+
+def number_words(kind: str, schema: dict[str, Any]) -> str:
+    """Format the range of a number."""
+    least, above = schema.get("minimum"), schema.get("exclusiveMinimum")
+    most, below = (None if bound is None or bound >= MOST else bound for bound in (schema.get("maximum"), schema.get("exclusiveMaximum")))
+    begin = f"above {above:g}" if above is not None else "" if least is None else f"{least:g}"
+    if most is None and below is None:
+        return f"{kind} {begin if above is not None else 'from ' + begin}" if begin else kind
+    return f"{kind}, " + " to ".join(filter(None, (begin, f"below {below:g}" if below is not None else f"{most}")))

@@ -1,0 +1,59 @@
+"""The pages of reference are what the code says, and leave nothing out."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from docs import generate
+from docs.keys import type_words
+from workflow.study.model import StudyFile
+from workflow.study.programs import CudaOnly, LogEvents
+from workflow.study.site_file import SiteFile
+
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in generate.PAGES.glob("*.md")}
+WITHOUT_TABLE = {CudaOnly, LogEvents}
+"""Models of one or a few keys, which the row of the key that has them describes."""
+
+
+def test_a_change_of_a_generated_block_is_noticed() -> None:
+    page = PAGES["study-file.md"]
+    assert generate.page_text(page) == page
+    assert generate.page_text(page.replace("| `repeats` | whole", "| `runs` | whole")) == page
+
+
+def nested(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Models inside an annotation, and in their fields."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        for field in annotation.model_fields.values():
+            yield from nested(field.annotation)
+    for inner in typing.get_args(annotation):
+        yield from nested(inner)
+
+
+@pytest.mark.parametrize(("page", "model"), [("study-file.md", StudyFile), ("site-file.md", SiteFile)])
+def test_every_model_has_a_table(page: str, model: type[BaseModel]) -> None:
+    names = {one.__name__ for one in nested(model) if one not in WITHOUT_TABLE} - {"Axes", "SplitPath"}
+    assert len(names) > 5
+    text = PAGES[page] + PAGES["datasets.md"]
+    assert not {name for name in names if f"<!-- generated: keys {name} -->" not in text}
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 10**9}, "whole number from 1"),
+        ({"type": "integer", "minimum": 1, "maximum": 1024}, "whole number, 1 to 1024"),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, "number, above 0 to 1"),
+        ({"type": "array", "items": {"enum": ["a", "b"]}}, "list of `a`, `b`"),
+        ({"anyOf": [{"const": "auto"}, {"type": "number"}, {"type": "null"}]}, "`auto` or number"),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, "mapping: name -> text"),
+    ],
+)
+def test_types_are_told_in_words(schema: dict[str, Any], words: str) -> None:
+    assert type_words(schema, {}) == words
