@@ -30,6 +30,7 @@ from workflow.commands.watching import live_table, output
 from workflow.commands.watching.watch import Watch
 from workflow.dag import closing, execution, queue_view, refusals, requirements, submission, watched_jobs
 from workflow.dag.graph import Graph
+from workflow.report.files import PAGE_FILE
 from workflow.run.record.continuation import with_login
 from workflow.study import paths, publishing
 from workflow.study.next_command import command
@@ -309,10 +310,12 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
         raise
     finally:
         queue.stop()
-    runs = counted(len(study.runs), "run")
-    output.line(
-        f"job {job.job_id} has ended ({_state(last)}); {num_results(study)} of {runs} {'has' if len(study.runs) == 1 else 'have'} a result"
-    )
+    runs, results = counted(len(study.runs), "run"), num_results(study)
+    output.line(f"job {job.job_id} has ended ({_state(last)}); {results} of {runs} {'has' if len(study.runs) == 1 else 'have'} a result")
+    # A job that was ended may not have come to its report.
+    incomplete = results < len(study.runs) or not (study.results_dir / PAGE_FILE).exists()
+    if incomplete and results and (problem := closing.after_failure(graph)):
+        output.line(problem)
     snakemake_hooks.print_ending(graph)
     _raise_end(study, job, last)
 

@@ -15,6 +15,7 @@ import polars as pl
 
 from base.humanize import and_more, counted, some
 from base.logs import printable
+from workflow.report import side_by_side
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
@@ -29,6 +30,7 @@ from workflow.report.provenance import Block, provenance, reproduction
 from workflow.report.table import NONE, Column, Table, estimate_text, explained, numbers, percent, significant, with_error, words
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, has_curves
+from workflow.report.timeline import timeline
 from workflow.run.record.columns import MISSING, UNREADABLE
 
 # Failures and warnings that many runs have in common, each printed once.
@@ -478,7 +480,7 @@ def _legend(met: set[str], reasons: Mapping[str, str]) -> str:
 
 _BACKGROUND: Final = re.compile(r'<rect width="[\d.]+" height="[\d.]+" fill="white"\s*/>')
 TEMPLATE: Final = Path(__file__).with_name("page.html")
-SCRIPT: Final = Path(__file__).with_name("page.js").read_text("utf-8")
+SCRIPT: Final = side_by_side.SCRIPT + Path(__file__).with_name("page.js").read_text("utf-8")
 SCRIPT_SHA256: Final = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 MOST_ROWS: Final = 200
 PLOT_TITLES: Final = {
@@ -605,10 +607,19 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         Section(id="dlbench", title="dlbench view", tables=tables("dlbench", "frameworks")),
         Section(id="frameworks", title="Frameworks and networks", tables=tables("framework-facts", "model-facts")),
         *([Section(id="further", title="Further tables", tables=drawn(*further))] if further else []),
+        *_timeline(analysis),
         Section(id="runs", title="Runs", text=RUNS_TEXT, tables=(runs.markup,)),
+        Section(id="compare", title="Compare", text=side_by_side.TEXT, tables=(side_by_side.markup(analysis),)),
         Section(id="provenance", title="Provenance", blocks=provenance(analysis)),
         Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis)),
     ]
+
+
+def _timeline(analysis: Analysis) -> Iterator[Section]:
+    found = timeline(analysis)
+    if found is not None:
+        picture = f'<div class="picture" role="region" tabindex="0" aria-label="Runs over time">{found.svg}</div>'
+        yield Section(id="timeline", title="Runs over time", items=[printable(one) for one in found.sentences], tables=(picture,))
 
 
 def _layers(

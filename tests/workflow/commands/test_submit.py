@@ -192,6 +192,8 @@ def test_a_submission_that_is_waited_for_ends_as_a_run_does(
     _, ended, table = done.stdout.partition("job 42 has ended (gone); ")
     assert ended, done
     assert "speed-up" in table.lower(), done
+    assert f"report: {study.results_dir / 'report.html'}" in table, done
+    assert (study.results_dir / "report.html").exists()
     assert ("1 run has no result; go on: slipway submit " in table) != complete, done
 
 

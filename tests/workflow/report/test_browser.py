@@ -204,7 +204,7 @@ def test_the_page_is_printed_whole_and_light(opened: Browser) -> None:
     opened.call("Emulation.setEmulatedMedia", media="print", features=features)
     resize(opened, 1030)  # A4 on its side, without its margins
     assert opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert opened.evaluate("[...document.querySelectorAll('.tools, nav')].map((e) => getComputedStyle(e).display)") == ["none"] * 2
+    assert opened.evaluate("[...document.querySelectorAll('.tools, nav')].map((e) => getComputedStyle(e).display)") == ["none"] * 3
     wide = "[...document.querySelectorAll('main *:not(script)')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).length"
     assert opened.evaluate(wide) == 0, "paper does not scroll"
 
@@ -257,7 +257,7 @@ def test_headings_are_in_order_and_heads_of_tables_say_of_what(opened: Browser) 
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert opened.evaluate("document.querySelectorAll('th:not([scope])').length") == 0
     assert opened.evaluate("document.querySelectorAll('#all-runs tbody th[scope=row]').length") == 36
-    assert opened.evaluate("document.querySelectorAll('input:not(label input), .scroll:not([tabindex])').length") == 0
+    assert opened.evaluate("document.querySelectorAll('input:not(label input, [aria-label]), .scroll:not([tabindex])').length") == 0
 
 
 @chromium
@@ -328,3 +328,47 @@ def outside(path: Path) -> list[str]:
     urls = [str(event.get("params", {}).get("url", "")) for event in log["events"]]
     away = {url for url in urls if url.startswith(("http:", "https:", "ws:", "wss:", "ftp:"))}
     return sorted(url for url in away if not str(urlsplit(url).hostname).endswith((".google.com", ".googleapis.com", ".gvt1.com")))
+
+
+CHOSEN = "[...document.querySelectorAll('#compare-tools select')].map((one) => one.selectedOptions[0].textContent)"
+COMPARED = (
+    """[...document.querySelectorAll('#compare-result > .scroll tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"""
+)
+
+
+@chromium
+def test_any_two_rows_stand_side_by_side(opened: Browser) -> None:
+    rows = "[...document.querySelectorAll('#all-runs tbody tr')]"
+    opened.evaluate(f"{rows}[0].querySelector('.pick').click()")
+    (one, none) = opened.evaluate(CHOSEN)
+    assert none == "none"
+    assert opened.evaluate("document.querySelectorAll('#compare-result svg path').length") > 0, "one run alone shows its curves"
+    opened.evaluate(f"{rows}[3].querySelector('.pick').click()")
+    assert opened.evaluate("document.querySelector('.compare-bar').textContent").startswith(f"A: {one} \N{MIDDLE DOT} B: ")
+    found = {row[0]: row[1:] for row in opened.evaluate(COMPARED)}
+    assert {"Results", "Configuration", "nodes", "global_batch_size"} <= found.keys()
+    assert "batch_size" not in found, "what is the same is folded"
+    assert found["nodes"][:2] == ["1", "2"]
+    assert found["rate [per second]"][2].startswith("\N{MULTIPLICATION SIGN}")
+    cells = "[...document.querySelectorAll('#table-times tbody .pick')]"
+    for place in (0, 1):
+        opened.evaluate(f"{cells}[{place}].click()")
+    assert all("batch" in name for name in opened.evaluate(CHOSEN)), "the newest two rows are compared, here cells"
+    assert {row[0]: row[1:] for row in opened.evaluate(COMPARED)}["rate [per second]"][0].count("\N{PLUS-MINUS SIGN}") == 1
+    opened.evaluate("document.querySelector('#compare-tools button').click()")
+    opened.evaluate("document.querySelector('#compare-result svg').focus()")
+    press(opened, "ArrowRight", 39)
+    assert " at " in opened.evaluate("document.querySelector('#compare-result output').textContent")
+
+
+@chromium
+def test_two_studies_stand_side_by_side_cell_by_cell(opened: Browser, tmp_path: Path) -> None:
+    places = [machine(tmp_path / name, {1: first, 2: first * 1.1}) for name, first in (("old", 0.4), ("new", 0.2))]
+    write_all(places, tmp_path / "page")
+    opened.open((tmp_path / "page" / "report.html").as_uri())
+    choose = "document.querySelectorAll('#compare-tools select')[%d]"
+    for side in (0, 1):
+        opened.evaluate(f"{choose % side}.value = 'study-{side}'")
+        opened.evaluate(f"{choose % side}.dispatchEvent(new Event('change'))")
+    cells = [row for row in opened.evaluate(COMPARED) if row[0].startswith("lenet")]
+    assert len(cells) == 2

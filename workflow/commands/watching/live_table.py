@@ -35,6 +35,7 @@ ENDS: Final = "ends what it has started"
 SILENT_S: Final = 10.0
 """A scheduler is busy now and then."""
 MOST_QUEUED: Final = 8
+NOT_MEASURED: Final = "time left: known when a run has trained some steps"
 TABLES: Final = "looks whether tables, plots and report are up to date, and makes them if not"
 
 
@@ -105,7 +106,8 @@ class StudyState:
 
 
 def headline(study: StudyState) -> str:
-    """Return the first line: `12 runs: 3 done, 1 failed, 0 prevented, 1 running, 7 waiting; about 2m10s left`."""
+    """Return the first line: `12 runs: 3 done, 1 failed, 0 prevented, 1 running, 7 waiting; about 2m10s left`. Before any step was measured
+    it says so."""
     parts = {
         "done": study.done,
         "failed": study.failed,
@@ -113,7 +115,10 @@ def headline(study: StudyState) -> str:
         "running": len(study.active),
         "waiting": study.waiting,
     }
-    left = "" if study.left_s is None or study.left_s < 1 else f"; about {whole_duration(study.left_s)} left"
+    to_do = study.waiting + len(study.active) > 0
+    left = f"; {NOT_MEASURED}" if to_do and study.left_s is None else ""
+    if study.left_s is not None and study.left_s >= 1:
+        left = f"; about {whole_duration(study.left_s)} left"
     return f"{counted(study.total, 'run')}: {', '.join(f'{count} {name}' for name, count in parts.items())}{left}"
 
 

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -64,6 +65,8 @@ class RunState:
     engine: str | None = None
     dataset: str | None = None
     """The digest of the dataset in the record."""
+    run_s: float | None = None
+    """How long the attempt in the record took."""
 
     @property
     def to_run(self) -> bool:
@@ -134,6 +137,7 @@ def _from_record(run: Run, record: RunRecord, run_dir: Path, published: bool) ->
         checkpoint_step=None if record.checkpoint is None else record.checkpoint.step,
         engine=record.engine,
         dataset=None if record.dataset is None else record.dataset.digest,
+        run_s=record.run_s,
     )
 
 
@@ -247,6 +251,9 @@ class Watch:
         requested = {run.run_id for run in self._runs.values()}
         self._before = {run_id: _key(states[run_id]) for run_id in requested}
         self._rest = Counter(state.state for run_id, state in states.items() if run_id not in requested)
+        for state in states.values():
+            if state.state == "done" and state.run_s is not None:
+                self._took.setdefault(state.run.cell.cell_id, []).append(state.run_s)
         self._width = 1
 
     def look(self) -> StudyState:
@@ -383,21 +390,29 @@ class Watch:
     # -- what is to come
 
     def _left_s(self) -> float | None:
-        """Return the seconds until all runs have ended: of each run by its own line, else by the runs of its cell that ended well, else by
-        all that ended well; None before one has. Never less than what the line of a run says."""
-        took = [seconds for found in self._took.values() for seconds in found]
-        if not took:
+        """Return the seconds until all runs have ended, or None before anything was measured. Never less than what the line of a run says.
+
+        A run with a rate of its own takes what its line says. Others take what runs of their cell took that ended well, in earlier starts
+        too; else what one that trains will take by its own line; else the same of all cells.
+        """
+        whole: dict[str, list[float]] = {}
+        own: dict[str, float] = {}
+        for name, seen in self._seen.items():
+            by_step = None if seen.active is None else seconds_left(seen.active.step)
+            if seen.active is not None and by_step is not None:
+                own[name] = by_step
+                whole.setdefault(self._runs[name].cell.cell_id, []).append(seen.active.seconds + by_step)
+        ended, expected = (list(chain.from_iterable(found.values())) for found in (self._took, whole))
+        if not ended and not expected:
             return None
         left, longest = 0.0, 0.0
         for name, run in self._runs.items():
-            seen = self._seen.get(name)
-            if seen is not None and seen.ended is not None:
+            state = self._seen.get(name)
+            if state is not None and state.ended is not None:
                 continue
-            same = self._took.get(run.cell.cell_id, took)
-            active = None if seen is None else seen.active
-            by_step = None if active is None else seconds_left(active.step)
-            spent = 0.0 if active is None else active.seconds
-            one = max(0.0, sum(same) / len(same) - spent) if by_step is None else by_step
+            same = self._took.get(run.cell.cell_id) or whole.get(run.cell.cell_id) or ended or expected
+            spent = 0.0 if state is None or state.active is None else state.active.seconds
+            one = own.get(name, max(0.0, sum(same) / len(same) - spent))
             left, longest = left + one, max(longest, one)
         return max(longest, left / self._width)
 

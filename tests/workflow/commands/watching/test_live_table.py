@@ -540,6 +540,27 @@ def test_the_time_left_is_never_less_than_a_runs_own_line_says(house: House) -> 
     assert seconds_left("train: step 1 of 2") is None
 
 
+def test_the_time_left_is_told_as_soon_as_the_first_run_has_a_rate(house: House) -> None:
+    study, clock, _, watch = watched(house)
+    name = study.runs[0].run_id
+    write_log(study, name, f"10:00:00 run INFO {name}: attempt 1 on n1\n")
+    hold(house, name)
+    first = watch.look()
+    assert first.left_s is None
+    assert headline(first).endswith("; time left: known when a run has trained some steps")
+    clock.now += 10
+    write_log(study, name, "10:00:10 run INFO train: step 50 of 200, 1,480 samples/s, 30.0 s left\n")
+    assert watch.look().left_s == 30 + 7 * 40, "it takes 40 s, and so will the seven others"
+
+
+def test_runs_of_an_earlier_start_tell_how_long_the_others_will_take(house: House) -> None:
+    study = house.load()
+    first, *others = (run.run_id for run in study.runs)
+    house.record(first, "ok", run_s=25.0)
+    look = Watch(study=study, requested=others, clock=Clock()).look()
+    assert (look.done, look.left_s) == (1, 7 * 25.0)
+
+
 def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
     asked: list[tuple[str, ...]] = []
     answers: list[Sequence[QueuedJob] | None] = [(queued_job(JobInfo(job_id="1", state="RUNNING")),), None]
