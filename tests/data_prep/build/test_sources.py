@@ -12,7 +12,7 @@ from data_prep.sources import COUNTED, SOURCES, source_of
 from data_prep.sources.types import CountedSource, Root, Source
 from data_prep.spec import OTHER_KEYS, WITHOUT_PATH, SourceKind, parse_spec
 
-DOCS = Path(__file__).parents[3] / "docs" / "datasets.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "datasets.md"
 
 
 @pytest.fixture(params=SOURCES)
