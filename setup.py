@@ -18,6 +18,8 @@ CARRIED = (
     "config/schemas/*.json",
     "config/sites/example-*.yaml",
     "config/templates/*.yaml",
+    "examples/ddp/train/train.py",
+    "LICENSE",
 )
 SOURCE = "data_prep/reader/pixels.c"
 PIXELS = Extension(

@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_ours_is_there() -> None:
     assert installation.FROM_CHECKOUT
-    files = [installation.SNAKEFILE, installation.SCHEMAS / "study.schema.json", installation.TEMPLATES / "study.yaml"]
+    files = [installation.SNAKEFILE, installation.SCHEMAS / "study.schema.json", installation.TEMPLATES / "images.yaml"]
     assert [file for file in files if not file.is_file()] == []
     assert (installation.PROFILES / "local").is_dir()
 

@@ -1,4 +1,4 @@
-"""The studies of examples/, run as a user runs them, on two nodes of this machine."""
+"""The studies of examples/ and of `slipway init`, run as a user runs them, on two nodes of this machine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import sys
 from importlib.metadata import distributions
 from pathlib import Path
 from shutil import which
+from typing import get_args
 
 import pytest
 import yaml
 
+from base import humanize
 from base.process import CODE_ROOT
 from tests.containers.frameworks.programs import why_not
 from tests.workflow.gallery import STEPS, together
+from workflow.commands import init
 from workflow.report.collect import read_records
 from workflow.study.study import load_study
 
@@ -27,8 +30,8 @@ PACKAGES = {"huggingface": "transformers", "lightning": "lightning"}
 """What an example asks for beside torch."""
 FRAMEWORKS = {"jax": ["jax"], "keras": ["keras"], "frameworks": ["jax", "tensorflow", "keras"]}
 """Those in whose environments its programs run."""
-WHOLE = ["ddp", "lines", "text"]
-"""CI runs these as they are; of the others a few steps on two nodes, all in one study."""
+WHOLE = ["lines", "text"]
+"""CI runs these as they are; of the others a few steps on two nodes, all in one study. The script of `ddp` is that of a template."""
 SHORTENED = [name for name in EXAMPLES if name not in WHOLE]
 SITE = "storage: storage\ncache: {path: cache}\nscheduler: local\nengine: bare\ndevice: cpu\n"
 
@@ -67,6 +70,20 @@ def test_an_example_gives_its_table(example: str, tmp_path: Path) -> None:
         assert {(row["nodes"], row["checksum_ranks"], *row["ranks_apart"]) for row in rows} == {(1, 1), (2, 2)}
     if len({cell.framework for cell in chosen.cells}) > 1:
         check_they_are_the_same(study, tmp_path, len(chosen.cells) - 2)
+
+
+@pytest.mark.parametrize("template", get_args(init.Template))
+def test_a_new_study_gives_its_table(template: str, tmp_path: Path) -> None:
+    """As it is written, but each cell runs once."""
+    init.main(str(tmp_path), template)  # type: ignore[arg-type]
+    study = tmp_path / "study.yaml"
+    study.write_text(study.read_text().replace("repeats: 3", "repeats: 1"))
+    done = slipway("run", study, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 processes" in done.stdout
+    rows = read_records(tmp_path / "storage" / "results" / humanize.slug(tmp_path.name) / "records.parquet").frame.to_dicts()
+    assert [row["status"] for row in rows] == ["ok"] * len(load_study(study, None, {}).cells)
+    assert {row["num_measured_steps"] for row in rows} == {100}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from cluster.installation import SCHEMAS
 from containers.models import MODELS
 from data_prep.spec import SourceKind
 from tests.workflow.commands.conftest import FOREIGN
-from workflow.commands import main
+from workflow.commands import init, main
 from workflow.commands.chosen_study import whole_commands
 from workflow.commands.init import text_of
 from workflow.study.site_file import read_site
@@ -24,6 +24,26 @@ from workflow.study.study import load_study
 def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in FOREIGN:
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("template", get_args(init.Template))
+def test_each_template_passes_the_plan_and_brings_what_it_needs(template: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "mine"
+    assert main.run(["init", str(place), "--template", template]) == 0
+    written = [line.removeprefix("written: ") for line in capsys.readouterr().out.splitlines() if line.startswith("written: ")]
+    assert written == [str(place / name) for name in ("study.yaml", "site.yaml", *init.BESIDE.get(template, {}))]
+    assert main.run(["plan", str(place / "study.yaml")]) == 0
+    said = capsys.readouterr()
+    assert f"results: {place}/storage/results/mine" in said.out
+    assert "note:" not in said.out + said.err
+
+
+def test_an_unknown_template_is_answered_with_those_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["init", str(tmp_path / "x"), "--template", "vision"]) == 2
+    said = capsys.readouterr().err
+    assert all(template in said for template in get_args(init.Template))
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.processes
@@ -58,7 +78,7 @@ def test_the_site_file_beside_a_study_is_taken_and_told(tmp_path: Path, capsys: 
 
 
 def test_the_study_is_named_by_its_directory() -> None:
-    text = text_of("study.yaml", "photos-2")
+    text = text_of("images", "photos-2")
     assert "\nstudy: photos-2 " in text
     assert "my-study" not in text
     assert text.startswith(f"# yaml-language-server: $schema={SCHEMAS}/study.schema.json\n")
@@ -86,7 +106,7 @@ def test_what_can_be_no_directory(
 
 
 def test_comments_say_what_tables_will_say(tmp_path: Path) -> None:
-    text = text_of("study.yaml", "x")
+    text = text_of("images", "x")
     assert "marked `short` if fewer than 100 or under 30 s" in text
     assert "Runs on the CPU cost no GPU hours" in text
 
@@ -97,6 +117,6 @@ def test_a_message_about_a_study_that_cannot_be_looked_at_stays_as_it_is() -> No
 
 
 def test_the_study_names_every_source_and_every_model() -> None:
-    text = text_of("study.yaml", "photos")
+    text = text_of("images", "photos")
     words = set(re.findall(r"[a-z0-9-]+", text))
     assert {*get_args(SourceKind), *MODELS} - words == set()
