@@ -94,7 +94,7 @@ pins: .venv/.dev  ## pin anew what the requirements.in of one framework asks for
 	$(PIN) --allow-unsafe -o 'containers/frameworks/$(NAME)/requirements.txt' 'containers/frameworks/$(NAME)/requirements.in'
 
 clean:  ## forget the demo's results; those of other studies, datasets, cache and the installation stay
-	rm -rf .slipway/storage/results/digits-scaling .snakemake
+	rm -rf config/storage/results/digits-scaling .snakemake
 
 # One file for each set of packages that is installed: of every command, PyTorch, of `make test`, of lint and types, of the tests that start programs.
 .venv/.run: requirements.txt pyproject.toml setup.py data_prep/reader/pixels.c

@@ -24,6 +24,8 @@ CONFIG: Final = FILES / "config"
 SCHEMAS: Final = CONFIG / "schemas"
 TEMPLATES: Final = CONFIG / "templates"
 
+STORAGE: Final = "storage"
+"""The directory of datasets, images and results, beside a study whose site names no other."""
 NAME: Final = "slipway"
 """The name of our directories below the platform's."""
 
@@ -34,12 +36,17 @@ def own_checkout(root: Path = CODE_ROOT) -> Path | None:
     return root if FROM_CHECKOUT and os.access(kept if kept.exists() else root, os.W_OK) else None
 
 
-def default_storage() -> Path:
-    """Return the storage of the built-in site `local`."""
+def default_storage(folder: Path | None = None) -> Path:
+    """Return the storage of the built-in site `local`: `storage` in the folder of a study, where we may write there.
+
+    It is a place of the user's own for all studies that lie elsewhere, and for what has no study.
+    """
     from platformdirs import user_data_path
 
+    if folder is not None and os.access(beside if (beside := folder / STORAGE).exists() else folder, os.W_OK):
+        return beside
     checkout = own_checkout()
-    return user_data_path(NAME) / "storage" if checkout is None else checkout / ".slipway" / "storage"
+    return user_data_path(NAME) / STORAGE if checkout is None else checkout / ".slipway" / STORAGE
 
 
 def default_cache() -> Path:

@@ -26,6 +26,8 @@ LEFT_OUT: Final = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
 """Names of directories, or of links to them, that are no part of a program."""
+OF_SLIPWAY: Final = {"storage": "results", "cache": "datasets"}
+"""Directories that Slipway makes beside a study, which may be the program's folder: name -> a directory in it by which it is known."""
 TRUST_ADVICE: Final = "copy the folder, or chmod o-w"
 ADVICE: Final = "a program's folder is for code: put data into a dataset, or into a place that the program finds by an argument"
 
@@ -129,7 +131,7 @@ def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
             raise ConfigError(f"{folder} has more than {MAX_FILES} directories: {ADVICE}")
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                if entry.name in LEFT_OUT:
+                if entry.name in LEFT_OUT or ((inner := OF_SLIPWAY.get(entry.name)) and Path(entry.path, inner).is_dir()):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)

@@ -60,6 +60,19 @@ def test_who_may_not_write_in_a_checkout_has_places_of_ones_own(home: Path, tmp_
 
 
 @pytest.mark.processes
+def test_results_go_beside_a_study_where_one_may_write(tmp_path: Path) -> None:
+    def storage(folder: str) -> str:
+        return str(as_nobody(tmp_path, lambda: str(installation.default_storage(Path(folder)))))
+
+    assert storage(".") == "storage"
+    (tmp_path / "group").mkdir(0o555)
+    assert storage("group").endswith("/storage")
+    assert storage("group") != "group/storage"
+    (tmp_path / "storage").mkdir(0o555)
+    assert storage(".") != "storage"
+
+
+@pytest.mark.processes
 def test_a_checkout_is_ones_own_where_one_may_write(tmp_path: Path) -> None:
     def own(rooms: str) -> str:
         return str(as_nobody(tmp_path, lambda: str(installation.own_checkout(Path(rooms)))))

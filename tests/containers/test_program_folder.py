@@ -45,6 +45,18 @@ def test_what_is_no_program_does_not_count(folder: Path) -> None:
     assert look_at(folder) == before
 
 
+def test_results_beside_a_study_in_the_folder_are_no_part_of_it(folder: Path) -> None:
+    (folder / "storage").mkdir()
+    (folder / "storage" / "disk.py").write_text("")
+    before = look_at(folder)
+    assert before.files == 3, "a folder of that name may be the program's"
+    (folder / "storage" / "disk.py").unlink()
+    for name, inner in (("storage", "results"), ("cache", "datasets")):
+        (folder / name / inner).mkdir(parents=True)
+        (folder / name / inner / "file").write_text("x")
+    assert look_at(folder).files == 2
+
+
 @pytest.mark.parametrize("change", ["content", "name", "executable", "more"])
 def test_any_change_is_another_digest_and_no_copy(folder: Path, tmp_path: Path, change: str) -> None:
     before = look_at(folder).digest

@@ -65,14 +65,13 @@ class Checkout:
         self.root = place / "checkout"
         self.root.mkdir()
         if storage is not None:
-            (self.root / ".slipway").mkdir()
-            (self.root / ".slipway" / "storage").symlink_to(storage)
+            (place / "storage").symlink_to(storage)
         copy_checkout(self.root)
         (self.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(SUPERVISOR)
         shutil.copy(ROOT / "tests" / "workflow" / "report" / "builder.py", self.root / "workflow" / "run")
         self.study = place / "study.yaml"
         self.study.write_text(STUDY)
-        self.results = self.root / ".slipway" / "storage" / "results" / "identity"
+        self.results = place / "storage" / "results" / "identity"
 
     def snakemake(self, *options: str) -> str:
         done = self._run(*options)
@@ -124,7 +123,7 @@ def checkout(_finished: Path, tmp_path: Path) -> Checkout:
     copy = Checkout.__new__(Checkout)
     copy.root = tmp_path / "checkout"
     copy.study = tmp_path / "study.yaml"
-    copy.results = copy.root / ".slipway" / "storage" / "results" / "identity"
+    copy.results = tmp_path / "storage" / "results" / "identity"
     return copy
 
 
@@ -175,14 +174,14 @@ def test_an_edited_rule_runs_nothing(checkout: Checkout) -> None:
 
 def test_a_touched_manifest_runs_nothing(checkout: Checkout) -> None:
     for name in ("manifest.json", "dataset.json"):
-        for path in (checkout.root / ".slipway").rglob(name):
+        for path in checkout.results.parents[1].rglob(name):
             path.touch()
     assert checkout.planned() == 0
 
 
 def test_storage_that_was_copied_without_its_times_builds_nothing(checkout: Checkout) -> None:
     for age, name in enumerate(("plan.json", "shard-*.json", "dataset.json")):  # each is younger than what was made from it
-        for path in (checkout.root / ".slipway").rglob(f".build/*/{name}"):
+        for path in checkout.results.parents[1].rglob(f".build/*/{name}"):
             os.utime(path, (time.time() - age,) * 2)
     assert not re.search(r"^dataset", checkout.snakemake("-n"), re.MULTILINE)
 

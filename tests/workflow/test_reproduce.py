@@ -71,10 +71,10 @@ def test_the_commands_of_a_page_make_the_same_cells_in_a_fresh_clone(tmp_path: P
     first, second = fresh_clone(tmp_path / "first"), fresh_clone(tmp_path / "second")
     (first / "mine.yaml").write_text(STUDY)
     shell(". .venv/bin/activate\nsnakemake --profile profiles/local --configfile mine.yaml", first, tmp_path)
-    results = first / ".slipway" / "storage" / "results" / "tiny"
+    results = first / "storage" / "results" / "tiny"
     assert (results / "study.yaml").read_text() == STUDY
     said = shell(commands((results / "report.html").read_text()), second, tmp_path)
-    again = second / ".slipway" / "storage" / "results" / "tiny"
+    again = second / "storage" / "results" / "tiny"
     cells, cells_again = (json.loads((place / "study.json").read_text())["cells"] for place in (results, again))
     assert cells == cells_again
     assert (again / "study.yaml").read_text() == STUDY

@@ -57,7 +57,7 @@ def runs(options: Mapping[str, Any], environ: Mapping[str, str], incomplete: str
     site = options.get("site") or environ.get("SLIPWAY_SITE")
     if not site and "default" not in site_files() and (beside := study.parent / "site.yaml").is_file():
         site = str(beside)
-    storage = _storage(site)
+    storage = _storage(site, study.parent)
     if not isinstance(name, str) or storage is None:
         return []
     try:
@@ -70,10 +70,10 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _storage(site: str | None) -> Path | None:
+def _storage(site: str | None, folder: Path) -> Path | None:
     files = site_files()
     if site in (None, "local") and (site or "default") not in files:
-        return default_storage()
+        return default_storage(folder)
     file = files.get(site or "default", Path(site or ""))
     storage = _keys(file).get("storage")
     try:

@@ -552,6 +552,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     sys.stdout.flush()
     with open_view() as view:
         view.print(f"{study.name}: {counted(len(watch.requested), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
+        view.print(f"results: {study.results_dir} (site {study.site_words})")
         if nodes := local_nodes(study, len(machine.usable_cores())):
             view.print(nodes)
         login = continuation.with_login(os.environ, processes.age_s(os.getpid()))

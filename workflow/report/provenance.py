@@ -131,7 +131,7 @@ def _folder(study: StudyFile, name: str) -> str | None:
 
 MAX_PROGRAM_BYTES: Final = 1 << 20
 END: Final = "END_OF_FILE"
-STORAGE: Final = ".slipway/storage"
+STORAGE: Final = "storage"
 LOCAL: Final = ("name", "storage", "cache", "device")
 _UNITS: Final = {
     "memory_per_node_bytes": "B",

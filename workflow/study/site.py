@@ -124,13 +124,12 @@ class Site:
         return read_as(cls, dict(value), "the site in study.json")
 
 
-def local_site(has_gpu: bool) -> Site:
-    """Return the built-in site `local`: this machine, with everything under the checkout's `.slipway/`, or where the user keeps such
-    things.
+def local_site(has_gpu: bool, folder: Path | None = None) -> Site:
+    """Return the built-in site `local`: this machine, with the results beside the study, which lies in `folder`.
 
     Raises ConfigError.
     """
-    storage = installation.default_storage()
+    storage = installation.default_storage(folder)
     if braces := why_no_storage(storage):
         raise ConfigError(f"the storage of the site 'local': {braces}")
     return Site(name="local", storage=storage, cache=Cache(path=installation.default_cache()), device="cuda" if has_gpu else "cpu")

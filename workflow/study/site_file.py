@@ -206,16 +206,18 @@ def load_site(
     choice: str | None = None,
     environ: Mapping[str, str] = os.environ,
     directories: Callable[[], Sequence[Path]] = sites_directories,
+    folder: Path | None = None,
 ) -> Site:
     """Load the site named or lying at `choice`, else at $SLIPWAY_SITE, else the nearest `default.yaml`, else `local`.
 
-    The nearest `default.yaml` is in the first directory of sites that has one. Raises ConfigError.
+    `folder`: where the storage of the site `local` lies for a study. The nearest `default.yaml` is in the first directory of sites that has
+    one. Raises ConfigError.
     """
     name, by = (choice, "the site asked for") if choice else (environ.get("SLIPWAY_SITE"), "$SLIPWAY_SITE")
     if name:
-        return _named(name, by, environ, directories)
+        return _named(name, by, environ, directories, folder)
     default = site_files(directories).get("default")
-    return read_site(default, environ) if default else local_site(_sees_gpu())
+    return read_site(default, environ) if default else local_site(_sees_gpu(), folder)
 
 
 def chosen_site(choice: str | None, environ: Mapping[str, str]) -> str | None:
@@ -238,7 +240,7 @@ def read_site(path: Path, environ: Mapping[str, str] = os.environ) -> Site:
     return _site(keys, document, environ)
 
 
-def _named(name: str, by: str, environ: Mapping[str, str], directories: Callable[[], Sequence[Path]]) -> Site:
+def _named(name: str, by: str, environ: Mapping[str, str], directories: Callable[[], Sequence[Path]], folder: Path | None) -> Site:
     if _is_path(name):
         try:
             return read_site(absolute_path(name, Path()), environ)
@@ -248,7 +250,7 @@ def _named(name: str, by: str, environ: Mapping[str, str], directories: Callable
     if name in files:
         return read_site(files[name], environ)
     if name == "local":
-        return local_site(_sees_gpu())
+        return local_site(_sees_gpu(), folder)
     there = ", ".join(map(str, directories()))
     raise ConfigError(f"{by} is {name!r}: no such site in {there}; {choices(name, {*files, 'local'})}. A path must end in .yaml")
 

@@ -17,7 +17,7 @@ from base.errors import ConfigError
 from base.humanize import choices, counted, format_duration
 from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
-from workflow.study import paths
+from workflow.study import paths, publishing
 from workflow.study.cell import NO_DATASET, Cell, ParametersFile, Run, RunLimits, profile_run
 from workflow.study.cell_maker import CellMaker, find_parameters, identities, size_faults
 from workflow.study.explain import Fault, fault_error, first_names, validation_error
@@ -183,8 +183,8 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
     `profile`: with the profile runs, also where the file does not ask for them.
 
     Without `site` it is $SLIPWAY_SITE, default.yaml, the study's neighbour site.yaml, or local. Raises ConfigError, in which what is
-    wrong is said together where one thing does not hide the other; StorageError where a dataset has a relative path and storage does not
-    answer.
+    wrong is said together where one thing does not hide the other, also where a site that nobody chose leaves the study's results behind;
+    StorageError where a dataset has a relative path and storage does not answer.
     """
     document = with_program_files(read_document(Path(path), "study"))
     try:
@@ -194,7 +194,10 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
     beside = site_beside(Path(path), site, environ)
     choice = site if beside is None else str(beside.absolute())
     keys = keys.model_copy(update={"profile": keys.profile or profile})
-    study = _study(document, keys, load_site(choice, environ), chosen_site(choice, environ))
+    folder = publishing.folder_of(Path(os.path.abspath(path)))
+    study = _study(document, keys, load_site(choice, environ, folder=folder), chosen_site(choice, environ))
+    if not (site or environ.get("SLIPWAY_SITE")):
+        publishing.refuse_moved(study, folder)
     return study if beside is None else replace(study, site_beside=beside)
 
 

@@ -112,7 +112,7 @@ def test_the_site_comes_back_with_storage_of_its_own_and_without_secrets(tmp_pat
     subprocess.run(["bash", "-e", "-c", code], cwd=again, check=True)
     read = read_site(again / "site.yaml").to_json()
     hidden = ["module load cuda", "export HF_TOKEN=***"]
-    assert read == {**site.to_json(), "name": "site", "storage": str(again / ".slipway" / "storage"), "setup": hidden}
+    assert read == {**site.to_json(), "name": "site", "storage": str(again / "storage"), "setup": hidden}
     assert block(blocks, "Runs").code.startswith("slipway submit study.yaml --site site.yaml --wait\n")
 
 

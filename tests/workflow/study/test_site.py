@@ -250,9 +250,11 @@ def test_a_site_beside_a_study_of_another_user_is_never_taken_unasked(tmp_path: 
         beside_it(tmp_path / "study.yaml", None, {})
 
 
-def test_the_built_in_site_lies_under_the_checkout() -> None:
+def test_the_built_in_site_has_its_results_beside_the_study(tmp_path: Path) -> None:
+    assert load_site("local", {}, folder=tmp_path).storage == tmp_path / "storage"
+    assert load_site(None, {}, lambda: [tmp_path / "sites"], folder=tmp_path).storage == tmp_path / "storage"
     site = local_site(has_gpu=False)
-    assert site.storage == CODE_ROOT / ".slipway" / "storage"
+    assert site.storage == CODE_ROOT / ".slipway" / "storage", "without a study"
     assert site.cache.path == CODE_ROOT / ".slipway" / "cache"
     assert (site.scheduler, site.engine, site.device) == ("local", "bare", "cpu")
     assert local_site(has_gpu=True).device == "cuda"
