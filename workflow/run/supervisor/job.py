@@ -29,6 +29,7 @@ from workflow.run.supervisor.time_limits import RunScope, TimeLimit
 # the last process that has its file open ends.
 
 
+MACHINE: Final = "this machine"
 QUEUE: Final = ".queue"
 """The suffix of the file in which runs queue for several locks; the rest of its name is that of the first lock."""
 
@@ -147,13 +148,24 @@ def take_nodes(run: PreparedRun, locks: NodeLocks) -> Allocation:
     allocation = run.allocation
     if not locks.try_take():
         count, among = locks.count, len(locks.paths)
-        what = "this machine" if among == count == 1 else f"{count} of {among} nodes of job {allocation.job_id}"
-        logger.info("waiting for %s: %s", what, locks.signature() or "other runs have it")
+        what = MACHINE if among == count == 1 else f"{count} of {among} nodes of job {allocation.job_id}"
+        logger.info("%s", waiting_words(what, locks.signature(), run.study))
         locks.take()
-    locks.sign(f"study {run.study} of {user_name(os.geteuid())}, process {os.getpid()} ({run.run_id})")
+    locks.sign(f"{_study_words(run.study)} process {os.getpid()} ({run.run_id})")
     if allocation.own_job or not locks.paths:
         return allocation
     return dataclasses.replace(allocation, nodes=tuple(allocation.nodes[index] for index in locks.taken))
+
+
+def waiting_words(what: str, holder: str, study: str) -> str:
+    """Describe what a run of `study` waits for and who has it; where that is another study, how to have this machine sooner."""
+    if what != MACHINE or not holder or holder.startswith(_study_words(study)):
+        return f"waiting for {what}: {holder or 'other runs have it'}"
+    return f"waiting for {what}: {holder} measures on it until its end; Ctrl-C where that study was started frees it"
+
+
+def _study_words(study: str) -> str:
+    return f"study {study} of {user_name(os.geteuid())},"
 
 
 class Job:

@@ -14,7 +14,7 @@ import pytest
 from base.errors import AllocationError
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.preparation import end_older_attempts, is_older
-from workflow.run.supervisor.job import NodeLocks
+from workflow.run.supervisor.job import MACHINE, NodeLocks, _study_words, waiting_words
 from workflow.run.supervisor.time_limits import RunScope
 
 
@@ -177,3 +177,14 @@ def test_what_an_earlier_attempt_left_on_this_node_is_ended() -> None:
     finally:
         current.kill()
         current.wait()
+
+
+def test_who_waits_for_this_machine_knows_whose_study_has_it_and_what_to_do() -> None:
+    other = "study speed of anna, process 522 (lenet-r1)"
+    assert waiting_words(MACHINE, other, "photos") == (
+        f"waiting for this machine: {other} measures on it until its end; Ctrl-C where that study was started frees it"
+    )
+    own = f"{_study_words('photos')} process 522 (lenet-r1)"
+    assert waiting_words(MACHINE, own, "photos") == f"waiting for this machine: {own}"
+    assert waiting_words(MACHINE, "", "photos") == "waiting for this machine: other runs have it"
+    assert waiting_words("2 of 4 nodes of job 7", other, "photos") == f"waiting for 2 of 4 nodes of job 7: {other}"
