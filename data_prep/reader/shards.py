@@ -32,6 +32,9 @@ READERS = 8  # threads: so many requests a disk has at a time from this process
 GROUP = 4  # values that one of them reads in turn, which are then used together
 IN_MEMORY = 256  # values that no disk was asked for, one after the other: from then on the map is used
 MOST_ANNOUNCED = 4  # batches that `prefetch` announced and nobody has asked for yet
+SMALL = 65536  # bytes: smaller values cost a disk and its driver more than their bytes do, so the page cache gets their shards in one go
+PIECE = 16 << 20  # bytes of a shard that are brought to the page cache beside an announced batch
+_ADVISED = 1 << 17  # bytes: of more at a time the kernel may only take the beginning
 _F_BIGDATA = 1
 _PAGE_HEADER = 16
 _DIRECT = getattr(os, "O_DIRECT", 0) if hasattr(os, "preadv") else 0  # which reads to an address of the caller's, from Python 3.7 on
@@ -64,6 +67,8 @@ class _Shard:
         self.path, self.num_bytes = path, num_bytes
         self.users = 0
         """Batches and groups of values that need it now."""
+        self.brought = 0
+        """Bytes from its beginning on that the page cache was given besides the values that were read."""
         self.env: Any = None
         self.descriptor, self.direct = _open_file(os.path.join(path, "data.mdb"))
         try:
@@ -148,7 +153,8 @@ class _Reading:
             self._shards = _hold(places)
             try:
                 located = [_open[path].locate(key) for path, _, key in places]
-                self._memory = _memory(sum(one.span for one in located if isinstance(one, _Extent)))
+                self._bytes = sum(one.span for one in located if isinstance(one, _Extent))
+                self._memory = _memory(self._bytes)
             except BaseException:
                 _release(self._shards)
                 raise
@@ -163,7 +169,7 @@ class _Reading:
                 at += one.span
             else:
                 groups[-1].append((one, None))
-        self._left = len(groups)
+        self._left, self._values = len(groups), len(located)
         self._groups = [submit(self._read, group) for group in groups]  # type: List[Future[Tuple[bool, List[memoryview]]]]
 
     def use(self, first: int, function: Use) -> None:
@@ -178,6 +184,19 @@ class _Reading:
         finally:
             self.end()
             _spare.append(self._memory)
+
+    def bring_more(self) -> None:
+        """Let the page cache have the next piece of a shard, if the values are small. Then an epoch, which needs all of them in any order,
+        soon finds them there. So much is read beside a batch, and not all at once, for a program that ends soon, or shares the disk."""
+        if self._bytes >= SMALL * self._values:
+            return
+        with _current_lock():
+            for shard in self._shards:
+                if shard.brought < shard.num_bytes and not shard.direct and _open.get(shard.path) is shard:
+                    shard.users += 1
+                    first, shard.brought = shard.brought, shard.brought + PIECE
+                    _threads().submit(_bring, shard, first)
+                    return
 
     def end(self) -> None:
         """Wait until no thread reads any more."""
@@ -231,6 +250,7 @@ def prefetch(places: Iterable[Place]) -> None:
         announced = tuple(places)
         if announced and announced not in _announced and len({path for path, _, _ in announced}) <= _most_together:
             reading = _Reading(announced, ahead=True)
+            reading.bring_more()
             with _current_lock():
                 _announced[announced] = reading
                 while len(_announced) > MOST_ANNOUNCED:
@@ -403,6 +423,18 @@ def _read_extent(extent: _Extent, view: memoryview) -> memoryview:
     if done < end:
         raise extent.shard.changed(extent.key, "the file ends in the midst of it")
     return view[_PAGE_HEADER:end]
+
+
+def _bring(shard: _Shard, first: int) -> None:
+    """Bring a piece of a shard to the page cache, and wait until it is there. What is there already costs next to nothing."""
+    try:
+        with contextlib.suppress(OSError):  # whoever needs a value of it is told
+            for start in range(first, first + PIECE, _ADVISED):
+                os.posix_fadvise(shard.descriptor, start, _ADVISED, os.POSIX_FADV_WILLNEED)
+            os.pread(shard.descriptor, 1, min(first + PIECE, shard.num_bytes) - 1)
+    finally:
+        with _current_lock():
+            _release([shard])
 
 
 def _open_file(path: str) -> Tuple[int, bool]:

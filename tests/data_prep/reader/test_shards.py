@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import resource
@@ -178,6 +179,45 @@ def test_values_without_a_disk_lead_to_the_map_and_a_fault_leads_back(tmp_path: 
             pytest.skip("this file system keeps its pages")
     split.read_many(range(100))
     assert shards._without_disk == 0
+
+
+def in_memory(path: Path) -> float:
+    """Which part of a file the page cache holds (mincore(2))."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_WRITE, flags=mmap.MAP_PRIVATE) as mapped:
+        pages = (ctypes.c_ubyte * -(-len(mapped) // mmap.PAGESIZE))()
+        first = ctypes.c_ubyte.from_buffer(mapped)
+        failed = ctypes.CDLL(None, use_errno=True).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(mapped)), pages)
+        del first
+        assert failed == 0, os.strerror(ctypes.get_errno())
+        return sum(page & 1 for page in pages) / len(pages)
+
+
+@pytest.mark.slow  # the quick tests lie in memory, where a file cannot be forgotten
+@pytest.mark.parametrize(("side", "all_of_it"), [(40, True), (160, False)], ids=["small", "large"])
+def test_shards_of_small_values_come_to_the_page_cache_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int, all_of_it: bool
+) -> None:
+    """Large values cost a disk their bytes: there only what is asked for is read."""
+    monkeypatch.setattr(shards, "_without_disk", 0)
+    monkeypatch.setattr(shards, "PIECE", 1 << 20)
+    root = image_dataset(tmp_path, pictures(1000 if all_of_it else 60, side), shards=2)
+    files = sorted(root.glob("*/data.mdb"))
+    for path in files:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if max(map(in_memory, files)) > 0:
+        pytest.skip("this file system keeps its pages")
+    split = open_dataset(str(root)).split("train")
+    pieces = sum(-(-path.stat().st_size // shards.PIECE) for path in files)
+    for number in range(pieces):
+        split.prefetch([0, len(split) - 1])
+        split.read_many([0, len(split) - 1])
+        assert number or min(map(in_memory, files)) < 0.9
+    shards._readers[0].shutdown()
+    shards._readers.clear()
+    assert {shard.users for shard in shards._open.values()} == {0}
+    assert [in_memory(path) for path in files] == [1.0, 1.0] if all_of_it else max(map(in_memory, files)) < 0.9
 
 
 def test_read_past_the_page_cache_nothing_counts_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
