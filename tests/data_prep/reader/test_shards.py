@@ -9,6 +9,7 @@ import resource
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -217,7 +218,13 @@ def test_shards_of_small_values_come_to_the_page_cache_whole(
     shards._readers[0].shutdown()
     shards._readers.clear()
     assert {shard.users for shard in shards._open.values()} == {0}
-    assert [in_memory(path) for path in files] == [1.0, 1.0] if all_of_it else max(map(in_memory, files)) < 0.9
+    if not all_of_it:
+        assert max(map(in_memory, files)) < 0.9
+        return
+    ended_by = time.monotonic() + 60
+    while min(map(in_memory, files)) < 1:  # the last requests of a piece may be under way
+        assert time.monotonic() < ended_by, [in_memory(path) for path in files]
+        time.sleep(0.01)
 
 
 def test_read_past_the_page_cache_nothing_counts_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
