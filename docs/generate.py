@@ -14,11 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from base import publish
-from docs import fields, keys
+from docs import errors, fields, keys
 
 PAGES: Final = Path(__file__).parent / "reference"
 BLOCK: Final = re.compile(r"(<!-- generated: ([\w-]+) ([^\n]+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
-MAKERS: Final[Mapping[str, Callable[[str], str]]] = {"keys": keys.key_table, "fields": fields.field_table, "record": fields.record_table}
+MAKERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "keys": keys.key_table,
+    "fields": fields.field_table,
+    "record": fields.record_table,
+    "errors": errors.error_table,
+    "ends": errors.end_table,
+}
 
 
 def page_text(page: str) -> str:

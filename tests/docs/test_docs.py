@@ -12,11 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from base.errors import SlipwayError
 from containers.frameworks.spec import Facts, FrameworkSpec, Sidecar, Supports, Verified
 from workflow.commands.main import parser
 from workflow.run.record.model import RunRecord
-from workflow.run.record.outcome import TABLE, Ending
 from workflow.study.matrix import EXPRESSION_KEYS
 from workflow.study.site_file import read_site
 from workflow.study.study import load_study
@@ -60,26 +58,6 @@ def words(name: str) -> set[str]:
 
 def test_every_name_of_an_expression_is_documented() -> None:
     assert set(EXPRESSION_KEYS) <= words("docs/reference/study-file.md")
-
-
-def tree(cls: type[SlipwayError]) -> Iterator[type[SlipwayError]]:
-    yield cls
-    for child in cls.__subclasses__():
-        if child.__module__ == "base.errors":
-            yield from tree(child)
-
-
-def test_every_error_class_has_a_row_with_its_exit_code() -> None:
-    found = {CODE.findall(row[1])[0]: row[0] for row in rows("docs/reference/errors.md") if len(row) == 4 and row[0].isdecimal()}
-    assert found == {cls.__name__: str(cls.exit_code) for cls in tree(SlipwayError)}
-
-
-def test_every_end_has_a_row_with_kind_and_exit_code() -> None:
-    found = named_rows("docs/reference/errors.md")
-    for status in TABLE:
-        ending = Ending(status=status)
-        assert found[status][1] == ending.kind
-        assert found[status][2].split(";")[0] == str(ending.exit_code)
 
 
 def commands() -> dict[str, Any]:

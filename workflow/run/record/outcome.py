@@ -46,6 +46,30 @@ TABLE: Final[dict[Status, type[SlipwayError] | None]] = {
 }
 """Status -> the error class whose exit code ends the command; None: a result."""
 
+MEANINGS: Final[dict[Status, str]] = {
+    "ok": "Every rank ended with 0 and wrote `run_stop`, and storage has `run_start`, `run_stop` and all steps of each rank",
+    "oom": "The program reported missing memory (exit 41 or its error event). Or a process got SIGKILL, or failed without an "
+    "error of its own, while the kernel's count of out-of-memory kills went up",
+    "nan": "A loss was not finite: exit 42, the error event, or the `loss` of a step",
+    "timeout": "The walltime over all attempts was used, less the time for checkpoint and push (`deadline_margin`, at most 20 % "
+    "of the walltime)",
+    "hang": "A rank was silent for longer than its phase allows, or was stopped (state T)",
+    "error": "The program failed by itself: an exit code or signal of its own (SIGSEGV, SIGABRT, ...), or exit 0 without "
+    "`run_stop`. Or its events do not fit the cell: they were removed, cut or exchanged, another number of "
+    "parameters, fewer steps, another rank, number of ranks or device, less time than went by. Or no node, or the "
+    "image, has an interpreter, command or mount of the study's program",
+    "killed": "A signal from outside (SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT) ended a rank, a process of it such as a data "
+    "loader (exit 45), a torchrun, an mpirun or a sidecar, without evidence of missing memory",
+    "node_lost": "A node program ended, is silent, or cannot start the ranks; or only some nodes have the interpreter, command or "
+    "mount of the study's program",
+    "storage": "Staging or push failed, storage does not answer, the lease was lost, or a defect of Slipway kept it from making "
+    "the record. Or a rank met a full disk, an input/output error or a changed dataset (exit 44, its event, SIGBUS), "
+    "or the node's cache was removed while the run worked",
+    "preempted": "The job ends before the run's walltime does, or the scheduler took the nodes back or requeued the job",
+    "cancelled": "The supervisor or a node program got SIGTERM, SIGINT or SIGHUP, or Snakemake ended",
+}
+"""Status -> when an attempt ends so, for the pages of reference."""
+
 FROZEN: Final = ("T", "t")
 
 
