@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from base import publish
-from docs import errors, fields, keys
+from docs import commands, errors, fields, keys
 
 PAGES: Final = Path(__file__).parent / "reference"
 BLOCK: Final = re.compile(r"(<!-- generated: ([\w-]+) ([^\n]+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -24,6 +24,8 @@ MAKERS: Final[Mapping[str, Callable[[str], str]]] = {
     "record": fields.record_table,
     "errors": errors.error_table,
     "ends": errors.end_table,
+    "command": commands.section,
+    "make": commands.make_table,
 }
 
 

@@ -27,8 +27,12 @@ def main(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the cells of B with those of A that have the same keys: difference, interval, verdict, and every field of the records that
-    differs. With --not-slower-than the exit code says whether B keeps to the margin."""
+    """Compare the cells of B with those of A that have the same keys: difference, interval, verdict, and every field of the records
+    that differs.
+
+    A and B are results directories or study files, each with words that choose cells, such as `results/digits:framework=pytorch`.
+    With --not-slower-than the exit code says whether B keeps to the margin: 0 yes, 29 no, 30 if the runs are too few to decide.
+    """
     allowed = None if margin is None else _margin(margin)
     report_outputs()
     from extras.compare.report import answer_text, cells_table, compared, fields_table, values

@@ -40,7 +40,16 @@ def main(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check scheduler, storage, cache, network and limits of a site, and say what to do; best inside an allocation too."""
+    """Check scheduler, partitions, launcher, storage, clocks, cache, network, GPUs, engines and limits of a site, and say what to do.
+
+    Run it twice: on a login node, and inside an allocation by the command that it prints. Nothing is left behind, and no check can
+    hang or crash the others. `ok`: in order. `note`: worth knowing. `warning`: it costs time, or fails in some case. `error`: runs
+    would not work, or could not be trusted; exit 10.
+
+    With --write-site it writes a site file from what it finds, and asks nothing. Comments say where each value comes from, and mark
+    guesses. The file goes to `config/sites/` of a checkout, otherwise to `~/.config/slipway/sites`; an existing file is never
+    overwritten.
+    """
     if name is not None and not write:
         raise typer.BadParameter(f"{name!r} goes with --write-site; the site to check is chosen by --site {name}")
     if write:

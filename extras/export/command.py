@@ -22,7 +22,15 @@ def main(
     site: SiteOption = None,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where the files go; made if it is not there.")] = Path("exported"),
 ) -> None:
-    """Write what the records and events of a study tell in the format of another tool, a directory per study and run."""
+    """Write the records and events of a study in the format of another tool, below DIR/<study>/.
+
+    Of each run the attempt that counts in the tables is exported. A second export replaces the files of the first one.
+
+    `tensorboard`: per step loss, rates and times, and evaluations; needs no TensorBoard. `mlflow`: the same as metrics, with keys,
+    marks, warnings and provenance as tags; needs `mlflow-skinny>=3`. `wandb`: the same as offline runs, which `wandb sync` uploads;
+    needs `wandb>=0.20`. `mlperf`: MLPerf's log lines (`:::MLLOG`), which are no submission. `extrap`: extrap.jsonl for Extra-P,
+    with rate and median step over the processes.
+    """
     if name not in FORMATS:
         raise errors.ConfigError(f"slipway export {name}: no such format; {humanize.choices(name, FORMATS)}")
     report_outputs()

@@ -20,7 +20,11 @@ def main(
     ],
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Also write tables/imported.* there, as other tables.")] = None,
 ) -> None:
-    """Read what other tools measured, and compare it by the same functions as Slipway's own numbers; what is not told is `not known`."""
+    """Put results of other tools into a table, with speed-up and efficiency if their files say enough.
+
+    Slipway reads nccl-tests' JSON, MLPerf's logs, ReFrame's reports, CARAML's CSV and other tables, and compares them by its own
+    functions. What a file does not say is `not known`.
+    """
     report_outputs()
     from extras.imported.results import read_results
     from extras.imported.table import imported_table, rows_of

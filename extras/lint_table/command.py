@@ -25,7 +25,10 @@ def main(
     as_json: JsonOption = False,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="RULE", help="Leave out what this rule finds.")] = None,
 ) -> None:
-    """Find numbers of scaling tables that contradict each other; exit 19 if there are any. What is not understood is not judged."""
+    """Find numbers of scaling tables that contradict each other, with file, line and the right value; exit 19 if there are any.
+
+    The tables may be Slipway's own or anybody's CSV or Markdown. A table that it does not understand is not judged.
+    """
     for name in ignore or ():
         if name not in set(map(str, Rule)):
             raise ConfigError(f"--ignore {name}: no such rule; {choices(name, [str(rule) for rule in Rule])}")

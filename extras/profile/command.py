@@ -50,7 +50,8 @@ def main(  # noqa: PLR0913 - its options
 ) -> None:
     """Say where the time of a step goes: layers forward and backward, the rest, copies, and why nothing is computed meanwhile.
 
-    Of a study, what has no result yet is run as by `slipway run`, with one profile run per cell, and the table `layers` is printed.
+    With STUDY it runs what has no result yet as `slipway run` does, with one profile run per cell, and prints the table `layers`.
+    With --trace it reads a trace of torch.profiler, Slipway's or anybody's; exit 19 if the file is no trace.
     """
     if (study is None) == (trace is None):
         raise typer.BadParameter("give a study file, or --trace FILE")

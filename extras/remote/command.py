@@ -106,7 +106,12 @@ def main(
     ] = None,
     slipway: Annotated[str | None, typer.Option("--slipway", metavar="PATH", help="Slipway on HOST; kept from then on.")] = None,
 ) -> None:
-    """Run a command on a cluster that is reached by SSH: the study goes up, results come down, and after a cut the same command goes on."""
+    """Run a command of a cluster from a laptop, by SSH: the study goes up, results come down, and after a cut the same command goes
+    on.
+
+    VERB is setup, plan, submit, status, logs, tables, report, verify, session or close, with the options that it has there. Exit
+    28: the host cannot be reached, or refuses.
+    """
     raise typer.Exit(run_verb(host, verb, words or [], slipway))
 
 

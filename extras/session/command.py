@@ -126,7 +126,12 @@ def start(  # noqa: PLR0913 - its options
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait until it answers; of `run`: until it ends.")] = False,
     login: LoginOption = None,
 ) -> None:
-    """Start it as a job of the site, wait until it answers, and print the line for your laptop."""
+    """Start a session as a job of the site, wait until it answers, and print the line for your laptop.
+
+    `notebook`: JupyterLab. `shell`: a shell, entered at once. `tensorboard`: TensorBoard with the runs of the study, or --logdir.
+    `serve`: a program with --ports. `run`: a command, on each node; what it writes is pushed. The words after `--` are the command
+    of `serve` and `run`, and more options of JupyterLab and TensorBoard.
+    """
     options = Options(
         nodes=nodes,
         gpus=gpus,
@@ -494,7 +499,7 @@ def stop(
     site: SiteOption = None,
     now: Annotated[bool, typer.Option("--now", help="Cancel the job, instead of letting it end in order.")] = False,
 ) -> None:
-    """End sessions; what was to be pushed is pushed before."""
+    """End sessions: each pushes what it was asked to push, and is waited for."""
     here = load_site(site)
     jobs = jobs_of(here.scheduler)
     for name in names:

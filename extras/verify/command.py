@@ -27,7 +27,18 @@ def main(
         float | None, typer.Option("--minutes", min=0, help="Begin no run after so many minutes; default: no limit.")
     ] = None,
 ) -> None:
-    """Read every record and pushed file back, compute the numbers again from the events, and compare; exit 19 if one differs."""
+    """Check that the files on storage are what was measured: read every record and pushed file back, and compute the numbers again.
+
+    It writes nothing and prints one line for each finding. It checks study.json, seals and numbers of records, size and BLAKE3 of
+    every pushed file, the files of programs, and that the pushed events support an attempt that says ok. It makes records.parquet,
+    tables, plots and report.html again and compares them byte by byte.
+
+    It does not check what the seal alone covers (commit, hosts, times, warnings), logs of supervisors, scheduler and Snakemake, and
+    attempts that were set aside. A seal is a hash, not a signature: whoever may write to the storage can make a wrong record with a
+    right seal. `slipway dataset verify` checks datasets.
+
+    Exit 19: something is wrong, or was not verified because of `--minutes` or a storage that gave no byte for 120 s.
+    """
     results = results_as_they_are(study, site, places or [])
     report_outputs()
     from extras.verify.outputs import verify_outputs

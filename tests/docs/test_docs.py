@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +77,6 @@ def inner_commands(command: Any) -> dict[str, Any]:
     return {name: found.load() if hasattr(found, "load") else found for name, found in inner.items()}
 
 
-def test_every_command_and_option_is_documented() -> None:
-    lines = read("docs/reference/commands.md").splitlines()
-    for path, command in commands().items():
-        if inner_commands(command):
-            continue
-        usage = [text for line in lines for text in CODE.findall(line) if text == path or text.startswith(f"{path} ")]
-        assert usage, path
-        options = {parameter.opts[0] for parameter in command.params if parameter.param_type_name == "option"} - {"--help"}
-        missing = {option for option in options if not any(option in text for text in usage)}
-        assert not missing, f"{path}: {missing}"
-
-
 def test_no_command_or_option_is_documented_that_is_not_there() -> None:
     known = commands()
     typed = [
@@ -110,16 +97,6 @@ def test_no_command_or_option_is_documented_that_is_not_there() -> None:
             options |= {name for command in known.values() for parameter in command.params for name in parameter.opts}
         strange = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - options
         assert inner_commands(known[path]) or not strange, f"{document.name}: slipway {text}: {strange}"
-
-
-def test_every_make_target_and_rule_is_documented() -> None:
-    known = words("docs/reference/commands.md")
-    phony = re.search(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)
-    assert phony
-    assert {f"make {target}" for target in phony.group(1).split()} <= known
-    rules = [path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]]
-    names = {name for text in rules for name in re.findall(r"^rule (\w+):", text, re.MULTILINE)} - {"all"}
-    assert names <= known, names - known
 
 
 def test_every_field_of_the_record_is_documented() -> None:

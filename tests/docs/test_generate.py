@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from docs import generate
+from docs.commands import commands
 from docs.keys import type_words
 from workflow.study.model import StudyFile
 from workflow.study.programs import CudaOnly, LogEvents
@@ -42,6 +44,11 @@ def test_every_model_has_a_table(page: str, model: type[BaseModel]) -> None:
     assert len(names) > 5
     text = PAGES[page] + PAGES["datasets.md"]
     assert not {name for name in names if f"<!-- generated: keys {name} -->" not in text}
+
+
+def test_every_command_has_its_section() -> None:
+    sections = re.findall(r"<!-- generated: command (.*) -->", PAGES["commands.md"])
+    assert sorted(name for section in sections for name in section.split(", ")) == sorted(commands())
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def rm(
     site: SiteOption = None,
     force: Annotated[bool, typer.Option("--force", help="Also while a run uses it: the run reads on undisturbed.")] = False,
 ) -> None:
-    """Remove staged datasets, or what is left of copies."""
+    """Remove staged datasets, or what is left of copies. A dataset that a run uses is refused, unless --force."""
     loaded = load_site(site)
     caches, group = caches_here(loaded), loaded.shared == "group"
     for name in names:
@@ -102,7 +102,16 @@ def reap(
     images: Annotated[bool, typer.Option("--images", help="Images of ours that no run used lately, instead of what runs left.")] = False,
     site: SiteOption = None,
 ) -> None:
-    """Show what earlier runs left on this node: results that wait in its cache, containers and files of runs that are gone."""
+    """Show what earlier runs left on this node: results that wait in its cache, containers and files of runs that are gone.
+
+    With --push results are delivered: yours only, and only to the run of the study that they belong to. When the files of all nodes
+    of the run are there, its record is published. Exit 18 while one still waits. With --remove it removes containers whose job is
+    gone, work directories in which nobody works, and their leases of datasets; exit 22 if something cannot be removed, which is
+    named. Every run does both when it starts on a node.
+
+    With --images it is about images instead: those that no run has used for 7 days, and parts that killed loads left. Only images
+    under Slipway's own tag are removed, never by force.
+    """
     _reap(load_site(site), chosen_site(site, os.environ), push, remove, images)
 
 

@@ -69,7 +69,18 @@ def main(
     site: SiteOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the losses of the first five steps of cells that differ only in their framework; exit 19 unless all are equal to 1e-5."""
+    """Compare the losses of the first five steps of cells that differ only in their framework, backend, strategy, reader or layout.
+
+    Such cells start from the same weights and see the same batches, so their losses are equal to 1e-5 (`tf32`, `fp16`: 2e-3;
+    `bf16`: 1e-2). A cell with other losses has another network, optimizer or other data, and its rate must not be compared. In deep
+    networks rounding alone changes losses from step 1 on: of ResNet-50 only step 0 counts. The column `final parameters` says
+    whether all ranks ended with the same parameters.
+
+    Exit 19: a cell differs, ranks differ, or no run is finished.
+
+    To check before a study of hours, copy its file with another name after `study:` and in `base` `repeats: 1`, `steps: {warmup: 0,
+    measured: 5}` and `dropout: false`.
+    """
     loaded = load_chosen_study(study, site)
     found = groups_of(loaded.cells)
     if not found:

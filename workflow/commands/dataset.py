@@ -168,7 +168,7 @@ def verify(
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
 ) -> None:
-    """Hash every chunk of a dataset and compare it with the manifest."""
+    """Hash every chunk of a dataset and compare it with the manifest; exit 15 if one differs."""
     root = dataset_root(study, site, name)
     if is_tree(root):
         with output.progress(f"verify {root.name}") as callback:
@@ -261,7 +261,10 @@ def build(  # noqa: PLR0913 - its options
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a dataset with a damaged image, instead of listing it.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Read the source again, whose files have changed since the last build.")] = False,
 ) -> None:
-    """Build datasets on network storage; what is built already is left alone, what was interrupted is resumed."""
+    """Build the datasets that the study's cells use, or the named ones, on network storage.
+
+    What is built already is left alone; what was interrupted is resumed.
+    """
     limit_own_memory()
     loaded = load_chosen_study(study, site)
     logs.private_umask(group=loaded.site.shared == "group")

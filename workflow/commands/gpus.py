@@ -20,7 +20,11 @@ def main(
     explain: Annotated[bool, typer.Option("--explain", help="Say step by step how it was decided: variables, rule, result.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show this node's GPUs by UUID, which of them this process was granted, and who uses them."""
+    """Show this node's GPUs by UUID, in the order of the PCI bus, which of them this process was granted, and who uses them.
+
+    Inside a job, run it where the node program would run, such as `srun --overlap slipway gpus --explain`. A GPU that MIG divides
+    is listed as its instances. Exit 14: it cannot be decided which were granted, or nvidia-smi fails.
+    """
     gpus = query_gpus()
     scheduler = scheduler_of(os.environ)
     decision = decide(gpus, os.environ, everything=scheduler is None, place=read_place(os.environ))

@@ -112,7 +112,11 @@ def main(  # noqa: PLR0913 - its options
     site: SiteOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the logs of a run: supervisor, nodes and ranks."""
+    """Show what supervisor, nodes and ranks of a run wrote, by default in its latest attempt.
+
+    An attempt that still runs on this machine is shown, too. The first line names an earlier attempt if this one resumed from its
+    checkpoint, and a line says what else a machine did while it measured. Control characters are replaced.
+    """
     if follow and as_json:
         raise typer.BadParameter("--json is one document, which --follow would never end")
     loaded = load_chosen_study(study, site)

@@ -21,7 +21,10 @@ def main(
     site: SiteOption = None,
     test: Annotated[bool, typer.Option("--test", help="Tell them something now.")] = False,
 ) -> None:
-    """Say who is told of the end of a study, by `notify` of its file or the site's, or try it."""
+    """Say who is notified of the end of a study, by `notify` of its file or the site's.
+
+    With --test it sends a notification now, and ends with an error that names those whom it could not reach.
+    """
     _notify(load_chosen_study(study, site), test)
 
 

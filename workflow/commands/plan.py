@@ -366,7 +366,17 @@ def main(
     site: options.SiteOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show what a study will run, need and cost, or with --predict what more nodes would bring. Nothing is written."""
+    """Show what a study will run, need and cost, or with --predict what more nodes would bring. Nothing is written.
+
+    The plan has the cells and runs, how many are done, the most GPU hours they can take, an estimate by earlier runs, samples and
+    bytes of the datasets and the time to stage them, the kind of scaling of each series, and the least memory of a process against
+    what the device has. On a site with a scheduler it also has the commands that submit the jobs.
+
+    Then it refuses everything that `slipway run` would refuse, with the same sentence and exit code: results of another file of
+    this name, storage that cannot be written, a missing source, a global batch that no split fills, a missing scheduler, `device:
+    cuda` without GPUs, more GPU hours than allowed, a framework, package, interpreter or command that is not installed, too little
+    space. It does not look at what has a result already.
+    """
     if predict is not None:
         _print_prediction(study, site, sizes_of(predict), samples, as_json)
         return

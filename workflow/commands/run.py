@@ -501,7 +501,22 @@ def main(
     retry: RetryOption = None,
     adopt: AdoptOption = False,
 ) -> None:
-    """Run a study: what is finished stays, the rest is made. Shows what runs, ends with the speed-up table."""
+    """Run what has no result yet, from any directory, and show the speed-up table at the end.
+
+    STUDY comes first. All options that Slipway does not know go to Snakemake unchanged: `-n`, `--cores 8`, `-k`, targets. `-n` says
+    in words which runs would start and writes nothing. Options that only look, such as `--report FILE`, `--summary` and `--unlock`,
+    print Snakemake's own output. `--config KEY=VALUE` may stand several times; `site=` and `retry=` mean `--site` and `--retry`.
+
+    A terminal shows a table of the runs; a pipe gets a line at least every 10 s. These go to standard error, the table at the end
+    to standard output. Snakemake's output goes to the log that the first line names, and its files lie in
+    `<storage>/results/<study>/.snakemake`.
+
+    Ctrl-C ends the runs cleanly; the same command continues. `kill` lets running runs end and starts no more. A lost terminal or
+    `kill -9` ends the runs on this machine; jobs of a scheduler go on.
+
+    Exit 0: every run has a result, failed ones included. 19: runs have no result. 21: another start, which is named, works on the
+    runs that are left. 26: a signal ended it. 2: Snakemake refused an option.
+    """
     run_study(words or [], snakemake_config(site, retry, adopt), profile)
 
 

@@ -22,7 +22,13 @@ INDENT: Final = "    "
 
 
 def main(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json: JsonOption = False) -> None:
-    """Show which runs are done, failed, prevented, running or missing, with reason and log."""
+    """Show for each run whether it is done, failed, prevented, running or missing, with the reason and the log.
+
+    `done`: it has a result that is ok. `failed`: a result that is not ok, or an unreadable record; a row of the tables.
+    `prevented`: its last attempt was cut off; the same command runs it again, from its checkpoint if the reason says `resumable at
+    step`. `running`: a living process holds its lease. `missing`: it has not begun, or left no record; the reason is the last error
+    in its log.
+    """
     print_status(load_chosen_study(study, site), as_json)
 
 

@@ -184,7 +184,17 @@ def main(  # noqa: PLR0913 - its options
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end; exit 0 when all runs have a result.")] = False,
     token: Annotated[str | None, typer.Option("--token", hidden=True, parser=_token)] = None,
 ) -> None:
-    """Submit one job for the whole study: its runs go side by side on the job's nodes."""
+    """Submit one job for the whole study, whose runs go side by side on the job's nodes.
+
+    Everything that would stop the runs is refused first, as by `slipway plan`. A job is refused (exit 12) while another submission
+    of the study waits or runs, while jobs of `slipway run` of it are in your queue, and if other starts have all runs that are
+    left. With nothing left to do it submits nothing.
+
+    The job's time is that of all runs left, each with its whole walltime, at most the site's `walltime`. When too little time is
+    left for another run, the job makes the tables and ends; the next `slipway submit` continues. Images are pinned before the job
+    is submitted. Missing datasets are built by the cores of the job's first node; build large ones before with `slipway dataset
+    build`.
+    """
     config = snakemake_config(site, retry, adopt)
     graph = refusals.load_graph(config, [study], FILES, os.environ, tell=chosen_study.print_site, ask_scheduler=not only_print)
     _submit(graph, config, submission.Width(nodes=nodes, spread=spread), token, only_print=only_print, wait=wait)

@@ -46,10 +46,15 @@ def main(  # noqa: PLR0913 - its options
     target: TargetOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 19 if a run failed, was prevented, is missing or unreadable.")] = False,
 ) -> None:
-    """Make the tables from whatever records there are. With --show print the speed-up, with the name of a table that one, and leave all
-    files alone. `slipway tables framework-facts` tells of all frameworks, and needs no study; model-facts and convolutions tell of all
-    networks, of those that are named behind it, or of a study's. `slipway tables scaling-evidence` writes one page for an application,
-    as HTML and PDF."""
+    """Make the tables from whatever records there are, or print one.
+
+    With --show it prints the speed-up and writes nothing. With the name of a table as first word it prints that table alone, as
+    JSON with `--json`; with `--out` it writes it. `framework-facts` needs no study; `model-facts` and `convolutions` need none
+    either and take names of networks. `scaling-evidence` writes one page for an application to a computing centre, as HTML and PDF.
+
+    Without study.json, `--show`, `--json`, a single table and DIR are refused (exit 19); `slipway tables STUDY` writes it anew.
+    Exit 11: the libraries of the report are not installed.
+    """
     name, rest = _split_table_name(places or [])
     if name == FACTS:
         _show_facts(rest, out, as_json)
@@ -237,7 +242,10 @@ def report(
     site: SiteOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where everything goes; default: the first directory.")] = None,
 ) -> None:
-    """Write tables, plots and the page report.html, which opens without network."""
+    """Write tables, plots and the page report.html, which opens without network.
+
+    With `--out DIR` it works for results that you may only read.
+    """
     results = results_dirs(study, site, places or [], out)
     target = out or results[0]
     outputs = report_outputs()
