@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from base import publish
-from docs import commands, errors, fields, keys
+from docs import commands, errors, fields, keys, tables
 
 PAGES: Final = Path(__file__).parent / "reference"
 BLOCK: Final = re.compile(r"(<!-- generated: ([\w-]+) ([^\n]+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -26,6 +26,8 @@ MAKERS: Final[Mapping[str, Callable[[str], str]]] = {
     "ends": errors.end_table,
     "command": commands.section,
     "make": commands.make_table,
+    "marks": tables.marks,
+    "tables": tables.tables,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,11 @@ from pydantic import BaseModel
 from docs import generate
 from docs.commands import commands
 from docs.keys import type_words
+from tests.workflow.report.builder import plausible_records, scaling_cells, write_records, write_study
+from workflow.report.analysis import analyse
+from workflow.report.collect import collect
+from workflow.report.meanings import ABOUT, COLUMNS, meaning
+from workflow.report.tables import all_tables
 from workflow.study.model import StudyFile
 from workflow.study.programs import CudaOnly, LogEvents
 from workflow.study.site_file import SiteFile
@@ -49,6 +55,17 @@ def test_every_model_has_a_table(page: str, model: type[BaseModel]) -> None:
 def test_every_command_has_its_section() -> None:
     sections = re.findall(r"<!-- generated: command (.*) -->", PAGES["commands.md"])
     assert sorted(name for section in sections for name in section.split(", ")) == sorted(commands())
+
+
+def test_every_column_of_every_table_has_a_meaning(tmp_path: Path) -> None:
+    cells = scaling_cells(model=["lenet"], nodes=[1, 2])
+    results = write_study(tmp_path / "results" / "s", cells)
+    write_records(results, plausible_records(cells))
+    made = {table.name: table for table in all_tables(analyse(collect([results])))}
+    assert list(COLUMNS) == list(ABOUT) == list(made)
+    for table in made.values():
+        assert not [column.key for column in table.columns if not meaning(table.name, column.key)], table.name
+    assert meaning("precision", "bf16_nhwc_ratio_low") == "lower end of the interval of `bf16_nhwc_ratio`"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from string import Template
 from typing import Final
 
 from workflow.report.cells import MARKS
+from workflow.report.meanings import meaning
 from workflow.report.table import MOST_ROWS, NONE, Column, Table, Value, raised, words
 
 # Colours and the one style sheet. Pages name it by its hash, so that no other style, and nothing from elsewhere, has any effect.
@@ -153,7 +154,8 @@ def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str]
         return f'<p class="empty"><strong>{title}.</strong> {html.escape(table.empty)}</p>'
     folds = sum(column in columns for column in table.columns[: table.folds])
     heads = "".join(
-        f'<th scope="col"{_class(column, fold=index < folds)}>{html.escape(column.title)}</th>' for index, column in enumerate(columns)
+        f'<th scope="col"{_class(column, fold=index < folds)}{_tip(table.name, column.key)}>{html.escape(column.title)}</th>'
+        for index, column in enumerate(columns)
     )
     heads = f'<th scope="col" class="folded">Which</th>{heads}' if folds else heads
     marks = cache(lambda found: _sup(_sorted(found, table.letters)))
@@ -173,6 +175,11 @@ def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str]
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{more}"
         f"<figcaption>{html.escape(table.caption)}</figcaption>{f'<ul class=notes>{notes}</ul>' if notes else ''}</figure>"
     )
+
+
+def _tip(table: str, key: str) -> str:
+    found = meaning(table, key)
+    return f' title="{html.escape(found)}"' if found else ""
 
 
 def shown(table: Table, most_rows: int = MOST_ROWS) -> tuple[list[Column], list[list[Value]], str]:
