@@ -13,6 +13,7 @@ import pytest
 
 from containers.frameworks.spec import Facts, FrameworkSpec, Sidecar, Supports, Verified
 from workflow.commands.main import parser
+from workflow.run.record.events import KINDS
 from workflow.run.record.model import RunRecord
 from workflow.study.matrix import EXPRESSION_KEYS
 from workflow.study.site_file import read_site
@@ -108,7 +109,7 @@ def test_every_field_of_the_record_is_documented() -> None:
 
 
 def test_every_event_of_the_program_is_documented() -> None:
-    events = {row[0].strip("`"): set(CODE.findall(row[1])) for row in rows("docs/reference/record.md") if len(row) == 3}
+    known = words("docs/reference/record.md")
     written = set()
     programs = [*(ROOT / "containers" / "frameworks").rglob("*.py"), *(ROOT / "containers" / "lib" / "slipway_program").rglob("*.py")]
     for path in programs:
@@ -118,9 +119,10 @@ def test_every_event_of_the_program_is_documented() -> None:
                 if isinstance(event, ast.Constant):
                     given = {keyword.arg for keyword in node.keywords if keyword.arg}
                     written.add(event.value)
-                    missing = given - events[str(event.value)]
-                    assert not missing, f"{path.name}: {event.value}: {missing}"
+                    assert not given - known, f"{path.name}: {event.value}: {given - known}"
     assert {"run_start", "step", "run_stop"} <= written
+    assert set(re.findall(r"^\*\*(\w+)\*\*:", read("docs/reference/record.md"), re.MULTILINE)) == set(KINDS)
+    assert written <= set(KINDS) | {"alive"}
 
 
 @pytest.mark.parametrize("cls", [FrameworkSpec, Supports, Sidecar, Facts, Verified])

@@ -101,20 +101,35 @@ class StepEvent(NamedTuple):
     """One step, or the last of `steps` that a line reports at once: their times are means."""
 
     step: Annotated[int, whole]
+    """number of the step, from 0, over all attempts; required"""
     seconds: Annotated[float, _between(MAX_SECONDS)]
+    """s, length of the step; required"""
     input_s: Seconds = None
+    """s, part of `seconds`: waiting for its batch"""
     exchange_s: Seconds = None
+    """s, part of `seconds`: waiting for the other ranks; left out if that is unknown, or if no rank waits"""
     copy_s: Seconds = None
+    """s, part of `seconds`: moving the batch to the device. Parts do not overlap, and each may be left out"""
     forward_s: Seconds = None
+    """s, part of `seconds`: forward pass and loss"""
     backward_s: Seconds = None
+    """s, part of `seconds`: backward pass"""
     optimizer_s: Seconds = None
+    """s, part of `seconds`: update of the parameters"""
     measured: Flag = False
+    """true in the measured window"""
     samples: Count = None
+    """samples of this rank"""
     tokens: Count = None
+    """tokens of this rank"""
     length: Count = None
+    """length of the sequences of these tokens, with padding"""
     loss: Annotated[float | None, _loss] = None
+    """loss of this rank"""
     monotonic_ns: Nanoseconds = None
     steps: Count = None
+    """of output that was read: how many steps the line reported, of which this is the last; `seconds`, `samples` and `tokens` are
+    means"""
 
     @property
     def is_diverged(self) -> bool:
@@ -126,18 +141,31 @@ class RunStart(NamedTuple):
     """What a rank is and runs with, written when it starts."""
 
     framework: Word = None
+    """name of the framework"""
     framework_version: Word = None
+    """its version"""
     rank: Count = None
+    """number of the rank"""
     world_size: Count = None
+    """number of ranks"""
     device: Word = None
+    """`cuda` or `cpu`"""
     parameters: Count = None
+    """trainable parameters"""
     flop_per_unit: Annotated[float | None, _between(MAX_FLOP)] = None
+    """FLOP of a sample or token"""
     precision: Annotated[Precision | None, _precision] = None
+    """precision of these FLOP: `fp32`, `tf32`, `bf16`, `fp16`"""
     provenance: Annotated[Mapping[str, Any] | None, _provenance] = None
+    """versions and settings, for the record; at most 256 KiB"""
     steps_source: Word = None
+    """`log` or `none`: the adapter of a program without events wrote this"""
     counts_lines: Flag = False
+    """true if the lines of the output have no number of a step"""
     drives_all: Flag = False
+    """true for the one process of launcher `single` that works for all ranks"""
     hostname: Word = None
+    """name of the host"""
     time: UnixTime = None
     monotonic_ns: Nanoseconds = None
 
@@ -148,24 +176,38 @@ class RunStop(NamedTuple):
     time: UnixTime = None
     monotonic_ns: Nanoseconds = None
     norm: Real = None
+    """Euclidean norm of the parameters"""
     checksum: Word = None
+    """text that two ranks have in common if their parameters are equal to the bit; may be left out"""
     train_s: Seconds = None
+    """s, all steps"""
     eval_s: Seconds = None
+    """s, evaluation"""
     window_wall_s: Seconds = None
+    """s, wall time of the measured window"""
     window_steps_s: Seconds = None
+    """s, sum of its steps"""
     max_memory_allocated_bytes: Count = None
+    """the most memory that was used"""
 
 
 class EvalEvent(NamedTuple):
     """Loss and accuracy on a split of the dataset."""
 
     split: Word = None
+    """split of the dataset"""
     loss: Real = None
+    """mean loss over all ranks"""
     accuracy: Annotated[float | None, _between(1)] = None
+    """0 to 1"""
     samples: Count = None
+    """samples in all"""
     step: Count = None
+    """steps before it; an evaluation inside of the window is left out of the rate only if this is given"""
     epoch: Annotated[float | None, _between(1e9)] = None
+    """epochs before it"""
     eval_s: Seconds = None
+    """s, time of the evaluation"""
     time: UnixTime = None
 
 
@@ -173,15 +215,20 @@ class CheckpointEvent(NamedTuple):
     """A checkpoint that was written; `step` is the first step that is not in it."""
 
     step: Count = None
+    """the first step that is not in it"""
     bytes: Count = None
+    """its size"""
     resumable: Flag = False
+    """true if a run can resume from it"""
 
 
 class ErrorEvent(NamedTuple):
     """Why a rank failed, by its own words."""
 
     kind: Word = None
+    """`oom`, `nan`, `storage`, `killed` or `error`"""
     message: Annotated[str | None, partial(text, max_chars=MAX_MESSAGE)] = None
+    """what happened, at most 2,000 characters"""
     time: Real = None
 
 
@@ -189,12 +236,14 @@ class WarningEvent(NamedTuple):
     """A warning for the record."""
 
     message: Annotated[str, partial(text, max_chars=MAX_WARNING)]
+    """what a reader of the numbers must know, at most 500 characters; it becomes a warning of the record"""
 
 
 class PhaseEvent(NamedTuple):
     """The phase that a rank enters, such as `init` or `train`."""
 
     phase: Annotated[str, _word]
+    """`init`, `warmup`, `train`, `eval`, `checkpoint`, `checksum`; of a program without events `output`"""
     monotonic_ns: Nanoseconds = None
 
 

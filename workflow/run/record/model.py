@@ -79,14 +79,14 @@ class FailedRank(Part, frozen=True, kw_only=True):
     last_lines: Annotated[Long | None, Column("failed_last_lines")] = None
     """text | at most 20 lines of its output, what looks like secrets masked"""
     sidecar: Text | UnsetType | None = UNSET
-    """text or null | its name, where it was one; `torchrun`, where that failed or was killed itself"""
+    """text or null | name of the sidecar, if it was one; `torchrun`, if that failed or was killed itself"""
 
 
 class Times(Part, frozen=True, kw_only=True):
     """Wall clock, ISO 8601 with its zone."""
 
     start: Annotated[Text, Column("start")]
-    """ISO 8601, UTC | start of the supervisor; building of the record. Durations below are by the monotonic clock"""
+    """ISO 8601, UTC | start of the supervisor; making of the record. Durations below are by the monotonic clock"""
     end: Annotated[Text, Column("end")]
 
 
@@ -94,14 +94,15 @@ class Steps(Part, frozen=True, kw_only=True):
     """Seconds of the seven steps; null: not reached, or not known."""
 
     login: Annotated[Real | None, Column("login_s")] = None
-    """s or null | from the start of the command until the study is checked and planned: `slipway run`, `snakemake`; `slipway submit`
-    until its job is handed over, and with `slipway remote` from its start on the laptop. The same for all runs of one start;
-    beside the sum. null: in records of earlier versions, and where a supervisor was started by hand"""
+    """s or null | from the start of the command until the study is checked and planned, or until `slipway submit` has handed over its
+    job; with `slipway remote` from its start on the laptop. The same for all runs of one start, and beside the sum. null: in records
+    of earlier versions, and if a supervisor was started by hand"""
     assign: Annotated[Real | None, Column("assign_s")] = None
-    """s | told by the scheduler: from submission to the start of the job (on this machine: waiting until no other run measures); beside
+    """s | from submission to the start of the job, as the scheduler says; on this machine waiting until no other run measures. Beside
     the sum"""
     stage: Annotated[Real | None, Column("stage_s")] = None
-    """s | start-up and dataset to the nodes; the program; stopping and collecting; copying to storage; dropping the lease"""
+    """s | `stage`: start-up, and the dataset to the nodes. `train`: the program. `result`: stopping and collecting. `push`: copying
+    to storage. `release`: dropping the lease"""
     train: Annotated[Real | None, Column("train_s")] = None
     result: Annotated[Real | None, Column("result_s")] = None
     push: Annotated[Real | None, Column("push_s")] = None
@@ -155,72 +156,72 @@ class GpuLoad(Part, frozen=True, kw_only=True):
     """One GPU: means of the looks within the time that is meant, the rest of those around it too."""
 
     uuid: Text
-    """text, number | of a GPU; how often nvidia-smi told of it in the window, from its second second on: every 2 s, or as seldom as that
-    is 2 % of the time. The means are of these looks, null without one; the rest is of the looks around the window, too"""
+    """text, number | id of a GPU; how often nvidia-smi reported it in the window, after the first second: every 2 s, or as seldom as
+    keeps its cost at 2 % of the time. Means are over these reports; maxima and events include the reports around the window"""
     looks: Whole
     mhz_mean: Real | None = None
-    """MHz | clock of its processors, and the highest it has"""
+    """MHz | clock of its processors, and the highest that it has"""
     max_mhz: Real | None = None
     celsius_max: Real | None = None
     """°C, W, ratio | temperature, power, part of the time in which it worked"""
     watts_mean: Real | None = None
     busy_ratio_mean: Share | None = None
     throttled: Texts | None = None
-    """list of words, or null | why its clock was not higher, at any look: `power cap`, `hardware slowdown`, `sync boost`, `heat
+    """list of words, or null | why its clock was lower, in any report: `power cap`, `hardware slowdown`, `sync boost`, `heat
     (driver)`, `heat (hardware)`, `power brake`"""
     ecc_errors: Whole | None = None
-    """number | uncorrected errors of its memory, new since the first look"""
+    """number | uncorrected errors of its memory since the first report"""
     others_max: Whole | None = None
-    """number or null | processes on it that are not ours, at most; null where nvidia-smi lists none"""
+    """number or null | the most processes of others on it; null if nvidia-smi lists none"""
     energy_j: Real | None = None
-    """J or null | used in the window, by the GPU's own counter: mean power over the looks in it, times its length; null where they cover
-    less than half of it, for GPUs without a counter such as MIG instances, and in records of earlier versions"""
+    """J or null | energy of the window, by the GPU's own counter: mean power of the reports times the length of the window. null: the
+    reports cover less than half of it, or the GPU has no counter, such as a MIG instance"""
 
 
 class LoadOf(Part, frozen=True, kw_only=True):
     """What a machine did in some seconds, of the cores of the run."""
 
     seconds: Real
-    """s | between the first look and the last"""
+    """s | from the first report to the last"""
     others_cores: Real | None = None
-    """cores | of the run's cores, busy and neither ours, the kernel's threads, interrupts nor `steal_ratio`: all seconds less those idle
-    (`/proc/stat`) less the next three. 0 where that is negative; null where `kernel_seen` is false"""
+    """cores | busy cores of the run that neither the run, the kernel's threads, interrupts nor `steal_ratio` explain (`/proc/stat`).
+    A negative result counts as 0; null if `kernel_seen` is false"""
     own_cores: Real | None = None
-    """cores | of the run's processes: node program, supervisor, ranks and all they started, what has ended included, and those above them
-    such as Snakemake (`/proc/PID/stat`; in a container by the attempt's mark in their environment)"""
+    """cores | cores that the run's processes used: node program, supervisor, ranks and everything they started, also ended ones, and
+    processes above them such as Snakemake (`/proc/PID/stat`)"""
     kernel_cores: Real | None = None
-    """cores | of the kernel's own threads, which may work for us; serving interrupts"""
+    """cores | cores that the kernel's own threads used; that interrupts used"""
     interrupt_cores: Real | None = None
     steal_ratio: Share | None = None
-    """ratio | of the cores' time, taken by the host of a virtual machine"""
+    """ratio | part of the cores' time that the host of a virtual machine took"""
     busiest: tuple[Busiest, ...] = ()
     """list of `name`, `cores` | who of others used most, as `python3 of alice`; at most 3"""
     voluntary_switches_per_s: Real | None = None
-    """1/s | context switches of our threads (`/proc/PID/task/*/status`): because they waited, because somebody else came"""
+    """1/s | context switches of the run's threads: because they waited, or because another thread came (`/proc/PID/task/*/status`)"""
     involuntary_switches_per_s: Real | None = None
     major_faults: Whole | None = None
-    """number | pages read from a disk for our processes, as when a dataset is read by mapping it"""
+    """number | pages read from a disk for the run's processes, as when a dataset is read by mapping it"""
     cpu_wait_ratio: Share | None = None
-    """ratio | of the time, in which some task of the machine, ours too, waited for it; `memory_stall_ratio`, `io_stall_ratio`: in which
-    all did (`total` in `/proc/pressure`)"""
+    """ratio | part of the time in which some task of the machine waited for it; `memory_stall_ratio`, `io_stall_ratio`: in which all
+    tasks did (`total` in `/proc/pressure`)"""
     memory_wait_ratio: Share | None = None
     io_wait_ratio: Share | None = None
     memory_stall_ratio: Share | None = None
     io_stall_ratio: Share | None = None
     available_bytes_min: Whole | None = None
-    """bytes | least memory that could be had (`MemAvailable`)"""
+    """bytes | least available memory (`MemAvailable`)"""
     swapped_in_bytes: Whole | None = None
-    """bytes | `/proc/vmstat`"""
+    """bytes | bytes swapped in and out (`/proc/vmstat`)"""
     swapped_out_bytes: Whole | None = None
     mhz_mean: Real | None = None
-    """MHz | of at most 8 of the cores (`scaling_cur_freq`)"""
+    """MHz | clock of at most 8 of the cores (`scaling_cur_freq`)"""
     mhz_min: Real | None = None
     throttle_events: Whole | None = None
-    """number | times that heat slowed a core down (`core_throttle_count`)"""
+    """number | how often heat slowed a core down (`core_throttle_count`)"""
     gpus: tuple[GpuLoad, ...] | None = None
-    """list or null | of the run; null without GPUs, or where nvidia-smi told nothing"""
+    """list or null | the run's GPUs; null without GPUs, or if nvidia-smi reported nothing"""
     package_j: Real | None = None
-    """J or null | used in the window by all processors of the machine and their memory, whoever worked on them: by RAPL, likewise"""
+    """J or null | energy of the window of all processors of the machine and their memory, whoever used them, by RAPL"""
 
 
 class Load(Part, frozen=True, kw_only=True):
@@ -229,8 +230,8 @@ class Load(Part, frozen=True, kw_only=True):
     cores: FromOne
     kernel_seen: bool = True
     rapl: Rapl | None = None
-    """word or null | whether the energy of the processors could be read: `read`, `not permitted` (most machines let only root), `none`;
-    null in records of earlier versions"""
+    """word or null | whether the energy of the processors could be read: `read`, `not permitted` (most machines let only root),
+    `none`; null in records of earlier versions"""
     before: LoadOf | None = None
     during: LoadOf | None = None
 
@@ -246,27 +247,27 @@ class Node(Part, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...]
     """list of `uuid`, `model` | what the scheduler granted"""
     gpus_seen: Texts | None = None
-    """list of UUIDs, or null | what `nvidia-smi` lists in the container, of apptainer, enroot and pyxis also GPUs beyond the grant, which
-    are in `warnings` too; null without a container, or without GPUs"""
+    """list of UUIDs, or null | the GPUs that `nvidia-smi` lists in the container. GPUs beyond the grant, which apptainer, enroot and
+    pyxis may show, are in `warnings` too. null without a container, or without GPUs"""
     cpu_model: Name | None = None
     """text, bytes |"""
     memory_bytes: Whole | None = None
     machine_cores: MachineCores | None = None
-    """object or null | `sockets`, `cores`, `cpus` (hardware threads) of the whole machine, whatever the run had of it"""
+    """object or null | `sockets`, `cores` and `cpus` (hardware threads) of the whole machine, whatever the run had of it"""
     network: tuple[Interface, ...] | None = None
-    """list or null | what connects the machine to others, at most 64: InfiniBand ports and network cards that are up, by `name`, `kind`
-    (`InfiniBand`, `RDMA over Ethernet`, `Ethernet`) and `mbit_per_s` (null: its kernel does not know)"""
+    """list or null | the machine's connections, at most 64: InfiniBand ports and network cards that are up, with `name`, `kind`
+    (`InfiniBand`, `RDMA over Ethernet`, `Ethernet`) and `mbit_per_s` (null: unknown to its kernel)"""
     driver_version: Text | None = None
-    """text or null | of NVIDIA's kernel module; null where there is none"""
+    """text or null | version of NVIDIA's kernel module; null if there is none"""
     stage: Stage | None = None
-    """object or null | null where the cell has no dataset, or the node did not get it; `bytes` of the dataset, `copied_bytes` now, of
-    them `storage_bytes` read from storage and `peer_bytes` sent by other nodes; `checked_bytes` read back from the node's disk and
-    hashed; `hit` (it was there), `seconds`"""
+    """object or null | `bytes` of the dataset, `copied_bytes` now, of them `storage_bytes` from storage and `peer_bytes` from other
+    nodes; `checked_bytes` read back from the node's disk and hashed; `hit` (it was there), `seconds`. null if the cell has no
+    dataset, or the node did not get it"""
     image_s: Real | None = None
-    """s or null | until the node had the pinned image, part of `steps_s.stage`; null without one"""
+    """s or null | time until the node had the pinned image, part of `steps_s.stage`; null without one"""
     load: Load | UnsetType | None = UNSET
-    """object or null | how loaded the machine was: below; null where its file is missing, where the attempt did not end `ok`, and in
-    records of earlier versions"""
+    """object or null | load of the machine: below. null if its file is missing, if the attempt did not end `ok`, and in records of
+    earlier versions"""
 
 
 class Link(Part, frozen=True, kw_only=True):
@@ -282,14 +283,14 @@ class Preflight(Part, frozen=True, kw_only=True):
     seconds: Annotated[Real | None, Column("preflight_s")] = None
     """s | all of it; part of `steps_s.stage`"""
     pairs: Whole | None = None
-    """number | ordered pairs of nodes, each of which connects"""
+    """number | ordered pairs of nodes; every pair connects"""
     connect_ms_max: Real | None = None
     """ms | the longest connection"""
     rate_mbit_median: Annotated[Real | None, Column("network_mbit")] = None
-    """Mbit/s | over the ordered pairs that exchanged, both directions at once"""
+    """Mbit/s | rates of the ordered pairs that exchanged data, both directions at once: median and least"""
     rate_mbit_min: Real | None = None
     slowest: Link | None = None
-    """`from`, `to` | names of the nodes of the least rate"""
+    """`from`, `to` | names of the nodes with the least rate"""
     findings: Annotated[Texts | None, Column("network_findings")] = None
     """list of text | what is wrong; also among the warnings"""
 
@@ -330,17 +331,16 @@ class StepParts(Part, frozen=True, kw_only=True):
     copy_s: Annotated[Real | None, Column("part_copy_s")] = None
     """s or null | moving the batch to the device"""
     forward_s: Annotated[Real | None, Column("part_forward_s")] = None
-    """s or null | forward and loss; backward, without what is waited for other ranks"""
+    """s or null | forward pass and loss; backward pass, without waiting for other ranks"""
     backward_s: Annotated[Real | None, Column("part_backward_s")] = None
     exposed_s: Annotated[Real | None, Column("part_exposed_s")] = None
-    """s or null | communication that nothing hides: of each step the least `exchange_s` of all ranks"""
+    """s or null | communication that nothing hides: in each step the least `exchange_s` of all ranks"""
     skew_s: Annotated[Real | None, Column("part_skew_s")] = None
-    """s or null | waiting for a slower rank: own `exchange_s` less that"""
+    """s or null | waiting for a slower rank: the rank's `exchange_s` less `exposed_s`"""
     optimizer_s: Annotated[Real | None, Column("part_optimizer_s")] = None
     """s or null | the update of the parameters"""
     other_s: Annotated[Signed, Column("part_other_s")]
-    """s | `step_s` less all that is told; below 0 where parts overlap, or the clocks of parts and steps differ. Over `step_s` it is the
-    residual of the parts"""
+    """s | `step_s` less the sum of the reported parts. It is negative if parts overlap, or if the clocks of parts and steps differ"""
     step_s: Annotated[Real, Column("part_step_s")]
     """s | the mean step, each rank's own"""
 
@@ -354,13 +354,13 @@ class WhatIf(Part, frozen=True, kw_only=True):
     """s or null | without waiting for batches; without moving them to the device"""
     no_copy_s: Annotated[Real | None, Column("if_no_copy_s")] = None
     no_exposed_s: Annotated[Real | None, Column("if_no_exposed_s")] = None
-    """s or null | without exposed communication; if the rank `straggler_rank` was no slower than the others, or all worked as long as their
-    mean, whichever is less; without what is no part"""
+    """s or null | `no_exposed_s`: without exposed communication. `no_skew_s`: if `straggler_rank` was as fast as the others, or all
+    ranks worked as long as their mean; the smaller of the two. `no_other_s`: without time that is in no part"""
     no_skew_s: Annotated[Real | None, Column("if_no_skew_s")] = None
     no_other_s: Annotated[Real | None, Column("if_no_other_s")] = None
     slow_part: Annotated[SlowPart | None, Column()] = None
-    """word or null | in which part the rank `straggler_rank` is slower than the others by most: `input`, `copy`, `compute`, or `host`,
-    what is no part; null without such a rank, and where that is not told"""
+    """word or null | the part in which `straggler_rank` is slower than the others by most: `input`, `copy`, `compute`, or `host` for
+    time in no part; null without such a rank, or if parts are not known"""
 
 
 class Performance(Part, frozen=True, kw_only=True):
@@ -369,74 +369,72 @@ class Performance(Part, frozen=True, kw_only=True):
     `window_s`, and no straggler."""
 
     num_measured_steps: Annotated[FromOne, Column()]
-    """steps | in the window; before it"""
+    """steps | number of steps in the window, and before it"""
     num_warmup_steps: Annotated[Whole | None, Column()] = None
     samples: Annotated[Whole | None, Column()] = None
-    """number | of all ranks in the window, in inference each in its own: what they reported, at most what the cell asks for; null in
-    records of an older version"""
+    """number | samples of all ranks in the window, as they reported them, at most those that the cell asks for; null in records of an
+    older version"""
     samples_reported: Annotated[Whole | None, Column()] = None
-    """number | what they reported; null in records of an older version"""
+    """number | samples that the ranks reported; null in records of an older version"""
     assumed: Annotated[tuple[Literal["samples", "steps"], ...] | None, Column()] = None
-    """list of `samples`, `steps` | what of the rate no program reported: `samples` of measured steps (then `batch_size` of the cell
-    counts), `steps` of lines of output without a number (then `every` of the program counts); null in records of an older version"""
+    """list of `samples`, `steps` | counts of the rate that no program reported. `samples`: `batch_size` of the cell counts instead.
+    `steps`: `every` of the program counts for lines without a number. null in records of an older version"""
     step_s: StepSeconds
     """s | `n`, `p50`, `p90`, `p95`, `p99`, `mean`, `stdev` (sample), `mad` (median distance from the median), `min`, `max`"""
     steps_together: Annotated[FromOne | None, Column()] = None
-    """steps | the most that one line of a program's output told of, 1 where each step was told for itself. Above 1, `step_s` and `drift`
-    are of the means that its lines tell (`step_s.n` of them): there is no 99th percentile of steps in it"""
+    """steps | the most steps that one line of a program's output reported; 1 if each step was reported by itself. Above 1, `step_s`
+    and `drift` are statistics of means (`step_s.n` of them)"""
     input_wait_s_mean: Annotated[Real | None, Column("input_wait_mean_s")] = None
-    """s | part of a step spent waiting for its batch, mean over ranks and steps"""
+    """s | time that a step waits for its batch, mean over ranks and steps"""
     first_step_s: Annotated[Real | None, Column()] = None
-    """s | step 0, the slowest rank's. Null where steps were read from output"""
+    """s | step 0 of the slowest rank. null if steps were read from output"""
     window_s: Annotated[Real | None, Column()] = None
-    """s | wall time of the window, the longest of all ranks, each by its own clock; not shorter than a rank's steps together
-    (tables.md)"""
+    """s | wall time of the window, the longest of all ranks, each by its own clock; not shorter than the rank's steps together"""
     evaluation_s: Annotated[Real | None, Column("window_evaluation_s")] = None
-    """s | of evaluations between steps of the window, in none of these numbers, most of all ranks; null in records of earlier versions"""
+    """s | time of evaluations between steps of the window, the most of all ranks. It is in none of these numbers. null in records of
+    earlier versions"""
     window_steps_ratio: Annotated[Real | None, Column()] = None
-    """ratio | sum of a rank's steps / wall time of its window, both told in its `run_stop`; of the rank where that is furthest from 1"""
+    """ratio | sum of a rank's steps / wall time of its window, both from its `run_stop`; of the rank whose ratio is furthest from
+    1"""
     samples_per_s: Annotated[Real | None, Column("told_samples_per_s")] = None
-    """1/s | `samples` / `window_s`; in inference the sum over the ranks of own samples / own window, of the steps that each calls
-    measured. Without `samples`: global batch / `step_s.p50`, which no table shows"""
+    """1/s | `samples` / `window_s`; in inference the sum over the ranks of own samples / own window. In records without `samples`:
+    global batch / `step_s.p50`"""
     samples_per_s_per_gpu: Real | None = None
-    """1/s | that / `world_size`"""
+    """1/s | `samples_per_s` / `world_size`"""
     tokens: Annotated[Whole | None, Column()] = None
-    """number or null | of all ranks in the window, as they told; null unless every rank told them of each of its steps.
-    `cell.program.unit` says whether the tables' rate is made of these or of `samples`; on token sequences Slipway's own programs tell
-    them, and it is"""
+    """number or null | tokens of all ranks in the window; null unless every rank reported them for each of its steps.
+    `cell.program.unit` says whether the rate counts tokens or samples"""
     tokens_by_length: tuple[tuple[FromOne, Whole], ...] | None = None
-    """list of `[length, tokens]`, or null | the same by the length of the sequences that they are of, which Slipway's own programs
-    tell"""
+    """list of `[length, tokens]`, or null | these tokens by the length of their sequences, as Slipway's own programs report them"""
     tokens_per_s: Annotated[Real | None, Column("told_tokens_per_s")] = None
-    """1/s | likewise of `tokens`"""
+    """1/s | the rates of `tokens`"""
     tokens_per_s_per_gpu: Real | None = None
     rate_to_median_ratio: Annotated[Real | None, Column()] = None
     """ratio | `samples_per_s` / (global batch / `step_s.p50`)"""
     uneven_cause: Annotated[UnevenCause | None, Column()] = None
-    """`input`, `stalls`, `stragglers`, `gaps`, or null | what most of the difference is made of, where that ratio is more than 5 % from 1
-    (tables.md)"""
+    """`input`, `stalls`, `stragglers`, `gaps`, or null | main cause of the difference, if `rate_to_median_ratio` is more than 5 %
+    from 1"""
     rank_skew_p95_ratio: Annotated[Real | None, Column()] = None
-    """ratio | 95th percentile over steps of slowest rank / median rank, by their own work: a step without `exchange_s`, in inference the
-    whole step. Null for one rank, and where a rank does not tell `exchange_s`"""
+    """ratio | 95th percentile over steps of slowest rank / median rank, by their own work: a step without `exchange_s`, in inference
+    the whole step. null for one rank, or if a rank does not report `exchange_s`"""
     straggler_rank: Annotated[Whole | None, Column()] = None
-    """rank | the one whose median own work is at least 10 % longer than the others' in each quarter of the window; null where there is
-    none, in a window of fewer than 20 steps, and where it is not known. In records without `samples` it is an arbitrary rank"""
+    """rank | the rank whose median own work is at least 10 % longer than the others' in each quarter of the window. null: there is
+    none, the window has fewer than 20 steps, or it is not known. In records without `samples` it is an arbitrary rank"""
     drift_ratio: Annotated[Real | None, Column()] = None
     """ratio | median step of the second half of the window / of the first"""
     drift: Drift | None = None
-    """| null for fewer than 100 measured steps. `change_ratio`: how far a straight line through the steps' seconds changes from the begin
-    to the end of the window, in parts of their mean; `others_ratio`: as much at eight other slow changes, of which no drift makes any;
-    `stderr_ratio`: their root mean square, which is the standard error of the line; `steps`: tested"""
+    """object or null | `change_ratio`: how far a straight line through the steps' seconds changes across the window, in parts of
+    their mean; `others_ratio`: the same for eight other slow changes, which no drift makes; `stderr_ratio`: their root mean square,
+    the standard error of the line; `steps`: the number of steps. null for fewer than 100 measured steps"""
     last_half_ratio: Annotated[Real | None, Column()] = None
-    """ratio | the rate of the window by its steps / that of their last half but the last one. Null for fewer than 20 steps, as the next"""
+    """ratio | rate of the window by its steps / rate of the last half of the steps. null for fewer than 20 steps, as the next one"""
     first_steps_ratio: Annotated[Real | None, Column()] = None
-    """ratio | the first twentieth of the steps / the shortest stretch of as many in the last half"""
+    """ratio | first twentieth of the steps / shortest stretch of as many steps in the last half"""
     parts: StepParts | None = None
-    """object or null | what happens in a step (where-the-time-goes.md); null where no part is
-    told, and in records of earlier versions"""
+    """object or null | parts of a step. null if no part is reported, and in records of earlier versions"""
     what_if: WhatIf | None = None
-    """object or null | what the step would be without a part (where-the-time-goes.md); null where
-    ranks train together and do not tell how long they wait for each other, and in records of earlier versions"""
+    """object or null | the step as it would be without a part. null if ranks train together and do not report how long they wait for
+    each other, and in records of earlier versions"""
 
 
 class WindowSeen(Part, frozen=True, kw_only=True):
@@ -464,17 +462,17 @@ class EvaluationAt(Part, frozen=True, kw_only=True):
     split: Text | None = None
     """text |"""
     step: Whole
-    """number | steps that were done before"""
+    """number | steps before it"""
     epoch: Real | None = None
-    """number or null | epochs that were done before, as the program tells them"""
+    """number or null | epochs before it, as the program reports them"""
     loss: Signed | None = None
     """as in `eval` |"""
     accuracy: Share | None = None
     seconds: Real | None = None
-    """s or null | of the evaluation, as rank 0 tells it"""
+    """s or null | time of the evaluation, as rank 0 reports it"""
     training_s: Real | None = None
-    """s or null | from the begin of the first step to the end of the last one before, without evaluations, by the clock of rank 0; after a
-    resume those of the earlier attempts too"""
+    """s or null | from the begin of the first step to the end of the last step before it, without evaluations, by the clock of rank
+    0; after a resume with the earlier attempts"""
 
 
 class Replicas(Part, frozen=True, kw_only=True):
@@ -490,57 +488,55 @@ class Training(Part, frozen=True, kw_only=True):
     """What the training came to."""
 
     first_loss: Annotated[Signed | None, Column()] = None
-    """| mean over ranks, of the first and the last step"""
+    """number | mean over ranks, of the first and the last step"""
     final_loss: Annotated[Signed | None, Column()] = None
     first_losses: Annotated[Pairs | None, Column()] = None
-    """list of `[step, loss]` | of the first five steps, by which `slipway check-frameworks` tells whether frameworks train the same
-    network"""
+    """list of `[step, loss]` | losses of the first five steps, which show whether frameworks train the same network"""
     losses: Pairs | None = None
     """list of `[step, loss]` | at most 200, evenly spread"""
     eval: Evaluation | None = None
-    """object or null | `split`, `loss`, `accuracy` (0 to 1), `samples`: over the whole split. Of token sequences loss and accuracy are
-    means over tokens, and e to the power of the loss is the perplexity"""
+    """object or null | `split`, `loss`, `accuracy` (0 to 1), `samples` of the evaluation of the whole split. On token sequences loss
+    and accuracy are means over tokens, and e to the power of the loss is the perplexity"""
     evaluations: Annotated[Annotated[tuple[EvaluationAt, ...], Meta(max_length=1000)] | None, Column()] = None
     """list or null | every evaluation, at most 1,000: below; null in records of earlier versions"""
     trained_s: Real | None = None
-    """s or null | `training_s` of an evaluation at the end of this attempt, if there had been one"""
+    """s or null | `training_s` that an evaluation at the end of this attempt would have"""
     parameters: Annotated[Whole | None, Column()] = None
-    """number or null | trainable parameters, as rank 0 tells them. A rank that tells another count than the model has makes the run an
-    `error`; one that tells none leaves a warning"""
+    """number or null | trainable parameters, as rank 0 reports them. Another count than the model's makes the run an `error`; a
+    missing count leaves a warning"""
     parameter_norm: Annotated[Signed | None, Column()] = None
-    """| Euclidean norm of the trained parameters"""
+    """number | Euclidean norm of the trained parameters"""
     replicas: Replicas | None = None
-    """object or null | whether the ranks ended with the same parameters: `checksum` that most of them told, `ranks` that told one,
-    `apart`: the ranks that told another. Null where no rank told one"""
+    """object or null | whether the ranks ended with the same parameters: the `checksum` that most of them reported, the number of
+    `ranks` that reported one, and `apart`, the ranks with another one. null if no rank reported one"""
     late_ranks: Annotated[tuple[Rank, ...] | None, Column()] = None
-    """list of numbers | ranks whose output nobody read and that ended later than rank 0, whose output gave the window (`ranks: first`)"""
+    """list of numbers | ranks that ended later than rank 0 and whose output nobody read (`ranks: first`)"""
     flop_per_unit: Annotated[Flop | None, Column("told_flop_per_unit")] = None
-    """FLOP, word | as rank 0 tells them, null where it does not: what model FLOP utilisation is made
-    of"""
+    """FLOP, word | FLOP of a sample or token, and their precision, as rank 0 reports them; the model FLOP utilisation uses both"""
     precision: Annotated[Literal["fp32", "tf32", "bf16", "fp16"] | None, Column("told_precision")] = None
     train_s: Annotated[Real | None, Column("training_s")] = None
-    """s | of rank 0: all steps, warm-up included, or the whole program where it writes no events; evaluation"""
+    """s | of rank 0: all steps with warm-up, or the whole program if it writes no events; evaluation"""
     eval_s: Annotated[Real | None, Column("evaluation_s")] = None
     peak_memory_bytes: Annotated[Whole | None, Column()] = None
-    """bytes | the largest of all ranks: CUDA allocator, on the CPU resident set"""
+    """bytes | the most of all ranks: CUDA allocator, on the CPU resident set"""
 
 
 class ResumedFrom(Part, frozen=True, kw_only=True):
     """The attempt whose checkpoint this one went on from."""
 
     attempt: Annotated[FromOne, Column("resumed_attempt")]
-    """from 1 |"""
+    """from 1 | number of the attempt"""
     step: Annotated[Whole, Column("resumed_step")]
     """from 0 | the first step that this attempt did"""
     used_s: Annotated[Real, Column("used_before_s")]
-    """s | training of all earlier attempts in the chain (`steps_s.train`): so much of `limits.walltime` was used"""
+    """s | training of all earlier attempts in the chain (`steps_s.train`); it counts for `limits.walltime`"""
 
 
 class Checkpoint(Part, frozen=True, kw_only=True):
     """The checkpoint among the attempt's files: the first step that is not in it."""
 
     step: Annotated[Whole | None, Column("checkpoint_step")] = None
-    """step, bytes | the first step that is not in it"""
+    """step, bytes | the first step that is not in it; its size"""
     bytes: Annotated[Whole | None, Column("checkpoint_bytes")] = None
 
 
@@ -552,13 +548,12 @@ class Dataset(Part, frozen=True, kw_only=True):
     samples: Annotated[Whole | None, Column("dataset_samples")] = None
     bytes: Annotated[Whole | None, Column("dataset_bytes")] = None
     train_samples: Annotated[Whole | None, Column()] = None
-    """number or null | of `dataset.samples`, those of an epoch: its split `train`. Null of a tree of files, and in records of earlier
-    versions"""
+    """number or null | samples of the split `train`. null for a tree of files, and in records of earlier versions"""
     check: Text | None = None
-    """text or null | `decode` where every image was decoded when the dataset was built, `header` where JPEG files that are kept were
-    not. Null of what holds no images, and in records of earlier versions"""
+    """text or null | `decode` if every image was decoded when the dataset was built, `header` if JPEG files that were kept were not.
+    null without images, and in records of earlier versions"""
     statistics_samples: Whole | None = None
-    """number or null | of how many images of `train` the dataset's mean and deviation are. Null where they are of all"""
+    """number or null | number of images of `train` that mean and deviation are computed from; null: all"""
 
 
 class Provenance(Part, frozen=True, kw_only=True):
@@ -605,100 +600,95 @@ class RunRecord(Part, frozen=True, kw_only=True):
     study: Annotated[Text | None, Column("record_study")] = None
     """text | name of the study"""
     cell: Cell
-    """object | the cell, under the [study file's](study-file.md) names: `cell_id`, `framework`, `mode`, `model`, `dataset`,
-    `dataset_spec`, `batch_size`, `global_batch_size`, `nodes`, `gpus_per_node`, `precision`, `layout`, `comm_hook`, `strategy`,
-    `backend`, `augmentation`, `dropout`, `reader`, `device`, `threads`, `seed`, `optimizer`, `steps`, `epochs`, `parameters`,
-    `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file; `bucket_cap_mb`, `conv_algorithm`,
-    `crop_size`, `evaluate_every` and `input_gradient` where they have not their default; `profile` {of, logged} of a
-    profile run alone: the measured cell, and in how many steps of the warm-up the exchange was
-    logged"""
+    """object | the cell, with the names of the [study file](study-file.md#cell-keys): `cell_id`, `framework`, `mode`, `model`,
+    `dataset`, `dataset_spec`, `batch_size`, `global_batch_size`, `nodes`, `gpus_per_node`, `precision`, `layout`, `comm_hook`,
+    `strategy`, `backend`, `augmentation`, `dropout`, `reader`, `device`, `threads`, `seed`, `optimizer`, `steps`, `epochs`,
+    `parameters`, `save_parameters`; `program` and `args` if it has a program; `parameters_file` {path, bytes, blake3} if it starts
+    from a file; `bucket_cap_mb`, `conv_algorithm`, `crop_size`, `evaluate_every` and `input_gradient` unless they have their default;
+    `profile` {of, logged} of a profile run: the measured cell, and in how many steps of the warm-up the exchange was logged"""
     repeat: Annotated[FromOne, Column()]
     """from 1 | which repeat of the cell"""
     attempt: Annotated[FromOne, Column()]
     """from 1 | which attempt of the run"""
     result_number: Annotated[FromOne | None, Column()] = None
-    """from 1, or null | results of this run so far, this one included; null for a prevented attempt"""
+    """from 1, or null | number of this result among the run's results; null for a prevented attempt"""
     status: Annotated[Status, Column()]
-    """word | one of the ends in [errors.md](errors.md)"""
+    """word | one of the [ends](errors.md#how-a-run-ends)"""
     kind: Annotated[Kind, Column()]
-    """`result`, `prevented` | a result is a row with the run done; a prevented attempt is tried again"""
+    """`result`, `prevented` | a result is a row of the tables, and the run is done; a prevented attempt is tried again"""
     status_reason: Annotated[Long | None, Column()] = None
     """text or null | why it did not end `ok`"""
     failed_rank: FailedRank | None = None
-    """object or null | the first rank that failed, or the sidecar or launcher, causes before consequences"""
+    """object or null | the first rank, sidecar or launcher that failed, causes before consequences"""
     failed_nodes: Texts = ()
-    """list | of a prevented attempt: the nodes that prevented it, by the scheduler's names. The run's next attempt keeps off
-    them"""
+    """list | nodes that prevented this attempt, by the scheduler's names. The next job of the run avoids them"""
     time: Times
     """object |"""
     run_s: Annotated[Real, Column()]
-    """s | supervisor start to publishing; stage to release add up to it within 1 %"""
+    """s | from the start of the supervisor to publishing; the steps from stage to release add up to it within 1 %"""
     steps_s: Steps
     """object | seconds of each step; null = not reached"""
     scheduler: Annotated[Text | None, Column()] = None
-    """text | who granted the nodes; on this machine the supervisor's process id"""
+    """text | who granted the nodes; on this machine `job_id` is the supervisor's process id"""
     scheduler_version: Annotated[Text | None, Column()] = None
     job_id: Annotated[Text | None, Column()] = None
     restart_count: Annotated[Whole | None, Column()] = None
-    """number | of the scheduler"""
+    """number | how often the scheduler restarted the job"""
     site: Annotated[Text | None, Column()] = None
     """text | name of the site file; `bare`, ..."""
     engine: Annotated[Text | None, Column()] = None
     exclusive: Annotated[bool | None, Column()] = None
-    """flag or null | the scheduler gave the nodes to this job alone. On this machine nobody can promise that: null. False wherever others
-    were seen at work during the window, by the limit of the mark `busy`"""
+    """flag or null | whether the scheduler gave the nodes to this job alone. null on this machine, where nobody can promise that.
+    false if others worked there during the window, by the limit of the mark `busy`"""
     oversubscribed: Annotated[bool | None, Column()] = None
-    """flag | nodes of this run, its processes, or on the CPU their threads (`threads`), shared cores, or had fewer of them than the
-    scheduler granted"""
+    """flag | whether nodes, processes or CPU threads (`threads`) of this run shared cores, or had fewer cores than the scheduler
+    granted"""
     busy: Annotated[Texts | None, Column()] = None
-    """list of text | what else a machine did while it measured, beyond the limits of the mark `busy`; also
-    among the warnings. Records of earlier versions have none"""
+    """list of text | what else a machine did while it measured, beyond the limits of the mark `busy`; also among the warnings"""
     nodes: tuple[Node, ...]
     """list | in rank order, the head first"""
     world_size: Annotated[FromOne, Column()]
     """number | nodes x gpus_per_node"""
     device: Annotated[Literal["cpu", "cuda"], Column()]
-    """`cuda`, `cpu` | resolved"""
+    """`cuda`, `cpu` | the device that was used"""
     threads_per_rank: Annotated[FromOne, Column()]
     """number | CPU threads of each process"""
     steps_source: Annotated[Literal["program", "log", "none"] | None, Column()] = None
-    """word | who told of the steps: `program` by events; `log`: they were read from its output; `none`: nobody. Null in records of
-    earlier versions"""
+    """word | who reported the steps. `program`: it wrote events. `log`: they were read from its output. `none`: nobody. null in
+    records of earlier versions"""
     preflight: Preflight | None = None
-    """object or null | below; null where all nodes have one address, as on this machine"""
+    """object or null | below; null if all nodes have one address, as on this machine"""
     performance: Performance | None = None
     """object or null | below"""
     training: Training | None = None
     """object or null | below"""
     window_seen: WindowSeen | None = None
-    """object or null | the measured window of the rank of which what it tells is confirmed least: `rank`, `window_s` (s, as it tells),
-    `least_s`, `most_s` (s, or null: by its node program's clock it was so long at the least and at the most,
-    how), and `together_s` (s, or null: from the first begin to the last end of all ranks'
-    windows, as seen by the supervisor). Of a window that an attempt cut off before this one measured, nothing was seen. Null without a
-    window, and unless `status` is `ok`; not in records of earlier versions"""
+    """object or null | the measured window by Slipway's clock, of the rank with the widest bounds: `rank`, `window_s` (as it
+    reports), `least_s` and `most_s` (least and most length by the clock of its node program, or null), `together_s` (from the first
+    begin to the last end of all ranks' windows, or null). null without a window, unless `status` is `ok`, and in records of earlier
+    versions"""
     resumed_from: ResumedFrom | None = None
-    """object or null | the attempt whose checkpoint this one went on from; null: from the start"""
+    """object or null | the attempt whose checkpoint this one resumed from; null: from the start"""
     checkpoint: Checkpoint | None = None
     """object or null | the checkpoint among the files, which the next attempt resumes from"""
     dataset: Dataset | None = None
-    """object or null | `name`, `digest` (64 hex), `samples` (null of a tree of files), `bytes`; null where the cell has none"""
+    """object or null | `name`, `digest` (64 hex), `samples` (null for a tree of files), `bytes`; null if the cell has none"""
     model_macs: Annotated[Whole | None, Column()] = None
-    """number or null | multiply-adds forward of one image, or of one token, of the network of the cell, with `buckets` the mean over the
-    tokens of the window; null where it is none of Slipway's, or these lengths were not told"""
+    """number or null | multiply-adds forward of one image or token of the network, with `buckets` the mean over the tokens of the
+    window; null for networks that are not Slipway's, or if the lengths were not reported"""
     model_first_macs: Annotated[Whole | None, Column()] = None
-    """number or null | of them, those of the layers that read the images, the gradient of which no framework computes unless
-    `input_gradient` asks for it; 0 where it does, and of a network that reads tokens"""
+    """number or null | the part of `model_macs` in the layers that read the images. Their input gradient is computed only with
+    `input_gradient`; then it is 0, as for networks that read tokens"""
     provenance: Provenance
     """object | below"""
     warnings: Annotated[Texts | None, Column()] = None
-    """list of text | at most 20: what the preflight found, a window that is not the one asked for, ranks that disagree on a version,
-    measure different steps or tell no wall time of them, times longer than the run, a window that is longer or shorter than what went by,
-    GPUs that a container shows beyond the grant, an evaluation of another split or a part of one, lines that are no events or tell a step
+    """list of text | at most 20: findings of the preflight; a window, steps, ranks or versions that do not fit each other; times
+    longer than the run; GPUs beyond the grant; an evaluation of another split or of a part; lines that are no events or report a step
     again"""
     files: tuple[File, ...] | None = None
-    """list of `path`, `bytes`, `blake3` | everything pushed but this record"""
+    """list of `path`, `bytes`, `blake3` | every pushed file but this record"""
     seal: Annotated[Digest | None, Column()] = None
-    """64 hex digits | SHA-256 of all other lines of this file, below; records of versions before 2026-11-22 have none"""
+    """64 hex digits | SHA-256 of all other lines of this file: [seal](#seal). Records of versions before 2026-11-22 have none"""
 
 
 class NewRecord(NamedTuple):
