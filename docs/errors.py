@@ -8,6 +8,7 @@ from typing import Final
 
 from base.errors import SlipwayError
 from docs.markdown import code, table
+from workflow.run.record.model import Status
 from workflow.run.record.outcome import MEANINGS, TABLE, Ending
 
 BY_CAUSE: Final = {"node_lost": (14, 16), "storage": (15, 18, 20, 21, 27)}
@@ -40,7 +41,7 @@ def end_table(_: str) -> str:
     return table(["end", "kind", "exit", "when"], (_end_row(status) for status in TABLE))
 
 
-def _end_row(status: str) -> list[str]:
+def _end_row(status: Status) -> list[str]:
     ending = Ending(status=status)
     others = "".join(f"; {', '.join(map(str, BY_CAUSE[status]))} by cause" if status in BY_CAUSE else "")
     return [code([status]), ending.kind, f"{ending.exit_code}{others}", MEANINGS[status]]
