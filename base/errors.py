@@ -255,7 +255,7 @@ class LineCut(RemoteError):
 
 
 class Slower(SlipwayError):
-    """`slipway compare --not-slower-than` found that B is slower than the margin allows.
+    """B is slower than the margin of `slipway compare --not-slower-than` allows.
 
     Look at the cells, and at the fields that differ.
     """
@@ -264,7 +264,7 @@ class Slower(SlipwayError):
 
 
 class Undecided(SlipwayError):
-    """`slipway compare --not-slower-than` cannot decide: the runs are too few, or differ too much.
+    """The runs are too few, or differ too much, for `slipway compare --not-slower-than` to decide.
 
     Make more runs. The message says how many are enough.
     """

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from docs.markdown import code, table
+from docs.markdown import code, table, wrapped
 from workflow.commands.main import parser
 
 COMMON: Final = ("--study", "--site", "--json")
@@ -45,7 +44,7 @@ def section(names: str) -> str:
     fence = "```\n" + "".join(f"{usage.strip()}\n" for usage in usages) + "```\n\n"
     return (
         fence
-        + "\n\n".join(_wrapped(paragraph) for paragraph in paragraphs)
+        + "\n\n".join(wrapped(paragraph) for paragraph in paragraphs)
         + "\n"
         + ("\n" + table(["word or option", "meaning"], rows) if rows else "")
     )
@@ -72,10 +71,6 @@ def _meaning(one: Any) -> str:
 def _usage(one: Any) -> str:
     words = _words(one)
     return words if one.required or words.startswith("[") else f"[{words.replace(', -', '|-')}]"
-
-
-def _wrapped(paragraph: str) -> str:
-    return textwrap.fill(paragraph, 140, break_long_words=False, break_on_hyphens=False)
 
 
 def make_table(_: str) -> str:

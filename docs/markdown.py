@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 
 
@@ -18,3 +19,8 @@ def _cell(text: str) -> str:
 def code(words: Iterable[object], between: str = ", ") -> str:
     """Format words as code."""
     return between.join(f"`{word}`" for word in words)
+
+
+def wrapped(paragraph: str) -> str:
+    """Format a paragraph of prose in lines of 140 characters."""
+    return textwrap.fill(paragraph, 140, break_long_words=False, break_on_hyphens=False)

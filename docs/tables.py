@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs.markdown import code, table
+from docs.markdown import code, table, wrapped
 from workflow.report.cells import MARKS, TESTS
 from workflow.report.meanings import ABOUT, COLUMNS, meaning
 from workflow.report.tables import TABLES
@@ -15,7 +15,7 @@ def tables(_: str) -> str:
 
 def _section(name: str) -> str:
     rows = ([code([key]), COLUMNS[name][key] or meaning(name, key) or ""] for key in COLUMNS[name])
-    return f"### {name}\n\n{ABOUT[name]}.\n\n" + table(["column", "meaning"], rows)
+    return f"### {name}\n\n{wrapped(ABOUT[name])}.\n\n" + table(["column", "meaning"], rows)
 
 
 def marks(_: str) -> str:

@@ -75,13 +75,18 @@ Status = Literal["maintained", "dormant", "ended", "archived"]
 
 @dataclass(frozen=True, kw_only=True)
 class Able(Closed):
-    """What a framework has. `data_parallel`, `model_parallel`: by what; `lmdb`: whether it reads LMDB by itself."""
+    """What a framework has."""
 
     interfaces: Lines = ()
+    """languages"""
     data_parallel: Line | None = None
+    """by what it trains data-parallel"""
     model_parallel: Line | None = None
+    """by what it trains model-parallel"""
     devices: Lines = ()
+    """devices"""
     lmdb: bool | None = None
+    """whether it reads LMDB by itself"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,19 +94,27 @@ class Verified(Able):
     """The features of a framework that the test `by` ran."""
 
     by: Line
+    """the test that ran it"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts(Closed):
-    """The facts about a framework. `claimed`: what `sources` say of it. `verified`: what a test of ours ran; None: it was never run."""
+    """The facts about a framework."""
 
     status: Status
+    """`maintained`; `dormant`: no release comes any more; `ended`: its makers said so; `archived`: its repository can only be read"""
     release: Line
+    """the last release"""
     released: When | None = None
+    """month or year of that, in quotes. Optional"""
     licence: Line
+    """by its SPDX name"""
     claimed: Able
+    """what `sources` say of it"""
     sources: Lines
+    """who says what is claimed, status and release"""
     verified: Verified | None = None
+    """the same keys as `claimed`, but only what the test `by` ran. Optional: without it the framework was never run"""
 
 
 def load_other_facts() -> Mapping[str, Facts]:
@@ -155,14 +168,18 @@ Environment = Annotated[Mapping[str, Word | int], Check("names with values", lam
 
 @dataclass(frozen=True, kw_only=True)
 class Sidecar(Closed):
-    """A process that lives around the ranks, on the head node or on each node. `ends`: whether it is stopped after the ranks, or ends by
-    itself when they do."""
+    """A process that lives around the ranks, on the head node or on each node."""
 
     name: Name
+    """name of the sidecar"""
     where: Literal["head", "each"]
+    """`head` or `each` node"""
     command: Words
+    """the command, with the placeholders of the program's"""
     env: Environment = field(default_factory=dict)
+    """environment variables. Optional"""
     ends: renderings.SidecarEnds = "stopped"
+    """`stopped` after the ranks (the default), or `with-ranks`: by itself when they end"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,30 +199,46 @@ class Supports(Closed):
     """What cells may ask of a framework."""
 
     modes: Annotated[tuple[Mode, ...], SHORT]
+    """of `mode`"""
     models: Words
+    """of `model`"""
     precision: Annotated[tuple[Precision, ...], SHORT]
+    """of `precision`"""
     layout: Annotated[tuple[Layout, ...], SHORT]
+    """of `layout`"""
     comm_hook: Annotated[tuple[CommHook, ...], SHORT]
+    """of `comm_hook`"""
     devices: Annotated[tuple[Literal["cpu", "cuda"], ...], SHORT]
+    """of `device`"""
     strategies: Annotated[tuple[Strategy, ...], SHORT] = ("ddp",)
+    """of `strategy`. Default: `[ddp]`"""
     backends: Annotated[tuple[Backend, ...], SHORT] = ("auto",)
+    """of `backend`. Default: `[auto]`"""
     cuda_only: DeviceOnly = DeviceOnly()
+    """words of `precision`, `layout`, `comm_hook`, `backends`, `strategies`, `conv_algorithm` that it supports on GPUs only.
+    Optional"""
     cpu_only: DeviceOnly = DeviceOnly()
+    """the same for CPUs. Optional"""
     augmentation: Annotated[tuple[Augmentation, ...], SHORT] = ("none",)
+    """of `augmentation`. Default: `[none]`"""
     readers: Annotated[tuple[Reader, ...], SHORT] = ("slipway",)
+    """of `reader`. Default: `[slipway]`"""
     conv_algorithm: Annotated[tuple[ConvAlgorithm, ...], SHORT] = ("auto",)
+    """of `conv_algorithm`. Default: `[auto]`"""
     optimizers: Annotated[tuple[Optimizer, ...], SHORT] = ("sgd",)
+    """of `optimizer.name`. Default: `[sgd]`"""
     clipping: bool = False
+    """whether it knows `clip_norm`. Default: `false`"""
     profile: bool = False
-    """Whether its program traces the layers of a step, in a profile run."""
+    """whether its program traces the layers of a step, in a profile run. Default: `false`"""
     parameters: bool = False
-    """Whether its program starts from a file of parameters, where a cell names one."""
+    """whether its program starts from a file of parameters, if a cell names one. Default: `false`"""
     bucket_size: bool = False
-    """Whether its program exchanges gradients in buckets of the size that a cell asks for."""
+    """whether it knows `bucket_cap_mb`. Default: `false`"""
     input_gradient: bool = False
-    """Whether its program computes the gradient of the images, where a cell asks for it."""
+    """whether it computes the gradient of the images, if a cell asks for it. Default: `false`"""
     evaluate_every: bool = False
-    """Whether its program evaluates between epochs, where a cell asks for it."""
+    """whether it evaluates between epochs, if a cell asks for it. Default: `false`"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,53 +246,68 @@ class Missing(Closed):
     """Words that only other frameworks support, with the reason, which is shown to users who ask for one of them."""
 
     words: Words
+    """models, modes, precisions, augmentations or devices that only other frameworks support"""
     why: Text
+    """the reason, which the refusal and the table `framework-facts` show"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec(Closed):
-    """How the framework's own environment is made, which the bare engine uses.
-
-    `pins` is a file in the folder with all that is installed. `installer` is a program, beside the folder or in it, that makes the
-    environment: Slipway's Python runs it with the folder, the directory, and what `make framework` was told (`--python`, `--debian`). None:
-    pip installs the pins with Slipway's Python.
-    """
+    """How the framework's own environment is made, which the bare engine uses."""
 
     pins: Word
+    """a file in the folder with everything that is installed; an environment of other pins is refused as old"""
     installer: Word | None = None
+    """path of a program, relative to the folder, that makes the environment. Slipway's Python runs it with the folder, the directory
+    to fill (`bin/python` is then the interpreter), and `--python`, `--debian` of `make framework`. Default: pip installs the pins
+    with Slipway's Python"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkSpec(Closed):
-    """A framework folder.
-
-    `env`: renderings of the allocation as environment variables; `events`: who writes them (step_lines.py); `python`: the interpreter
-    inside the image (the bare engine has its own); `packages`: what that interpreter must be able to import, as requirements;
-    `environment`: where it has one of its own, which needs `python_version` if Slipway's Python is too new; `library`: folders beside this
-    one that its program finds on its path; `command`: one process, with {python} and {folder} to fill in; `checkpoint`: whether the program
-    writes a checkpoint when asked, and resumes from one; `missing`: why `supports` has not what others have; `containers_only`: why it
-    cannot run without a container; `own_order`: whether it chooses the order of the samples by itself.
-    """
+    """A framework folder, by its framework.yaml."""
 
     name: Name
+    """name of the folder"""
     folder: Path = field(init=False, default=Path())
     image: Text
+    """container image, for every engine but `bare`; `images` of the site file replaces it"""
     python: Text
+    """interpreter inside the image. `engine: bare` uses that of the framework's own environment, or Slipway's own"""
     launcher: renderings.Launcher
+    """`single`: one process on the head node. `torchrun`: one torchrun per node. `ranks`: one process per rank. `mpirun`: one mpirun
+    for all"""
     env: Annotated[tuple[renderings.Rendering, ...], SHORT]
+    """renderings of the allocation as variables of each rank: `tf_config`, `paddle`, `dmlc`, `horovod`; launchers `ranks` and
+    `single`. In a program of a study this is `env_from`"""
     sidecars: Annotated[tuple[Sidecar, ...], SHORT]
+    """processes around the ranks, each with the keys below"""
     command: Words
+    """one process; `{python}`, `{folder}`, `{head}`, `{address}` and `{port.NAME}` are filled in"""
     events: step_lines.EventsWord | step_lines.LogEvents
+    """who reports steps: `program`, `none`, or `log: {step, every, ranks}`. The text `log:EXPRESSION` means `log: {step:
+    EXPRESSION}`"""
     supports: Supports
+    """what cells may ask for; anything else is refused when the study is read"""
     missing: Annotated[tuple[Missing, ...], SHORT] = ()
+    """what others support and this one does not, with the reason. Optional; a test holds that nothing is missing without a reason"""
     packages: Words
+    """the package of the framework with its exact version, as in the pins and the tag of `image`; then the words that its program
+    imports. For tests only"""
     library: Words = ()
+    """folders relative to this one, with names that begin with `slipway_`, which the program finds on its path. Optional"""
     environment: EnvironmentSpec | None = None
+    """the framework's own environment, for `engine: bare`. Optional"""
     python_version: Annotated[str, PYTHON_VERSION] | None = None
+    """version of Python that the program needs, such as `"3.8"`, if Slipway's is too new. Optional"""
     checkpoint: bool = False
+    """whether the program writes a checkpoint when asked, and resumes from one. Default: `false`"""
     containers_only: Text | None = None
+    """why it cannot run without a container; sites with `engine: bare` refuse its cells with these words. Optional"""
     own_order: bool = False
+    """whether it chooses the order of the samples by itself. Then only the loss of step 0 is compared. Default: `false`"""
     facts: Facts | None = None
+    """facts for the table `framework-facts`. Optional"""
 
     def __post_init__(self) -> None:
         for key, command in (("command", self.command), *((f"sidecars: {one.name}: command", one.command) for one in self.sidecars)):

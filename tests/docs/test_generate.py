@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import typing
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from base.field_docs import field_docs
 from docs import generate
 from docs.commands import commands
 from docs.keys import type_words
@@ -26,6 +28,9 @@ from workflow.study.site_file import SiteFile
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in generate.PAGES.glob("*.md")}
 WITHOUT_TABLE = {CudaOnly, LogEvents}
 """Models of one or a few keys, which the row of the key that has them describes."""
+
+WITHOUT_WORDS = {"time", "monotonic_ns", "folder"}
+"""Fields that every event has, and what the reader of framework.yaml adds."""
 
 
 def test_a_change_of_a_generated_block_is_noticed() -> None:
@@ -55,6 +60,13 @@ def test_every_model_has_a_table(page: str, model: type[BaseModel]) -> None:
 def test_every_command_has_its_section() -> None:
     sections = re.findall(r"<!-- generated: command (.*) -->", PAGES["commands.md"])
     assert sorted(name for section in sections for name in section.split(", ")) == sorted(commands())
+
+
+@pytest.mark.parametrize("block", sorted(set(re.findall(r"<!-- generated: fields (\S+) -->", "".join(PAGES.values())))))
+def test_every_field_of_a_type_has_its_words(block: str) -> None:
+    module, _, name = block.rpartition(".")
+    part = getattr(importlib.import_module(module), name)
+    assert typing.get_type_hints(part).keys() - field_docs(part).keys() <= WITHOUT_WORDS
 
 
 def test_every_column_of_every_table_has_a_meaning(tmp_path: Path) -> None:
