@@ -33,7 +33,12 @@ def main(
         Template, typer.Option("--template", help="What the study measures; each runs as it is, on a laptop too.")
     ] = "images",
 ) -> None:
-    """Write a commented study file and a commented site file to begin with; what is there already is never overwritten."""
+    """Write DIR/study.yaml and DIR/site.yaml to begin with, complete, commented and good for `slipway run` as they are.
+
+    --template chooses what the study measures: `images`, `my-script` (with a script in `train/`), `language-model` (with a text) or
+    `inference`. The study is named after DIR, the site file is used for the studies beside it, and results go to `DIR/storage`. Existing
+    files are never overwritten (exit 10).
+    """
     if not name.strip() or "\0" in name:
         raise ConfigError(f"{name!r} is no name of a directory; `slipway init .` writes into the one you are in")
     directory = Path(name)
