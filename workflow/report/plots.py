@@ -22,12 +22,12 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.derive import Comparison
 from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
-from workflow.report.keys import SEPARATOR, line_label
+from workflow.report.keys import SEPARATOR, counted_shape, line_label
 from workflow.report.layers_table import OTHER_LAYERS, STACKED, layer_groups, profiles, stacked, step_of
 from workflow.report.prediction_table import Row, line_models, rows_of
 from workflow.report.profile.profile import Profile
 from workflow.report.step_parts import STEP_PARTS, mean_parts
-from workflow.report.table import MILLI
+from workflow.report.table import MILLI, percent, range_text, significant, time_unit
 from workflow.report.time_to_accuracy import curves
 from workflow.run.record.columns import SHOWN_STEPS, Point
 from workflow.run.record.model import NotBelieved
@@ -42,6 +42,9 @@ HEIGHT: Final = 300
 LABEL_WIDTH: Final = 48
 _ID: Final = re.compile(r'\bid="([^"]*)"')
 _ID_USE: Final = re.compile(r'(\bid="|url\(#)([^")]*)')
+_GEOMETRY: Final = re.compile(r'\b(?:d|transform|x|y|x1|x2|y1|y2|width|height)="[^"]*"')
+_LONG: Final = re.compile(r"-?\d+\.\d{3,}(?![\de])")
+"""A coordinate with more digits than a screen or a printer has: they were half of an SVG."""
 
 _TITLE: Final = {"anchor": "start", "fontSize": 15, "color": INK, "offset": 12}
 _SUBTITLE: Final = {"subtitleFontSize": 11.5, "subtitleColor": MUTED, "subtitlePadding": 5}
@@ -72,7 +75,8 @@ def to_svg(spec: dict[str, object], name: str) -> str:
     svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
     found = dict.fromkeys(_ID.findall(svg))
     names = {old: f"{name}-{index}" for index, old in enumerate(found)}
-    return _ID_USE.sub(lambda match: match[1] + names.get(match[2], match[2]), svg)
+    named = _ID_USE.sub(lambda match: match[1] + names.get(match[2], match[2]), svg)
+    return _GEOMETRY.sub(lambda match: _LONG.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), match[0]), named)
 
 
 def to_json(spec: dict[str, Any]) -> str:
@@ -128,6 +132,10 @@ NARROW: Final = 1.3
 GOOD_EFFICIENCY: Final = 0.75
 APART: Final = 0.06  # doublings: a little more than a point is wide
 MOST_APART: Final = 0.45
+MOST_ABOVE: Final = 1.2
+"""How far an axis of efficiencies reaches above the largest of them. One whisker had stretched it to 550 %."""
+MOST_WIDE: Final = 4.0
+"""How many times a whisker may exceed the largest rate, or fall below the smallest, before it is clipped."""
 PART: Final = ["line:N", "part:N"]
 """What one stroke joins: cells that are measured against the same baseline, on the same line."""
 NOTHING: Final = "no run was measured"
@@ -136,7 +144,7 @@ AHEAD: Final = "dotted, with a band: predicted, 90 % interval"
 
 def throughput(analysis: Analysis) -> dict[str, Any]:
     """Draw the rate over processes, both logarithmic, with the ideal from the baseline on; samples and tokens have panels of their own."""
-    points = _beside(_points(analysis, lambda comparison: comparison.cell.rate_per_s, by_unit=True))
+    points = _beside(_points(analysis, lambda comparison: comparison.cell.rate_per_s, significant, by_unit=True))
     if not points:
         return nothing("Throughput", NOTHING)
     ideal, ahead = _ideal(points), _ahead(analysis, points, lambda row: row.rate)
@@ -145,6 +153,8 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
         "Throughput", [_subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"), *([AHEAD] if ahead else [])]
     )
     dashed = _layer("ideal").mark_line(strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
+    values = [point["value"] for point in points]
+    points = clipped(points, min(values) / MOST_WIDE, max(values) * MOST_WIDE, significant)
     shown: dict[str, list[float]] = {}
     for point in [*points, *ideal, *ahead]:
         shown.setdefault(point["panel"], []).extend(value for value in (point["value"], point["low"], point["high"]) if value)
@@ -156,11 +166,12 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
 
 def efficiency(analysis: Analysis) -> dict[str, Any]:
     """Draw efficiency over processes, with the line below which more processes are seldom worth their price."""
-    points = _beside(_points(analysis, lambda comparison: comparison.efficiency))
+    points = _beside(_points(analysis, lambda comparison: comparison.efficiency, percent))
     if not points:
         return nothing("Efficiency", "no comparison with a baseline")
     ahead = _ahead(analysis, points, lambda row: row.efficiency)
-    top = max(1.05, *(point["high"] or point["value"] for point in [*points, *ahead])) * 1.02
+    top = MOST_ABOVE * max(1.0, *(point["value"] for point in [*points, *ahead]))
+    points = clipped(points, 0.0, top, lambda value: percent(value, 0))
     step = 0.25 if top < 2 else 0.5 if top < 4 else math.ceil(top / 8)
     ticks = [step * index for index in range(int(top / step) + 1)]
     scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(format=".0%", values=ticks)
@@ -173,8 +184,28 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
     return _panels(layers, [*points, *limits, *ahead], titled("Efficiency", [text, *([AHEAD] if ahead else [])]))
 
 
-def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], *, by_unit: bool = False) -> list[dict[str, object]]:
-    """Return a point for each measured cell. Many lines of several models: one panel per model. `by_unit`: a panel for each unit."""
+def clipped(points: Sequence[dict[str, Any]], least: float, most: float, show: Callable[[float], str]) -> list[dict[str, Any]]:
+    """Cut whiskers off at the ends of the axis. `above` and `below` then hold the value at which the whisker really ends."""
+    return [
+        point
+        if point["low"] is None
+        else {
+            **point,
+            **{"low": max(point["low"], least), "high": min(point["high"], most)},
+            "above": f"\N{UPWARDS ARROW} {show(point['high'])}" if point["high"] > most else "",
+            "below": f"\N{DOWNWARDS ARROW} {show(point['low'])}" if point["low"] < least else "",
+        }
+        for point in points
+    ]
+
+
+def _points(
+    analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], show: Callable[[float], str], *, by_unit: bool = False
+) -> list[dict[str, object]]:
+    """Return a point for each measured cell, with what it says in words; `show` formats its value.
+
+    Many lines of several models have one panel per model. `by_unit`: a panel for each unit.
+    """
     lines = list(analysis.lines)[:MOST_LINES]
     several = len({cell.cell.model for cell in analysis.cells}) > 1
     paneled = several and len(analysis.lines) > MOST_IN_ONE
@@ -194,6 +225,7 @@ def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None
             "low": estimate.low,
             "high": estimate.high,
             "baseline": comparison.is_baseline,
+            "says": f"{line_label(analysis, comparison, line)}, {counted_shape(analysis, comparison.cell)}: {range_text(show, estimate)}",
         }
         for line in lines
         for comparison in analysis.lines[line]
@@ -293,9 +325,17 @@ def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any,
     return [
         base.mark_line(strokeWidth=2.2, clip=True).encode(y=y_axis, detail=PART),
         base.transform_filter("datum.low != null").mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
-        base.mark_point(filled=True, size=62, opacity=1).encode(y=y_axis, shape=shape),
+        base.mark_point(filled=True, size=62, opacity=1).encode(y=y_axis, shape=shape, description="says:N"),
+        *(_whisker_end(base, side) for side in ("above", "below") if any(point.get(side) for point in points)),
         *(continued if ahead else []),
     ]
+
+
+def _whisker_end(base: Any, side: str) -> Any:
+    """Write the value at which a clipped whisker ends beside the place where it is clipped."""
+    end, up = ("high", 1) if side == "above" else ("low", -1)
+    text = base.transform_filter(f"datum.{side}").mark_text(align="left", dx=5, dy=6 * up, fontSize=11)
+    return text.encode(y=alt.Y(f"{end}:Q"), text=f"{side}:N")
 
 
 def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> dict[str, Any]:
@@ -356,7 +396,10 @@ def _panels(layers: Any, values: list[dict[str, object]], title: dict[str, objec
 
 
 MOST_BARS: Final = 40
+TIMES: Final = {"min": "fastest step", "p50": "median", "p95": "p95", "p99": "p99"}
 MOST_CURVES: Final = len(SERIES)
+MOST_SAYINGS: Final = 12
+"""Points of a curve that can be pointed at: each is an element of the page with a sentence of its own."""
 BAR: Final = 21
 LINE: Final = 14
 PART_COLOURS: Final = dict(zip(STEP_PARTS.values(), [*(SERIES[place] for place in (4, 3, 0, 5, 1, 7, 2)), STEPS["assign"]], strict=True))
@@ -369,19 +412,19 @@ def budget(analysis: Analysis) -> dict[str, object]:
     """Draw the steps of a run, stacked, one bar per cell."""
     bars = [(label, {step: one.cell.means[f"{step}_s"] for step in SHOWN_STEPS}) for label, one in _labelled(analysis)]
     title = titled("Where the time of a run goes", _of_many("assign comes from the scheduler; the other five are the run", len(bars)))
-    return _stacked(title, bars, {step: STEPS[step] for step in SHOWN_STEPS}, "seconds, mean over runs", NOTHING)
+    return _stacked(title, bars, {step: STEPS[step] for step in SHOWN_STEPS}, "mean over runs", NOTHING)
 
 
 def step_parts(analysis: Analysis) -> dict[str, Any]:
     """Draw the parts of a step, stacked, one bar per cell that tells them, framework beside framework."""
     told = mean_parts(analysis)
     bars = [
-        (label, {title: row[name] and row[name] / MILLI for name, title in STEP_PARTS.items()})
+        (label, {title: row[name] for name, title in STEP_PARTS.items()})
         for label, one in _side_by_side(analysis)
         if (row := told.get((one.source, one.cell_id))) is not None
     ]
     title = titled("What happens in a step", _of_many("mean over processes, steps and runs; other: what no part tells of", len(bars)))
-    return _stacked(title, bars, PART_COLOURS, "milliseconds", "no program told parts of its steps")
+    return _stacked(title, bars, PART_COLOURS, "mean step", "no program told parts of its steps")
 
 
 def layers(analysis: Analysis) -> dict[str, Any]:
@@ -397,9 +440,13 @@ def layers(analysis: Analysis) -> dict[str, Any]:
         _layers_of(one).properties(title=alt.TitleParams(f"Layers of {model}; pale: backward", fontSize=12.5, frame="group"))
         for model, one in panels.items()
     ]
-    bars = [(label, stacked(found, step_of(cell, found))) for label, cell, found in cells]
+    bars = [(label, _seconds(stacked(found, step_of(cell, found)))) for label, cell, found in cells]
     title = titled("Where a step goes", _of_many("of the profile runs; what is done at the same time counts once", len(bars)))
-    return _stacked(title, bars, LAYER_COLOURS, "milliseconds", "no cell has a profile", below)
+    return _stacked(title, bars, LAYER_COLOURS, "traced step", "no cell has a profile", below)
+
+
+def _seconds(parts: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: None if spent_ms is None else MILLI * spent_ms for name, spent_ms in parts.items()}
 
 
 def _layers_of(cells: Sequence[tuple[str, Profile]]) -> Any:
@@ -413,11 +460,11 @@ def _layers_of(cells: Sequence[tuple[str, Profile]]) -> Any:
             for direction in DIRECTIONS:
                 spent[label, direction, groups[layer.name]] += getattr(layer, f"{direction}_ms")
     values = [
-        {"cell": label, "step": name, "direction": direction, "order": places.index((direction, name)), "seconds": spent_ms}
+        {"cell": label, "step": name, "direction": direction, "order": places.index((direction, name)), "seconds": MILLI * spent_ms}
         for (label, direction, name), spent_ms in spent.items()
     ]
     pale = alt.Opacity("direction:N", scale=alt.Scale(domain=DIRECTIONS, range=[1, 0.5]), legend=None)
-    return _bars(values, [label for label, _ in cells], colours, "milliseconds").encode(opacity=pale)
+    return _bars(values, [label for label, _ in cells], colours, "traced steps").encode(opacity=pale)
 
 
 def _side_by_side(analysis: Analysis) -> list[tuple[str, CellResult]]:
@@ -454,16 +501,31 @@ def _stacked(
 
 
 def _bars(values: Sequence[dict[str, Any]], order: Sequence[str], colours: Mapping[str, str], x_title: str) -> Any:
+    """Draw `seconds` of each `step` of a `cell`, in the unit that suits the longest bar."""
+    lengths: Counter[str] = Counter()
+    for value in values:
+        lengths[value["cell"]] += value["seconds"]
+    unit, size = time_unit(lengths.values(), short=True)
+    shown = [
+        {
+            **{key: value for key, value in one.items() if key != "seconds"},
+            "amount": one["seconds"] / size,
+            "says": f"{one['cell']}: {one['step']} {significant(one['seconds'] / size)} {unit} "
+            f"of {significant(lengths[one['cell']] / size)} {unit}",
+        }
+        for one in values
+    ]
     colour = alt.Color(
         "step:N",
         scale=alt.Scale(domain=list(colours), range=list(colours.values())),
         legend=alt.Legend(title=None, orient="bottom", columns=6 if len(colours) == len(SHOWN_STEPS) else 4),
     )
-    bars = alt.Chart(alt.InlineData(values=values)).mark_bar(height=BAR - 7).encode(
+    bars = alt.Chart(alt.InlineData(values=shown)).mark_bar(height=BAR - 7).encode(
         y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))),
-        x=alt.X("seconds:Q", title=x_title, axis=alt.Axis(tickCount=6)),
+        x=alt.X("amount:Q", title=f"{x_title}, {unit}", axis=_plain_numbers()),
         color=colour,
         order="order:Q",
+        description="says:N",
     )  # fmt: skip
     return bars.properties(width=WIDTH, height=alt.Step(_bar(order)))
 
@@ -477,22 +539,22 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
     spread = [_spread(label, comparison.cell) for label, comparison in cells]
     labels = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in cells}
     ok = analysis.frame.filter(MEASURED)
+    medians_s = [comparison.cell.step_s.value for _, comparison in cells if comparison.cell.step_s]
+    ends_s = [*medians_s, *(entry[name] for entry in spread for name in ("min", "p99") if entry[name])]
+    unit, size = time_unit(ends_s, short=True)
+    rows = [_in_unit(entry, unit, size) for entry in spread]
     medians = [
-        {"cell": labels[source, cell_id], "run": 1000 * seconds}
+        {"cell": labels[source, cell_id], "run": seconds / size}
         for source, cell_id, seconds in ok.select("source", "cell_id", "step_p50_s").iter_rows()
         if (source, cell_id) in labels
     ]
-    medians_ms = [1000 * comparison.cell.step_s.value for _, comparison in cells if comparison.cell.step_s]
-    ends = [*medians_ms, *(entry[name] for entry in spread for name in ("min", "p99") if entry[name])]
-    wide = max(medians_ms) > 8 * min(medians_ms)
-    x_axis = log_scale(ends) if wide else {"scale": alt.Scale(zero=True), "axis": _short_numbers()}
-    base = alt.Chart(alt.InlineData(values=spread)).encode(
-        y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order)))
-    )
+    wide = max(medians_s) > 8 * min(medians_s)
+    x_axis = log_scale([seconds / size for seconds in ends_s]) if wide else {"scale": alt.Scale(zero=True), "axis": _plain_numbers()}
+    base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))))
     layers = [
-        base.mark_rule(color=MUTED, strokeWidth=1.2).encode(x=alt.X("min:Q", title="step, ms", **x_axis), x2="p99:Q"),
-        base.mark_bar(height=7, color=SERIES[0], opacity=0.55).encode(x=alt.X("p50:Q"), x2="p95:Q"),
-        base.mark_tick(color=SERIES[0], thickness=3, size=15).encode(x=alt.X("p50:Q")),
+        base.mark_rule(color=MUTED, strokeWidth=1.2).encode(x=alt.X("min:Q", title=f"step, {unit}", **x_axis), x2="p99:Q"),
+        base.mark_bar(height=7, color=SERIES[0], opacity=0.55).encode(x=alt.X("p50:Q"), x2="p95:Q", description="says:N"),
+        base.mark_tick(color=SERIES[0], thickness=3, size=15).encode(x=alt.X("p50:Q"), description="says:N"),
         alt.Chart(alt.InlineData(values=medians))
         .mark_point(color=SERIES[1], size=26, strokeWidth=1.5)
         .encode(x=alt.X("run:Q"), y=alt.Y("cell:N", sort=order)),
@@ -518,17 +580,29 @@ def loss(analysis: Analysis) -> dict[str, Any]:
     values = []
     for source, cell_id, record, each in first.select("source", "cell_id", "record", _of_a_step(analysis)).iter_rows():
         if (source, cell_id) in cells:
-            values += [
-                {"run": cells[source, cell_id], "seen": (step + 1) * each, "loss": value} for step, value in _losses(roots[source] / record)
-            ]
+            values += _curve(cells[source, cell_id], [((step + 1) * each, value) for step, value in _losses(roots[source] / record)])
     if not values:
         return nothing("Training loss", "no run recorded its loss")
     seen = f"{analysis.units[0]} seen" if len(analysis.units) == 1 else "steps"
-    lowest, highest = (choose(value["loss"] for value in values) for choose in (min, max))
+    lowest, highest = (choose(value["smooth"] for value in values) for choose in (min, max))
     wide = lowest > 0 and highest > 50 * lowest
-    y_axis = alt.Y("loss:Q", title="loss", **(log_scale([lowest, highest]) if wide else {"scale": alt.Scale(zero=False)}))
+    scale = log_scale([lowest / NARROW, highest * NARROW]) if wide else {"scale": alt.Scale(zero=False)}
+    y_axis = alt.Y("smooth:Q", title="loss", **scale)
     x_axis = alt.X("seen:Q", title=seen, axis=_short_numbers())
-    return _curves(list(cells.values()), values, (x_axis, y_axis), "Training loss", len(trained), "mean over processes; ")
+    note = "mean over processes; pale: as recorded, strong: moving average; "
+    return _curves(list(cells.values()), values, (x_axis, y_axis), "Training loss", len(trained), note, raw="loss")
+
+
+def _curve(label: str, points: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
+    """Return the rows of a curve with its moving average over a twenty-fifth of it, and every so often what it says in words."""
+    half, told = len(points) // 50, max(1, len(points) // MOST_SAYINGS)
+    rows = []
+    for at, (seen, value) in enumerate(points):
+        beside = [other for _, other in points[max(0, at - half) : at + half + 1]]
+        smooth = sum(beside) / len(beside)
+        says = {"says": f"{label}: {significant(smooth)} at {seen:,.0f}"} if at % told == 0 or at == len(points) - 1 else {}
+        rows.append({"run": label, "seen": seen, "loss": value, "smooth": smooth, **says})
+    return rows
 
 
 def accuracy(analysis: Analysis) -> dict[str, Any]:
@@ -539,17 +613,21 @@ def accuracy(analysis: Analysis) -> dict[str, Any]:
             told.setdefault((row["source"], row["cell_id"]), points)
     evaluated = [(label, one) for label, one in _labelled(analysis) if (one.cell.source, one.cell.cell_id) in told]
     cells = {label: told[one.cell.source, one.cell.cell_id] for label, one in _spread_out(evaluated)}
+    unit, size = time_unit((point.training_s for points in cells.values() for point in points), short=True)
     values = [
-        {"run": label, "seconds": point.training_s, "accuracy": point.accuracy}
+        {
+            **{"run": label, "time": point.training_s / size, "accuracy": point.accuracy},
+            "says": f"{label}: {percent(point.accuracy)} after {significant(point.training_s / size)} {unit}",
+        }
         for label, points in cells.items()
         for point in points
         if point.training_s is not None
     ]
     if not values:
         return nothing("Accuracy over training time", "no run was evaluated in the midst of its training")
-    x_axis = alt.X("seconds:Q", title="seconds of training, without evaluations", axis=_short_numbers())
+    x_axis = alt.X("time:Q", title=f"training without evaluations, {unit}", axis=_plain_numbers())
     y_axis = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False), axis=alt.Axis(format="~%"))
-    return _curves(list(cells), values, (x_axis, y_axis), "Accuracy over training time", len(evaluated), points=True)
+    return _curves(list(cells), values, (x_axis, y_axis), "Accuracy over training time", len(evaluated))
 
 
 def _curves(  # noqa: PLR0913 - what the curves say
@@ -560,20 +638,27 @@ def _curves(  # noqa: PLR0913 - what the curves say
     total: int,
     note: str = "",
     *,
-    points: bool = False,
+    raw: str = "",
 ) -> dict[str, Any]:
-    """Draw a line for each of `labels` that has `values`, of `total` cells."""
+    """Draw a line for each of `labels` that has `values`, of `total` cells. `raw`: the key of the values that were smoothed."""
     order = [label for label in labels if any(value["run"] == label for value in values)]
     colour = alt.Color(
         "run:N",
         sort=order,
         scale=alt.Scale(domain=order),
-        legend=alt.Legend(title=None, orient="bottom", columns=legend_columns(order), **wrapped_labels(order)),
+        legend=alt.Legend(
+            **{"title": None, "orient": "bottom", "symbolOpacity": 1, "symbolType": "stroke", "symbolStrokeWidth": 3},
+            **{"columns": legend_columns(order), **wrapped_labels(order)},
+        ),
     )
-    lines = alt.Chart(alt.InlineData(values=values)).mark_line(strokeWidth=1.8, opacity=0.9, point=points)
-    lines = lines.encode(x=axes[0], y=axes[1], color=colour)
+    base = alt.Chart(alt.InlineData(values=values)).encode(x=axes[0], color=colour)
+    line = base.mark_line(strokeWidth=1.8, clip=True).encode(y=axes[1])
+    told = base.transform_filter("datum.says").mark_circle(size=30, opacity=0 if raw else 1, clip=True)
+    pale = [base.mark_line(strokeWidth=0.8, opacity=0.22, clip=True).encode(y=f"{raw}:Q")] if raw else []
+    layers = [*pale, line, told.encode(y=axes[1], description="says:N")]
     note += f"first run of {f'{len(order)} of the {total} cells' if total > len(order) else 'each cell'}"
-    return finished(lines.properties(width=WIDTH, height=HEIGHT, title=alt.TitleParams(**titled(title, note))))
+    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=alt.TitleParams(**titled(title, note)))
+    return finished(chart)
 
 
 PLOTS: Final[dict[str, Callable[[Analysis], dict[str, object]]]] = {
@@ -603,6 +688,10 @@ def _bar(labels: Sequence[str]) -> int:
 
 def _short_numbers() -> Any:
     return alt.Axis(format="~s", tickCount=6, labelExpr="datum.value == 0 ? '0' : datum.label")
+
+
+def _plain_numbers() -> Any:
+    return alt.Axis(format=",~f", tickCount=6)
 
 
 def _labelled(analysis: Analysis) -> list[tuple[str, Comparison]]:
@@ -642,8 +731,14 @@ def _losses(path: Path) -> Sequence[tuple[int, float]]:
 def _spread(label: str, cell: CellResult) -> dict[str, Any]:
     p50, p95 = cell.step_s, cell.p95_s
     seconds = {"min": cell.means["step_min_s"], "p99": cell.means["step_p99_s"]}
-    seconds |= {"p50": p50.value if p50 else None, "p95": p95.value if p95 else None}
-    return {"cell": label, **{name: None if value is None else 1000 * value for name, value in seconds.items()}}
+    return {"cell": label, **seconds, "p50": p50.value if p50 else None, "p95": p95.value if p95 else None}
+
+
+def _in_unit(entry: Mapping[str, Any], unit: str, size: float) -> dict[str, Any]:
+    """Return the row of a cell's step times in a unit of `size` seconds, with what it says in words."""
+    amounts = {name: value / size for name, value in entry.items() if name != "cell" and value is not None}
+    texts = [f"{TIMES[name]} {significant(amounts[name])} {unit}" for name in TIMES if name in amounts]
+    return {"cell": entry["cell"], **amounts, "says": f"{entry['cell']}: {', '.join(texts)}"}
 
 
 def _of_many(text: str, total: int) -> str:

@@ -161,7 +161,7 @@ def raised(letters: Sequence[str]) -> str:
 NONE: Final = "\N{EN DASH}"
 PLUS_MINUS: Final = "\N{PLUS-MINUS SIGN}"
 WIDE: Final = 0.5
-MILLI, MEGA, GIGA, TERA = 1e-3, 1e6, 1e9, 1e12
+MICRO, MILLI, MEGA, GIGA, TERA = 1e-6, 1e-3, 1e6, 1e9, 1e12
 MIB, GIB = 2**20, 2**30
 
 
@@ -228,9 +228,14 @@ def percent(value: float | None, decimals: int = 1) -> str:
     return NONE if value is None else f"{100 * value:.{decimals}f} %"
 
 
-def time_unit(seconds: Iterable[float | None]) -> tuple[str, float]:
-    """Return the unit for a column of times, and its seconds: `s`, `min` from ten minutes on, `h` from ten hours on."""
+def time_unit(seconds: Iterable[float | None], *, short: bool = False) -> tuple[str, float]:
+    """Return the unit for times, and its seconds: `s`, `min` from ten minutes on, `h` from ten hours on.
+
+    `short`: times may be those of a step, and get `ms` below a second and `µs` below a millisecond.
+    """
     longest = max((value for value in seconds if value is not None), default=0.0)
+    if short and longest < 1:
+        return ("ms", MILLI) if longest >= MILLI else ("\N{MICRO SIGN}s", MICRO)
     return ("s", 1.0) if longest < 600 else ("min", 60.0) if longest < 36000 else ("h", 3600.0)
 
 

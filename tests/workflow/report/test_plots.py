@@ -10,10 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.workflow.report.builder import collected, failed, make_cell, plausible_records, scaling_cells
+from tests.workflow.report.builder import collected, failed, make_cell, make_record, plausible_records, scaling_cells
 from workflow.report.keys import SEPARATOR
 from workflow.report.page import inline
 from workflow.report.plots import (
+    MOST_ABOVE,
     MOST_BARS,
     MOST_CURVES,
     MOST_LINES,
@@ -191,3 +192,35 @@ def test_a_panel_of_one_value_has_an_axis_of_more() -> None:
     """All scales are of one description: with a domain from 2500 to 2500 the ticks of all lie one upon the other."""
     wide, narrow = ([100.0, 800.0], [10.0, 90.0]), ([100.0, 800.0], [2500.0])
     assert [log_scale(*panels, own_per_panel=True)["scale"].to_dict()["nice"] for panels in (wide, narrow)] == [False, True]
+
+
+def test_a_long_whisker_is_clipped_and_its_end_is_written_beside_it(tmp_path: Path) -> None:
+    cells = scaling_cells(batch_size=[32, 64], nodes=[1, 2])
+    records = plausible_records(cells[:3])
+    records += [make_record(cells[3], repeat, step_s=step_s) for repeat, step_s in ((1, 0.2), (2, 0.04), (3, 0.05))]
+    spec = PLOTS["efficiency"](collected(tmp_path / "digits", records))
+    measured = [row for row in values(spec) if row["kind"] == "measured"]
+    top = MOST_ABOVE * max(1.0, *(row["value"] for row in measured))
+    assert max(row["high"] for row in measured if row["high"]) == pytest.approx(top)
+    ends = [row["above"] for row in measured if row.get("above")]
+    assert len(ends) == 1
+    assert float(re.findall(r"\d+", ends[0])[0]) > 100 * top
+    assert ends[0] in to_svg(spec, "efficiency")
+
+
+def test_steps_of_seconds_are_in_seconds_and_short_ones_in_milliseconds(tmp_path: Path) -> None:
+    for step_s, unit in ((1.6, "step, s"), (0.16, "step, ms"), (1.6e-4, "step, \N{MICRO SIGN}s")):
+        spec = PLOTS["step_time"](collected(tmp_path / unit, [make_record(make_cell(), step_s=step_s)]))
+        assert spec["layer"][0]["encoding"]["x"]["title"] == unit
+        (row,) = [row for row in values(spec) if "p50" in row]
+        assert row["p50"] == pytest.approx(1.6 if unit == "step, s" else 160)
+        assert f"median {1.6 if unit == 'step, s' else 160}" in row["says"]
+
+
+def test_losses_are_smoothed_and_the_recorded_ones_are_kept(tmp_path: Path) -> None:
+    record = make_record(make_cell())
+    record["training"]["losses"] = [[step, 1.0 + (-1) ** step] for step in range(200)]
+    rows = values(PLOTS["loss"](collected(tmp_path / "digits", [record])))
+    assert {row["loss"] for row in rows} == {0.0, 2.0}
+    assert all(0.5 < row["smooth"] < 1.5 for row in rows)
+    assert 2 <= sum("says" in row for row in rows) <= 20, "few points can be pointed at, since each is an element of the page"
