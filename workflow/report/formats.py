@@ -12,7 +12,9 @@ import csv
 import hashlib
 import html
 import io
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import repeat
 from pathlib import Path
@@ -32,6 +34,8 @@ GRID: Final = "#dfe3e8"
 IDEAL: Final = "#8c959f"
 # Told apart by people who see colours otherwise, readable on white and on nearly black; shapes say the same a second time.
 SERIES: Final = ("#0f6cbd", "#d9730d", "#11875d", "#b4469b", "#c4a000", "#2aa3a3", "#8250df", "#cf4444", "#6b7f1e", "#8a6552")
+EMPTY: Final = "Nothing is drawn: "
+"""The beginning of what a screen reader reads in the place of a plot without data."""
 STEPS: Final = {
     "assign": "#a3a9b2",
     "stage": "#2aa3a3",
@@ -49,6 +53,11 @@ STYLE_SHA256: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).
 
 CSP: Final = f"default-src 'none'; style-src 'sha256-{STYLE_SHA256}'; base-uri 'none'; form-action 'none'"
 NOTHING: Final = ("", NONE)
+DENSE: Final = 10
+"""Columns of a table from which on it is set in smaller type, so that it fits a screen of 1400 px."""
+TALL: Final = 30
+"""Rows of a table beyond which it scrolls in itself, below a head that stays."""
+_SENTENCE: Final = re.compile(r"(?<=\.) (?=[A-Z\[\N{PLUS-MINUS SIGN}\N{EN DASH}])")
 FORMULA: Final = frozenset("=+-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
 _LATEX: Final = str.maketrans(
     {character: f"\\{character}" for character in "{}$&#%_"}
@@ -146,8 +155,23 @@ def to_html(table: Table) -> str:
     )
 
 
-def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str] = ()) -> str:
-    """Format the table alone, at most `most_rows` of it. Values that lead to one of `anchors` are links."""
+@dataclass(frozen=True)
+class Explained:
+    """What a page has explained so far. A mark has one letter in all tables of the page, and a sentence is printed once."""
+
+    letters: Mapping[str, str]
+    sentences: set[str] = field(default_factory=set)
+
+    def new(self, text: str) -> str:
+        """Return the sentences of a text that the page does not have yet."""
+        found = [sentence for sentence in _SENTENCE.split(text) if sentence and sentence not in self.sentences]
+        self.sentences.update(found)
+        return " ".join(found)
+
+
+def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str] = (), explained: Explained | None = None) -> str:
+    """Format the table alone, at most `most_rows` of it. Values that lead to one of `anchors` are links; `explained`: as on the page."""
+    explained = explained or Explained(table.letters)
     columns, rows, left = shown(table, most_rows)
     title = html.escape(table.title)
     if not rows:
@@ -158,7 +182,8 @@ def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str]
         for index, column in enumerate(columns)
     )
     heads = f'<th scope="col" class="folded">Which</th>{heads}' if folds else heads
-    marks = cache(lambda found: _sup(_sorted(found, table.letters)))
+    letters = explained.letters
+    marks = cache(lambda found: _sup([letters[mark] for mark in letters if mark in found]))
     classes = [tuple(_class(column, muted=muted, fold=index < folds) for muted in (False, True)) for index, column in enumerate(columns)]
     body = "\n".join(
         f"<tr>{_folded(columns[:folds], row[:folds])}"
@@ -167,13 +192,15 @@ def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str]
         for row in rows
     )
     more = f'<p class="note">{html.escape(left)}</p>' if left else ""
-    sentences = dict(table.footnotes())
-    notes = "".join(_note(mark, letter, sentences[letter], anchors) for mark, letter in table.letters.items())
+    sentences = dict(zip(table.letters, (sentence for _, sentence in table.footnotes()), strict=True))
+    notes = "".join(_note(mark, letters[mark], explained.new(sentence), anchors) for mark, sentence in sentences.items())
+    caption = html.escape(explained.new(table.caption))
+    size = " ".join(["scroll", *["tall"] * (len(rows) > TALL), *["dense"] * (len(columns) >= DENSE)])
     return (
-        f'<figure class="table" id="table-{table.name}"><div class="scroll" role="region" tabindex="0" aria-label="{title}">'
+        f'<figure class="table" id="table-{table.name}"><div class="{size}" role="region" tabindex="0" aria-label="{title}">'
         f"<table>\n<caption>{title}</caption>\n"
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{more}"
-        f"<figcaption>{html.escape(table.caption)}</figcaption>{f'<ul class=notes>{notes}</ul>' if notes else ''}</figure>"
+        f"{f'<figcaption>{caption}</figcaption>' if caption else ''}{f'<ul class=notes>{notes}</ul>' if notes else ''}</figure>"
     )
 
 
@@ -209,14 +236,17 @@ def _folded(columns: Sequence[Column], values: Sequence[Value]) -> str:
 
 
 def _note(mark: str, letter: str, sentence: str, anchors: Container[str]) -> str:
-    text = html.escape(sentence)
-    return f"<li><sup>{letter}</sup> " + (f'<a href="#mark-{mark}">{text}</a>' if f"mark-{mark}" in anchors else text) + "</li>"
+    """Format a footnote. One that the page has explained above is the mark alone."""
+    text = html.escape(sentence or mark)
+    linked = f'<a href="#mark-{mark}">{text}</a>' if f"mark-{mark}" in anchors else text
+    return f"<li{'' if sentence else ' class=again'}><sup>{letter}</sup> {linked}</li>"
 
 
 def _td(names: Sequence[str], value: Value, marks: Callable[[frozenset[str]], str], link: str) -> str:
     text = value.text
     muted = value.is_reason and text not in NOTHING
-    linked = f"{link}{_html(text)}</a>" if link else _html(text)
+    shown = _html(text).replace(" %", "&nbsp;%")
+    linked = f"{link}{shown}</a>" if link else shown
     return f"<td{names[muted]}>{linked}{marks(value.marks)}</td>"
 
 

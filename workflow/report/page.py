@@ -8,6 +8,7 @@ import html
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,13 +22,14 @@ from workflow.report.bounds import advice
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.cost import has_cost
 from workflow.report.derive import Comparison
-from workflow.report.formats import CSP, STYLE, html_table
+from workflow.report.formats import CSP, EMPTY, STYLE, Explained, html_table
+from workflow.report.framework_tables import FACTS, in_parts
 from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shares
 from workflow.report.layers_table import profiles, step_of
-from workflow.report.prediction_table import prediction_words
+from workflow.report.prediction_table import line_models, prediction_words, rows_of
 from workflow.report.profile.copies import advice_on, described
 from workflow.report.provenance import Block, provenance, reproduction
-from workflow.report.table import NONE, Column, Table, estimate_text, explained, numbers, percent, significant, with_error, words
+from workflow.report.table import LETTERS, NONE, Column, Table, estimate_text, explained, numbers, percent, significant, with_error, words
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, has_curves
 from workflow.report.timeline import timeline
@@ -176,30 +178,45 @@ def hardware(analysis: Analysis) -> str:
 
 
 class Tile(NamedTuple):
-    """A number at the head of the page. `to`: the place that it leads to."""
+    """A number at the head of the page. `to`: the place that it leads to; `interval`: what is known of it beside the number."""
 
     value: str
     text: str
     to: str
     kind: str = ""
+    interval: str = ""
 
 
 def tiles(analysis: Analysis) -> list[Tile]:
-    """Count the runs that were measured, failed or are missing, and select the best speed-up."""
+    """Select the best speed-up, and count the runs that were measured, failed or are missing."""
     summary = analysis.summary
     best = _best(analysis)
-    found = [
+    found = []
+    if best and best.speedup and best.efficiency:
+        count = len(_measured(analysis))
+        speedup, efficiency = best.speedup.among(count), best.efficiency.among(count)
+        kind = "unsure" if speedup.low is None or speedup.high is None or speedup.low <= 1 <= speedup.high else ""
+        what = f"{_choice(analysis)}: {_against(analysis, best)}"
+        to = cell_anchor(analysis, best.cell.source, best.cell.cell_id)
+        found += [
+            Tile(f"{speedup.value:.2f}\N{MULTIPLICATION SIGN}", what, to, kind, _interval(speedup, significant)),
+            Tile(percent(efficiency.value, 0), "its efficiency", to, kind, _interval(efficiency, partial(percent, decimals=0))),
+        ]
+    failed_place = "failures" if summary.failed_rows or summary.missing else "runs"
+    found += [
         Tile(f"{summary.ok} / {summary.num_runs}", "runs measured", "runs", "good" if summary.ok == summary.num_runs else ""),
-        Tile(str(summary.failed_rows), "failed rows", "failures", "bad" if summary.failed_rows else ""),
+        Tile(str(summary.failed_rows), "failed rows", failed_place, "bad" if summary.failed_rows else ""),
     ]
     if summary.missing:
         found.append(Tile(str(summary.missing), f"{'run' if summary.missing == 1 else 'runs'} not run yet", "failures"))
-    if best and best.speedup and best.efficiency:
-        what = f"{_choice(analysis)}: {_against(analysis, best)}"
-        to = cell_anchor(analysis, best.cell.source, best.cell.cell_id)
-        found.append(Tile(f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", what, to))
-        found.append(Tile(percent(best.efficiency.value, 0), "its efficiency", to))
     return found
+
+
+def _interval(estimate: Estimate, show: Callable[[float], str]) -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"no interval: {counted(estimate.n, 'run')} of a cell"
+    unsure = ": includes 1" if show is significant and estimate.low <= 1 <= estimate.high else ""
+    return f"95 % interval {show(estimate.low)} to {show(estimate.high)}{unsure}"
 
 
 def findings(analysis: Analysis) -> list[str]:
@@ -406,7 +423,7 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
         f'{TOOLS}<div class="scroll tall" role="region" tabindex="0" aria-label="All runs">'
         '<table id="all-runs">\n<caption>All runs</caption>\n'
         f"<thead><tr>{titles}</tr></thead>\n<tbody>\n" + "\n".join(rows[:MOST_DRAWN]) + f"\n</tbody></table></div>\n{_folded(rows)}"
-        f'<p><button type="button" id="runs-more" hidden></button></p>\n{_legend(met, analysis.reasons)}'
+        '<p><button type="button" id="runs-more" hidden></button></p>\n'
     )
     return RunsTable(markup=markup, places=frozenset(met))
 
@@ -471,18 +488,24 @@ def _folded(rows: Sequence[str]) -> str:
     return f'<p class="note">{note}</p><template id="runs-folded"><table><tbody>\n{rest}\n</tbody></table></template>\n'
 
 
-def _legend(met: set[str], reasons: Mapping[str, str]) -> str:
+def _legend(met: Collection[str], reasons: Mapping[str, str], known: Explained) -> str:
+    """Link each mark to its runs, with its sentence where no table above has it."""
     notes = [
-        f'<li><a href="#mark-{mark}">{mark}</a>: {html.escape(explained(mark, reasons))}</li>' for mark in MARKS if f"mark-{mark}" in met
+        f'<li{"" if sentence else " class=again"}><a href="#mark-{mark}">{mark}</a>{f": {html.escape(sentence)}" if sentence else ""}</li>'
+        for mark in MARKS
+        if f"mark-{mark}" in met
+        for sentence in [known.new(explained(mark, reasons))]
     ]
     return f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""
 
 
 _BACKGROUND: Final = re.compile(r'<rect width="[\d.]+" height="[\d.]+" fill="white"\s*/>')
 TEMPLATE: Final = Path(__file__).with_name("page.html")
-SCRIPT: Final = side_by_side.SCRIPT + Path(__file__).with_name("page.js").read_text("utf-8")
+SCRIPT: Final = side_by_side.SCRIPT + "".join(Path(__file__).with_name(name).read_text("utf-8") for name in ("page.js", "charts.js"))
 SCRIPT_SHA256: Final = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 MOST_ROWS: Final = 200
+MOST_ITEMS: Final = 6
+"""Sentences of a list before the others are folded."""
 PLOT_TITLES: Final = {
     "throughput": "Throughput over processes",
     "efficiency": "Efficiency over processes",
@@ -503,7 +526,7 @@ RUNS_TEXT: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page. `plots` and `tables` are our own markup; everything else is text and will be escaped."""
+    """A part of the page. `plots` and what `markup` makes are our own markup; everything else is text and will be escaped."""
 
     id: str
     title: str
@@ -511,8 +534,17 @@ class Section:
     items: Sequence[str] = ()
     """Sentences of a list."""
     plots: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    folded: bool = False
+    """Each table opens when it is asked for."""
+    after: str = ""
+    """Markup below the tables."""
     blocks: tuple[Block, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True for a section that shows nothing."""
+        return not (self.items or self.plots or self.after or self.blocks or any(table.num_rows for table in self.tables))
 
 
 PLACED: Final = (
@@ -544,17 +576,26 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
     """Render the page; `svgs` by plot name, `page_dir` as in `file_links`. The same records give the same bytes: it holds no clock."""
     from jinja2 import Environment, StrictUndefined
 
+    failed, noted = failures(analysis), warnings(analysis)
+    runs = runs_table(analysis, (failed.places, noted.places), page_dir)
+    sections = [section for section in _sections(analysis, svgs, failed.table, noted.table, runs) if not section.is_empty]
+    used = set().union(*(table.letters for section in sections for table in section.tables))
+    known = Explained(dict(zip((mark for mark in MARKS if mark in used), LETTERS, strict=False)))
+    leads = [text for text in map(known.new, (lead(analysis), hardware(analysis))) if text]
+    if analysis.shared:
+        leads.append(known.new(f"{analysis.shared}.").replace("All rows:", "The same in all cells:"))
     template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(TEMPLATE.read_text("utf-8"))
     return template.render(
         title=f"{analysis.study}: scaling report",
-        lead=lead(analysis),
-        hardware=hardware(analysis),
+        leads=leads,
         csp=f"{CSP}; script-src 'sha256-{SCRIPT_SHA256}'",
         script=SCRIPT,
         style=STYLE,
         tiles=tiles(analysis),
         findings=findings(analysis),
-        sections=_sections(analysis, svgs, page_dir),
+        most_items=MOST_ITEMS,
+        sections=[(section, _markup(section, runs, known)) for section in sections],
+        legend=_legend(runs.places, analysis.reasons, known),
         footer=f"Made by Slipway from the records of {counted(analysis.summary.num_runs, 'run')}: see the rows of records.parquet.",
     )
 
@@ -565,66 +606,81 @@ def inline(svg: str, title: str) -> str:
     return body.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)
 
 
-def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None) -> list[Section]:
-    failed, noted = failures(analysis), warnings(analysis)
-    runs = runs_table(analysis, (failed.places, noted.places), page_dir)
+def _markup(section: Section, runs: RunsTable, known: Explained) -> str:
+    drawn = [html_table(table, MOST_ROWS, runs.places, known) for table in section.tables]
+    if section.folded:
+        heads = [f"{html.escape(table.title)}, {counted(table.num_rows, 'row')}" for table in section.tables]
+        drawn = [f"<details><summary>{head}</summary>{one}</details>" for head, one in zip(heads, drawn, strict=True)]
+    return "\n".join([*drawn, section.after])
 
-    further = [table for name, build in TABLES.items() if name not in PLACED and (table := build(analysis)).num_rows]
+
+def _sections(analysis: Analysis, svgs: Mapping[str, str], failed: Table, noted: Table, runs: RunsTable) -> Iterator[Section]:
+    """Yield the chapters. One that shows nothing, or nothing that another one does not, is left out."""
 
     def plots(*names: str) -> tuple[str, ...]:
-        return tuple(inline(svgs[name], PLOT_TITLES[name]) for name in names if name in svgs)
+        return tuple(inline(svgs[name], PLOT_TITLES[name]) for name in names if name in svgs and f'aria-label="{EMPTY}' not in svgs[name])
 
-    def drawn(*tables: Table) -> tuple[str, ...]:
-        return tuple(html_table(table, MOST_ROWS, runs.places) for table in tables)
+    def tables(*names: str) -> tuple[Table, ...]:
+        return tuple(_without_one_reason(table) for name in names if (table := TABLES[name](analysis)).num_rows)
 
-    def tables(*names: str) -> tuple[str, ...]:
-        return drawn(*(TABLES[name](analysis) for name in names))
-
-    bounded, parted = TABLES["bounds"](analysis), TABLES["parts"](analysis)
-    traced = TABLES["layers"](analysis), TABLES["convolutions"](analysis)
-    layered = [table for table in traced if table.num_rows and {"forward_ms", "forward_s"} & {column.key for column in table.columns}]
-    return [
-        Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
-        *([Section(id="bounds", title="What bounds it", items=advice(analysis), tables=drawn(bounded))] if bounded.num_rows else []),
-        *(
-            [Section(id="parts", title="What happens in a step", tables=drawn(parted), plots=plots("step_parts"))]
-            if parted.num_rows
-            else []
-        ),
-        *_layers(analysis, layered, drawn, plots("layers")),
-        *_prediction(analysis, tables),
-        *(
-            [Section(id="accuracy", title="Time to accuracy", tables=tables(TIME_TO_ACCURACY), plots=plots("accuracy"))]
-            if has_curves(analysis)
-            else []
-        ),
-        *([Section(id="cost", title="Energy and cost", tables=tables("cost"))] if has_cost(analysis) else []),
-        Section(id="failures", title="Failures", text=printable(f"{analysis.summary.closing_line()}."), tables=drawn(failed.table)),
-        *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.num_rows else []),
-        Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
-        *([Section(id="survey", title="Survey", tables=tables("survey"))] if len(analysis.sources) > 1 else []),
-        Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours", "utilisation", "storage")),
-        Section(id="dlbench", title="dlbench view", tables=tables("dlbench", "frameworks")),
-        Section(id="frameworks", title="Frameworks and networks", tables=tables("framework-facts", "model-facts")),
-        *([Section(id="further", title="Further tables", tables=drawn(*further))] if further else []),
-        *_timeline(analysis),
-        Section(id="runs", title="Runs", text=RUNS_TEXT, tables=(runs.markup,)),
-        Section(id="compare", title="Compare", text=side_by_side.TEXT, tables=(side_by_side.markup(analysis),)),
-        Section(id="provenance", title="Provenance", blocks=provenance(analysis)),
-        Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis)),
-    ]
+    several_frameworks = len({cell.cell.framework for cell in analysis.cells}) > 1
+    yield Section(id="speedup", title="Speed-up", tables=(TABLES["speedup"](analysis),), plots=plots("throughput", "efficiency"))
+    if bounded := tables("bounds"):
+        yield Section(id="bounds", title="What bounds it", items=advice(analysis), tables=bounded)
+    if parted := tables("parts"):
+        yield Section(id="parts", title="What happens in a step", tables=parted, plots=plots("step_parts"))
+    yield from _layers(analysis, tables("layers", "convolutions"), plots("layers"))
+    yield from _prediction(analysis)
+    if has_curves(analysis):
+        yield Section(id="accuracy", title="Time to accuracy", tables=tables(TIME_TO_ACCURACY), plots=plots("accuracy"))
+    if has_cost(analysis):
+        yield Section(id="cost", title="Energy and cost", tables=tables("cost"))
+    if failed.num_rows:
+        yield Section(id="failures", title="Failures", text=printable(f"{analysis.summary.closing_line()}."), tables=(failed,))
+    yield Section(id="warnings", title="Warnings", tables=(noted,))
+    yield Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss"))
+    if len(analysis.sources) > 1:
+        yield Section(id="survey", title="Survey", tables=tables("survey"))
+    spent = tables("budget", "hours", "utilisation", "storage")
+    yield Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=spent)
+    if several_frameworks:
+        yield Section(id="dlbench", title="dlbench view", tables=tables("dlbench", "frameworks"))
+        facts = [table for table in in_parts(TABLES[FACTS](analysis)) if table.num_rows]
+        numbered = (replace(table, name=f"{FACTS}-{number}" if number else FACTS) for number, table in enumerate(facts))
+        yield Section(id="frameworks", title="Frameworks", tables=tuple(numbered))
+    yield Section(id="networks", title="Networks", tables=tuple(map(_counted_facts, tables("model-facts"))))
+    yield Section(id="further", title="Further tables", tables=tables(*(name for name in TABLES if name not in PLACED)))
+    yield from _timeline(analysis)
+    yield Section(id="runs", title="Runs", text=RUNS_TEXT, after=runs.markup)
+    yield Section(id="compare", title="Compare", text=side_by_side.TEXT, after=side_by_side.markup(analysis))
+    yield Section(id="provenance", title="Provenance", blocks=provenance(analysis))
+    yield Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis))
 
 
 def _timeline(analysis: Analysis) -> Iterator[Section]:
     found = timeline(analysis)
     if found is not None:
         picture = f'<div class="picture" role="region" tabindex="0" aria-label="Runs over time">{found.svg}</div>'
-        yield Section(id="timeline", title="Runs over time", items=[printable(one) for one in found.sentences], tables=(picture,))
+        yield Section(id="timeline", title="Runs over time", items=[printable(one) for one in found.sentences], after=picture)
 
 
-def _layers(
-    analysis: Analysis, tables: Sequence[Table], drawn: Callable[..., tuple[str, ...]], plots: tuple[str, ...]
-) -> Iterator[Section]:
+def _counted_facts(table: Table) -> Table:
+    """Leave out what is published of the networks: the table would be twice as wide as a screen."""
+    kept = tuple(column for column in table.columns if not column.key.startswith("published_") and column.key != "source")
+    return replace(table, columns=kept, caption=f"{table.caption} What is published of them is in tables/{table.name}.html.")
+
+
+def _without_one_reason(table: Table) -> Table:
+    """Move a note that all rows have in common to the caption: the same sentence in each row hides what differs."""
+    notes = [column for column in table.columns if column.key == "note" and len(set(column.values)) == 1 and column.values[0]]
+    if not notes or table.num_rows == 1:
+        return table
+    kept = tuple(column for column in table.columns if column not in notes)
+    note = notes[0].values[0]
+    return replace(table, columns=kept, caption=table.caption if note in table.caption else f"{table.caption} In all rows: {note}.")
+
+
+def _layers(analysis: Analysis, tables: Sequence[Table], plots: tuple[str, ...]) -> Iterator[Section]:
     """Yield where a step goes, with what to do about copies; its tables open when they are asked for, since networks have many layers."""
     traced = [(cell, step_of(cell, found), found.copies) for cell, _, found in profiles(analysis) if not isinstance(found, str)]
     copies = [
@@ -633,13 +689,13 @@ def _layers(
         for one in told
         if (found := advice_on(one, step_ms))
     ]
-    heads = [f"{html.escape(table.title)}, {counted(table.num_rows, 'row')}" for table in tables]
-    folded = [f"<details><summary>{head}</summary>{one}</details>" for head, one in zip(heads, drawn(*tables), strict=True)]
-    if tables:
-        yield Section(id="layers", title="Where a step goes", items=copies, tables=tuple(folded), plots=plots)
+    measured = tuple(table for table in tables if {"forward_ms", "forward_s"} & {column.key for column in table.columns})
+    if measured:
+        yield Section(id="layers", title="Where a step goes", items=copies, tables=measured, plots=plots, folded=True)
 
 
-def _prediction(analysis: Analysis, tables: Callable[[str], tuple[str, ...]]) -> Iterator[Section]:
-    """Yield what more nodes would bring, where a line has cells of several sizes."""
-    if any(len({one.cell.shape for one in line if one.cell.num_measured}) > 1 for line in analysis.lines.values()):
-        yield Section(id="prediction", title="Prediction", items=prediction_words(analysis), tables=tables("prediction"))
+def _prediction(analysis: Analysis) -> Iterator[Section]:
+    """Yield what more nodes would bring, where that can be predicted of a line at least."""
+    several = any(len({one.cell.shape for one in line if one.cell.num_measured}) > 1 for line in analysis.lines.values())
+    if several and any(row.prediction for row in rows_of(line_models(analysis))):
+        yield Section(id="prediction", title="Prediction", items=prediction_words(analysis), tables=(TABLES["prediction"](analysis),))

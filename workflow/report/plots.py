@@ -21,7 +21,7 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.derive import Comparison
-from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
+from workflow.report.formats import EMPTY, GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, counted_shape, line_label
 from workflow.report.layers_table import OTHER_LAYERS, STACKED, layer_groups, profiles, stacked, step_of
 from workflow.report.prediction_table import Row, line_models, rows_of
@@ -118,7 +118,8 @@ def finished(chart: Any) -> dict[str, Any]:
 
 def nothing(text: str, reason: str) -> dict[str, Any]:
     """Make a chart that says why it shows nothing, so that its file exists."""
-    note = alt.Chart(alt.InlineData(values=[{}])).mark_text(color=MUTED, fontSize=13).encode(text=alt.value(reason))
+    note = alt.Chart(alt.InlineData(values=[{}])).mark_text(color=MUTED, fontSize=13)
+    note = note.encode(text=alt.value(reason), description=alt.value(f"{EMPTY}{reason}"))
     return finished(note.properties(width=WIDTH, height=80, title=alt.TitleParams(text)))
 
 
@@ -152,7 +153,7 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
     title = titled(
         "Throughput", [_subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"), *([AHEAD] if ahead else [])]
     )
-    dashed = _layer("ideal").mark_line(strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
+    dashed = _layer("ideal").mark_line(aria=False, strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
     values = [point["value"] for point in points]
     points = clipped(points, min(values) / MOST_WIDE, max(values) * MOST_WIDE, significant)
     shown: dict[str, list[float]] = {}
@@ -176,7 +177,7 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
     ticks = [step * index for index in range(int(top / step) + 1)]
     scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(format=".0%", values=ticks)
     y_axis = alt.Y("value:Q", title="efficiency", scale=scale, axis=axis)
-    limit = _layer("limit").mark_rule(strokeDash=[4, 4], color=IDEAL, strokeWidth=1.2).encode(y=y_axis)
+    limit = _layer("limit").mark_rule(aria=False, strokeDash=[4, 4], color=IDEAL, strokeWidth=1.2).encode(y=y_axis)
     labels = sorted({point["panel"] for point in points})
     limits = [{"kind": "limit", "panel": panel, "value": GOOD_EFFICIENCY} for panel in labels]
     text = _subtitle(analysis, "speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %")
@@ -319,12 +320,12 @@ def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any,
     base = _layer("measured").encode(x=x_axis, color=colour)
     predicted = _layer("ahead").encode(x=x_axis, color=colour)
     continued = [
-        predicted.mark_area(opacity=0.18, clip=True).encode(y=alt.Y("low:Q"), y2="high:Q", detail=PART),
-        predicted.mark_line(strokeWidth=1.8, strokeDash=[2, 3], clip=True).encode(y=y_axis, detail=PART),
+        predicted.mark_area(aria=False, opacity=0.18, clip=True).encode(y=alt.Y("low:Q"), y2="high:Q", detail=PART),
+        predicted.mark_line(aria=False, strokeWidth=1.8, strokeDash=[2, 3], clip=True).encode(y=y_axis, detail=PART),
     ]
     return [
-        base.mark_line(strokeWidth=2.2, clip=True).encode(y=y_axis, detail=PART),
-        base.transform_filter("datum.low != null").mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
+        base.mark_line(aria=False, strokeWidth=2.2, clip=True).encode(y=y_axis, detail=PART),
+        base.transform_filter("datum.low != null").mark_rule(aria=False, strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_point(filled=True, size=62, opacity=1).encode(y=y_axis, shape=shape, description="says:N"),
         *(_whisker_end(base, side) for side in ("above", "below") if any(point.get(side) for point in points)),
         *(continued if ahead else []),
@@ -334,7 +335,7 @@ def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any,
 def _whisker_end(base: Any, side: str) -> Any:
     """Write the value at which a clipped whisker ends beside the place where it is clipped."""
     end, up = ("high", 1) if side == "above" else ("low", -1)
-    text = base.transform_filter(f"datum.{side}").mark_text(align="left", dx=5, dy=6 * up, fontSize=11)
+    text = base.transform_filter(f"datum.{side}").mark_text(aria=False, align="left", dx=5, dy=6 * up, fontSize=11)
     return text.encode(y=alt.Y(f"{end}:Q"), text=f"{side}:N")
 
 
@@ -552,11 +553,11 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
     x_axis = log_scale([seconds / size for seconds in ends_s]) if wide else {"scale": alt.Scale(zero=True), "axis": _plain_numbers()}
     base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))))
     layers = [
-        base.mark_rule(color=MUTED, strokeWidth=1.2).encode(x=alt.X("min:Q", title=f"step, {unit}", **x_axis), x2="p99:Q"),
+        base.mark_rule(aria=False, color=MUTED, strokeWidth=1.2).encode(x=alt.X("min:Q", title=f"step, {unit}", **x_axis), x2="p99:Q"),
         base.mark_bar(height=7, color=SERIES[0], opacity=0.55).encode(x=alt.X("p50:Q"), x2="p95:Q", description="says:N"),
-        base.mark_tick(color=SERIES[0], thickness=3, size=15).encode(x=alt.X("p50:Q"), description="says:N"),
+        base.mark_tick(aria=False, color=SERIES[0], thickness=3, size=15).encode(x=alt.X("p50:Q")),
         alt.Chart(alt.InlineData(values=medians))
-        .mark_point(color=SERIES[1], size=26, strokeWidth=1.5)
+        .mark_point(aria=False, color=SERIES[1], size=26, strokeWidth=1.5)
         .encode(x=alt.X("run:Q"), y=alt.Y("cell:N", sort=order)),
     ]
     subtitle = [
@@ -589,7 +590,7 @@ def loss(analysis: Analysis) -> dict[str, Any]:
     scale = log_scale([lowest / NARROW, highest * NARROW]) if wide else {"scale": alt.Scale(zero=False)}
     y_axis = alt.Y("smooth:Q", title="loss", **scale)
     x_axis = alt.X("seen:Q", title=seen, axis=_short_numbers())
-    note = "mean over processes; pale: as recorded, strong: moving average; "
+    note = "mean over processes; pale: as recorded, strong: moving average"
     return _curves(list(cells.values()), values, (x_axis, y_axis), "Training loss", len(trained), note, raw="loss")
 
 
@@ -652,12 +653,14 @@ def _curves(  # noqa: PLR0913 - what the curves say
         ),
     )
     base = alt.Chart(alt.InlineData(values=values)).encode(x=axes[0], color=colour)
-    line = base.mark_line(strokeWidth=1.8, clip=True).encode(y=axes[1])
+    line = base.mark_line(aria=False, strokeWidth=1.8, clip=True).encode(y=axes[1])
     told = base.transform_filter("datum.says").mark_circle(size=30, opacity=0 if raw else 1, clip=True)
-    pale = [base.mark_line(strokeWidth=0.8, opacity=0.22, clip=True).encode(y=f"{raw}:Q")] if raw else []
+    pale = [base.mark_line(aria=False, strokeWidth=0.8, opacity=0.22, clip=True).encode(y=f"{raw}:Q")] if raw else []
     layers = [*pale, line, told.encode(y=axes[1], description="says:N")]
-    note += f"first run of {f'{len(order)} of the {total} cells' if total > len(order) else 'each cell'}"
-    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=alt.TitleParams(**titled(title, note)))
+    which = f"first run of {f'{len(order)} of the {total} cells' if total > len(order) else 'each cell'}"
+    chart = alt.layer(*layers).properties(
+        width=WIDTH, height=HEIGHT, title=alt.TitleParams(**titled(title, [*filter(None, [note]), which]))
+    )
     return finished(chart)
 
 

@@ -178,6 +178,89 @@ def test_without_scripts_all_is_read_and_a_number_leads_to_its_first_run(report:
         assert page.evaluate(background % "tr:has(:target)") != page.evaluate(background % "#all-runs tbody tr")
 
 
+TIP = "(() => { const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent })()"
+POINT = "#speedup .plot:nth-child(2) [role=graphics-symbol][aria-label*='resnet18'][aria-label*='2 processes']"
+
+
+def middle(page: Browser, selector: str) -> list[float]:
+    found: list[float] = page.evaluate(
+        f"""(() => {{ const e = document.querySelector(`{selector}`); e.scrollIntoView({{ block: 'center' }});
+        const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] }})()"""
+    )
+    return found
+
+
+def pointer(page: Browser, kind: str, place: list[float], **more: Any) -> None:
+    page.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **more)
+
+
+def click(page: Browser, selector: str) -> None:
+    place = middle(page, selector)
+    for kind in ("mousePressed", "mouseReleased"):
+        pointer(page, kind, place, button="left", clickCount=1)
+
+
+@chromium
+def test_a_chart_tells_its_values_to_pointer_and_arrow_keys(opened: Browser) -> None:
+    x, y = middle(opened, POINT)
+    pointer(opened, "mouseMoved", [x + 6, y + 6])
+    assert re.fullmatch(r"resnet18 . batch \d+, 2 processes: [\d.]+ % \[[\d.]+ %, [\d.]+ %\]", opened.evaluate(TIP))
+    pointer(opened, "mouseMoved", [5, 5])
+    assert opened.evaluate(TIP) == ""
+    opened.evaluate("document.querySelector('#speedup .plot svg').focus()")
+    told = []
+    for _ in range(3):
+        press(opened, "ArrowRight", 39)
+        told.append(opened.evaluate(TIP))
+    assert len(set(told)) == 3
+    assert all("process" in words for words in told)
+    press(opened, "ArrowLeft", 37)
+    assert opened.evaluate(TIP) == told[1]
+
+
+@chromium
+def test_a_legend_switches_lines_by_mouse_and_keyboard(opened: Browser) -> None:
+    entries = "#speedup .plot [role=checkbox]"
+    states = f"[...document.querySelectorAll('{entries}')].slice(0, 2).map((e) => [e.ariaLabel, e.ariaChecked])"
+    count = "document.querySelectorAll('#speedup .plot:first-child .off').length"
+    assert opened.evaluate(states) == [["lenet \N{MIDDLE DOT} batch 32", "true"], ["lenet \N{MIDDLE DOT} batch 64", "true"]]
+    assert opened.evaluate(count) == 0
+    click(opened, entries)
+    assert [checked for _, checked in opened.evaluate(states)] == ["false", "true"]
+    hidden = opened.evaluate(count)
+    assert hidden >= 5, "its line, points and whiskers"
+    opened.evaluate(f"document.querySelector('{entries}').focus()")
+    press(opened, "Enter", 13)
+    assert [checked for _, checked in opened.evaluate(states)] == ["true", "true"]
+    assert opened.evaluate(count) == 0
+
+
+@chromium
+def test_a_chart_is_enlarged_zoomed_and_put_back(opened: Browser) -> None:
+    view = "document.querySelector('dialog svg').getAttribute('viewBox').split(' ').map(Number)"
+    opened.evaluate("document.querySelector('#speedup .enlarge').focus()")
+    press(opened, "Enter", 13)
+    assert opened.evaluate("document.querySelector('dialog').open")
+    _, _, width, height = opened.evaluate(view)
+    assert opened.evaluate("document.querySelector('dialog svg').getBoundingClientRect().width") > 800
+    pointer(opened, "mouseWheel", middle(opened, "dialog [role=graphics-symbol][aria-label*=process]"), deltaX=0, deltaY=-100)
+    opened.settle(f"{view}[2] < {width}")
+    x, y, smaller, lower = opened.evaluate(view)
+    assert (smaller / width, lower / height) == (pytest.approx(0.8), pytest.approx(0.8))
+    assert x >= 0
+    assert y >= 0
+    click(opened, "dialog [aria-label='Zoom out']")
+    click(opened, "dialog [aria-label='Zoom out']")
+    assert opened.evaluate(view) == [0, 0, width, height], "the view does not leave the picture"
+    opened.evaluate("document.querySelector('dialog svg').focus()")
+    press(opened, "ArrowRight", 39)
+    assert "process" in opened.evaluate(TIP)
+    click(opened, "dialog .zoom button:last-child")
+    opened.settle("!document.querySelector('dialog svg')")
+    assert opened.evaluate("document.querySelectorAll('#speedup .plot svg').length") == 2
+    assert opened.evaluate("document.activeElement.className") == "enlarge"
+
+
 @chromium
 def test_runs_are_sorted_and_filtered_by_keyboard(opened: Browser) -> None:
     opened.evaluate("document.querySelector('#all-runs th:nth-child(6) button').focus()")
@@ -303,10 +386,7 @@ def test_tables_and_plots_are_seen_and_nothing_is_requested(report: Path, tmp_pa
         width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         requests = [entry["request"]["url"] for entry in page.named("Network.requestWillBeSent")]
         complaints = [entry["entry"]["text"] for entry in page.named("Log.entryAdded")] + page.named("Runtime.exceptionThrown")
-    assert len(tables) == 15, (
-        "speed-up, bounds, parts, prediction, failures, times, budget, hours, utilisation, storage, dlbench, frameworks, "
-        "framework-facts, model-facts, runs"
-    )
+    assert len(tables) == 11, "speed-up, bounds, parts, failures, times, budget, hours, utilisation, storage, model-facts, runs"
     assert len(plots) == 6
     assert all(wide > 100 and high > 30 for wide, high, _ in [*tables, *plots])
     assert width[0] <= width[1], "the page itself does not scroll sideways"

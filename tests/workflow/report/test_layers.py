@@ -203,9 +203,11 @@ def test_the_bar_has_each_part_once_and_is_as_long_as_the_step(tmp_path: Path) -
     assert tuple(bar) == STACKED
     assert sum(bar.values()) == pytest.approx(1000 * STEP_S)
     assert min(bar.values()) >= 0
-    parts, layers = PLOTS["layers"](analysis)["datasets"].values()
-    assert {value["step"]: value["seconds"] for value in parts} == pytest.approx({name: part for name, part in bar.items() if part})
-    spent = {key: sum(one["seconds"] for one in layers if one["direction"] == key.lower()) for key in ("Forward", "Backward")}
+    spec = PLOTS["layers"](analysis)
+    parts, layers = spec["datasets"].values()
+    assert [one["encoding"]["x"]["title"] for one in spec["vconcat"]] == ["traced step, ms", "traced steps, ms"]
+    assert {value["step"]: value["amount"] for value in parts} == pytest.approx({name: part for name, part in bar.items() if part})
+    spent = {key: sum(one["amount"] for one in layers if one["direction"] == key.lower()) for key in ("Forward", "Backward")}
     assert spent["Forward"] == pytest.approx(bar["Forward"])
     assert spent["Backward"] == pytest.approx(bar["Backward"] - found.overlap_ms, rel=0.05)
     assert [one["step"] for one in sorted(layers, key=lambda one: one["order"])][:3] == ["features.0", "features.2", "features.3"]

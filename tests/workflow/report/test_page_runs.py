@@ -127,7 +127,7 @@ def test_a_footnote_leads_to_the_runs_that_carry_its_mark(tmp_path: Path) -> Non
     cells = scaling_cells(nodes=[1, 2])
     records = [make_record(cell, 1, oversubscribed=cell is cells[1]) for cell in cells]
     text = page(collected(tmp_path / "digits", records, cells, repeats=1), {})
-    assert '<a href="#mark-oversubscribed">oversubscribed</a>: nodes' in text
+    assert '</sup> <a href="#mark-oversubscribed">nodes, processes or threads' in text
     assert [row["cells"][0] for row in Rows(text).runs if "mark-oversubscribed" in row["in"]] == [f"{cells[1]['cell_id']}-r1"]
 
 
@@ -212,6 +212,26 @@ def test_a_run_that_was_not_measured_has_no_rate_among_those_that_were(tmp_path:
     assert row["cells"][4:8] == ["nan", "\N{EN DASH}", "\N{EN DASH}", row["cells"][7]]
 
 
-def test_a_mark_is_named_once_in_the_legend(tmp_path: Path) -> None:
-    text = page(collected(tmp_path / "digits", [make_record(make_cell(), oversubscribed=True)], repeats=1), {})
-    assert "oversubscribed</a>: nodes, processes or threads of a run shared cores" in text
+def test_a_mark_is_explained_once_and_has_the_same_letter_in_all_tables(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    records = [make_record(cells[0], **{"performance.window_s": 3.0}), make_record(cells[1], oversubscribed=True)]
+    text = page(collected(tmp_path / "digits", records, cells, repeats=1), {})
+    assert text.count("nodes, processes or threads of a run shared cores") == 1
+    letters = re.findall(r'<sup>(\w)</sup> (?:<a href="#mark-oversubscribed">)', text)
+    assert len(letters) > 2
+    assert len(set(letters)) == 1
+    assert '<li class=again><a href="#mark-oversubscribed">oversubscribed</a></li>' in text, "the runs name it"
+
+
+def test_a_chapter_that_shows_nothing_is_left_out(tmp_path: Path) -> None:
+    alone = page(collected(tmp_path / "one", plausible_records(scaling_cells(nodes=[1, 2]))), {})
+    two = page(collected(tmp_path / "two", plausible_records(scaling_cells(framework=["pytorch", "jax"], nodes=[1, 2]))), {})
+    shown = [set(re.findall(r'<section id="([\w-]+)"', text)) for text in (alone, two)]
+    assert shown[1] - shown[0] == {"dlbench", "frameworks"}
+    assert not {"failures", "warnings", "prediction", "further"} & shown[0]
+    assert all(f'id="{name}"' in alone for name in re.findall(r'href="#([\w.~%-]+)"', alone)), "no link leads to what was left out"
+
+
+def test_a_note_that_all_rows_share_is_said_once(tmp_path: Path) -> None:
+    text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2, 4]))), {})
+    assert text.count("it ran on CPUs, whose peak is not told") == 1

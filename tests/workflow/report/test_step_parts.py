@@ -113,7 +113,7 @@ def test_where_nobody_tells_anything_there_is_no_row_no_picture_and_no_chapter(t
 def test_the_picture_stacks_what_the_table_has(tmp_path: Path) -> None:
     spec = PLOTS["step_parts"](analysed(tmp_path, ONE, OTHER))
     (values,) = spec["datasets"].values()
-    assert {value["step"]: pytest.approx(value["seconds"]) for value in values} == {
+    assert {value["step"]: pytest.approx(value["amount"]) for value in values} == {
         **{"Input wait": 20, "Forward": 25, "Backward": 40, "Exposed communication": 5, "Skew": 10, "Optimizer": 6, "Other": 4}
     }
     assert len(set(PART_COLOURS.values())) == len(STEP_PARTS)

@@ -63,7 +63,7 @@ def test_a_target_that_all_runs_reached(tmp_path: Path) -> None:
     assert row(analysis)["target"] == 0.9, "the least of 0.9, 0.91 and 0.95"
     assert found["best_accuracy"] == pytest.approx((0.9 + 0.91 + 0.95) / 3)
     rows = next(iter(PLOTS["accuracy"](analysis)["datasets"].values()))
-    assert [(one["seconds"], one["accuracy"]) for one in rows] == [(5.0, 0.5), (10.0, 0.8), (15.0, 0.9)]
+    assert [(one["time"], one["accuracy"]) for one in rows] == [(5.0, 0.5), (10.0, 0.8), (15.0, 0.9)]
     assert "'format': '~%'" in str(PLOTS["accuracy"](analysis)), "0.965 and 0.97 have labels of their own"
     assert 'id="accuracy"' in page(analysis, {"accuracy": "<svg></svg>"})
 
