@@ -197,7 +197,7 @@ def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str]
     caption = html.escape(explained.new(table.caption))
     size = " ".join(["scroll", *["tall"] * (len(rows) > TALL), *["dense"] * (len(columns) >= DENSE)])
     return (
-        f'<figure class="table" id="table-{table.name}"><div class="{size}" role="region" tabindex="0" aria-label="{title}">'
+        f'<figure class="table" id="table-{table.name}"><div class="{size}" role="group" tabindex="0" aria-label="{title}">'
         f"<table>\n<caption>{title}</caption>\n"
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{more}"
         f"{f'<figcaption>{caption}</figcaption>' if caption else ''}{f'<ul class=notes>{notes}</ul>' if notes else ''}</figure>"
@@ -220,11 +220,12 @@ def shown(table: Table, most_rows: int = MOST_ROWS) -> tuple[list[Column], list[
 
 
 def _row_links(row: Sequence[Value], anchors: Container[str]) -> Iterator[str]:
-    """Yield the link tag of each value of a row. Of the values that lead to one place, only the first is a stop of the tab key."""
+    """Yield the link tag of each value of a row. Of the values that lead to one place only the first is a link: the others were a third of
+    a page, and underlined every number."""
     met: set[str] = set()
     for value in row:
-        link = value.link if value.link and value.text not in NOTHING and value.link in anchors else ""
-        yield f'<a href="#{html.escape(link)}"{" tabindex=-1" if link in met else ""}>' if link else ""
+        link = value.link if value.link and value.text not in NOTHING and value.link in anchors and value.link not in met else ""
+        yield f'<a href="#{html.escape(link)}">' if link else ""
         met.add(link)
 
 

@@ -226,7 +226,8 @@ def _points(
             "low": estimate.low,
             "high": estimate.high,
             "baseline": comparison.is_baseline,
-            "says": f"{line_label(analysis, comparison, line)}, {counted_shape(analysis, comparison.cell)}: {range_text(show, estimate)}",
+            "says": f"{line_label(analysis, comparison, line)}, {counted_shape(analysis, comparison.cell)}: "
+            f"{range_text(show, estimate)}{f' {comparison.cell.unit} / s' if by_unit else ''}",
         }
         for line in lines
         for comparison in analysis.lines[line]
