@@ -401,7 +401,7 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
         places = _places(analysis, row, marks, groups)
         words, processes = cells.get((row["source"], row["cell_id"]), ("", None))
         values = (
-            _name(row, link),
+            _text(row["run_id"]),
             _files(row, link),
             html.escape(words),
             NONE if processes is None else str(processes),
@@ -450,12 +450,6 @@ def _places(
     return [own, *other, *(f"mark-{mark}" for mark in marks)]
 
 
-def _name(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) -> str:
-    if row["record"] is None:
-        return _text(row["run_id"])
-    return f'<a href="{link(row["source"], ("runs", row["record"]))}">{_text(row["run_id"])}</a>'
-
-
 def _files(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) -> str:
     """Link record, events and logs of the attempt that counts. A rank that never started wrote no event."""
     if row["record"] is None:
@@ -500,6 +494,8 @@ def _legend(met: Collection[str], reasons: Mapping[str, str], known: Explained) 
 
 
 _BACKGROUND: Final = re.compile(r'<rect width="[\d.]+" height="[\d.]+" fill="white"\s*/>')
+_DEFAULTS: Final = re.compile(r' font-family="[^"]*"| opacity="1"| stroke-miterlimit="10"|<path class="foreground"[^>]* display="none"/>')
+"""What an SVG of its own needs, or what has no effect: a fifth of it. The page's style sheet names the font."""
 TEMPLATE: Final = Path(__file__).with_name("page.html")
 SCRIPT: Final = side_by_side.SCRIPT + "".join(Path(__file__).with_name(name).read_text("utf-8") for name in ("page.js", "charts.js"))
 SCRIPT_SHA256: Final = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
@@ -602,7 +598,7 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
 
 def inline(svg: str, title: str) -> str:
     """Make the SVG a part of a page: without background, so that the page's colours apply; named for screen readers."""
-    body = _BACKGROUND.sub("", svg, count=1)
+    body = _BACKGROUND.sub("", _DEFAULTS.sub("", svg), count=1)
     return body.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)
 
 

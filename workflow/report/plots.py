@@ -43,7 +43,7 @@ LABEL_WIDTH: Final = 48
 _ID: Final = re.compile(r'\bid="([^"]*)"')
 _ID_USE: Final = re.compile(r'(\bid="|url\(#)([^")]*)')
 _GEOMETRY: Final = re.compile(r'\b(?:d|transform|x|y|x1|x2|y1|y2|width|height)="[^"]*"')
-_LONG: Final = re.compile(r"-?\d+\.\d{3,}(?![\de])")
+_LONG: Final = re.compile(r"-?\d+\.\d{2,}(?![\de])")
 """A coordinate with more digits than a screen or a printer has: they were half of an SVG."""
 
 _TITLE: Final = {"anchor": "start", "fontSize": 15, "color": INK, "offset": 12}
@@ -76,7 +76,7 @@ def to_svg(spec: dict[str, object], name: str) -> str:
     found = dict.fromkeys(_ID.findall(svg))
     names = {old: f"{name}-{index}" for index, old in enumerate(found)}
     named = _ID_USE.sub(lambda match: match[1] + names.get(match[2], match[2]), svg)
-    return _GEOMETRY.sub(lambda match: _LONG.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), match[0]), named)
+    return _GEOMETRY.sub(lambda match: _LONG.sub(lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), match[0]), named)
 
 
 def to_json(spec: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from workflow.study.series import flat
 SCRIPT: Final = Path(__file__).with_name("side_by_side.js").read_text("utf-8")
 MOST_RUNS: Final = 1000
 """The most runs that can be chosen; of a larger study its cells can."""
-MOST_CURVE_BYTES: Final = 500_000
+MOST_CURVE_BYTES: Final = 300_000
 PRECISION: Final = 4
 MOST_TEXT: Final = 500
 TEXT: Final = (

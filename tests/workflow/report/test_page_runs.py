@@ -153,7 +153,7 @@ def test_links_to_record_events_and_logs_hold_in_a_copy_elsewhere(tmp_path: Path
     shutil.copytree(directory, tmp_path / "copy")
     shutil.rmtree(directory)
     files = linked_files(tmp_path / "copy" / "report.html")
-    assert len(files) == 6 * 5
+    assert len(files) == 6 * 4
     assert all(path.exists() for path in files)
 
 
@@ -166,7 +166,7 @@ def test_links_of_two_studies_from_a_page_elsewhere(tmp_path: Path) -> None:
     analysis = analyse(collect([tmp_path / "results" / name for name in ("al pha", "om%65ga")]))
     write_page(analysis, tmp_path / "out", {})
     files = linked_files(tmp_path / "out" / "report.html")
-    assert len(files) == 12 * 5
+    assert len(files) == 12 * 4
     assert all(path.exists() for path in files)
     rows = Rows((tmp_path / "out" / "report.html").read_text()).runs
     assert len({place for row in rows for place in row["in"] if place.startswith("cell-")}) == 4, "the same cell of two studies is two"

@@ -10,8 +10,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.workflow.report.builder import collected, failed, make_cell, make_record, plausible_records, scaling_cells
+from tests.workflow.report.builder import (
+    collected,
+    failed,
+    make_cell,
+    make_record,
+    plausible_records,
+    scaling_cells,
+    write_records,
+    write_study,
+)
 from workflow.report.keys import SEPARATOR
+from workflow.report.outputs import write_all
 from workflow.report.page import inline
 from workflow.report.plots import (
     MOST_ABOVE,
@@ -215,6 +225,18 @@ def test_steps_of_seconds_are_in_seconds_and_short_ones_in_milliseconds(tmp_path
         (row,) = [row for row in values(spec) if "p50" in row]
         assert row["p50"] == pytest.approx(1.6 if unit == "step, s" else 160)
         assert f"median {1.6 if unit == 'step, s' else 160}" in row["says"]
+
+
+def test_the_page_of_500_runs_has_at_most_two_megabytes(tmp_path: Path) -> None:
+    models, batches = ["lenet", "alexnet", "resnet18", "resnet50"], [8, 16, 32, 64, 128, 256]
+    records = plausible_records(scaling_cells(model=models, batch_size=batches, nodes=[1, 2, 4, 8, 16, 32, 64]))
+    for record in records:
+        record["training"]["losses"] = [[step, 1.23 + (step * 7 % 11) / 10] for step in range(0, 1000, 2)]
+    directory = tmp_path / "digits"
+    write_records(write_study(directory, [record["cell"] for record in records[::3]]), records)
+    write_all([directory], directory)
+    assert len(records) == 504
+    assert (directory / "report.html").stat().st_size < 2_000_000
 
 
 def test_losses_are_smoothed_and_the_recorded_ones_are_kept(tmp_path: Path) -> None:
