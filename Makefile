@@ -19,7 +19,7 @@ PIN = $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url
 OF_TORCH = --unsafe-package nvidia-cuda-cccl $(shell sed -n 's/^\([a-z0-9-]*\)==.*/--unsafe-package \1/p' requirements-torch.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs image framework test processes check lint types slow historic long bench-data schemas requirements pins clean
+.PHONY: help install demo docs image framework test processes check lint types slow historic long bench-data schemas requirements pins release clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -87,11 +87,25 @@ requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(PIN) --allow-unsafe -o requirements-dev.txt requirements-dev.in
 	$(PIN) -o requirements-docs.txt requirements-docs.in
 	$(PIN) $(OF_TORCH) -o requirements-slow.txt requirements-slow.in
+	$(PIN) -o requirements-release.txt requirements-release.in
 	set -e; for folder in $(dir $(wildcard containers/frameworks/*/requirements.in)); do $(PIN) --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
 
 pins: .venv/.dev  ## pin anew what the requirements.in of one framework asks for: NAME=jax
 	@[ -f 'containers/frameworks/$(NAME)/requirements.in' ] || { echo "make pins: there is no containers/frameworks/$(NAME)/requirements.in; write make pins NAME=jax" >&2; exit 2; }
 	$(PIN) --allow-unsafe -o 'containers/frameworks/$(NAME)/requirements.txt' 'containers/frameworks/$(NAME)/requirements.in'
+
+# From the last commit: no file that is not committed, and none of an earlier build, gets into it.
+release: .venv/.release .venv/.torch docs  ## build dist/ from the last commit, check it, and try the wheels in an environment of their own
+	rm -rf dist build/release
+	mkdir -p build/release/source
+	git archive HEAD | tar -x -C build/release/source
+	for part in . historic; do $(BIN)/python -m build --no-isolation --outdir dist build/release/source/$$part || exit; done
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/release/env
+	build/release/env/bin/python -m pip install --quiet --require-hashes -r build/release/source/requirements.txt
+	build/release/env/bin/python -m pip install --quiet --no-deps --no-index dist/*.whl
+	ln -s "$$($(BIN)/python -c 'import torch; print(*torch.__path__)')" build/release/env/lib/python3.*/site-packages/
+	cd build/release && export HOME="$$PWD/home" && env/bin/slipway --version && env/bin/slipway init study && env/bin/slipway plan study/study.yaml
 
 clean:  ## forget the demo's results; those of other studies, datasets, cache and the installation stay
 	rm -rf config/storage/results/digits-scaling .snakemake
@@ -119,6 +133,10 @@ clean:  ## forget the demo's results; those of other studies, datasets, cache an
 .venv/.docs: .venv/.run requirements-docs.txt
 	@echo 'installing what makes the site of the pages into .venv: Sphinx and its theme'
 	@$(INSTALL) packages --no-deps --require-hashes -r requirements-docs.txt
+	@touch $@
+
+.venv/.release: .venv/.dev requirements-release.txt
+	@$(INSTALL) packages --what 'what checks a release' --no-deps --require-hashes -r requirements-release.txt
 	@touch $@
 
 .venv/.slow: .venv/.dev .venv/.torch requirements-slow.txt

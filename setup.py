@@ -55,11 +55,12 @@ class BuildExt(build_ext):
 
 
 class BdistWheel(bdist_wheel):
-    """A wheel for every Python on one kind of machine."""
+    """A wheel for every Python on one kind of machine. The index takes no `linux_*`, and the library needs no version of a C library."""
 
     def get_tag(self) -> tuple[str, str, str]:
         """Return the tag of the wheel."""
-        return "py3", "none", super().get_tag()[2]
+        platform = super().get_tag()[2]
+        return "py3", "none", f"manylinux_2_17_{platform.removeprefix('linux_')}" if platform.startswith("linux_") else platform
 
 
 setup(cmdclass={"bdist_wheel": BdistWheel, "build_ext": BuildExt, "build_py": BuildPy}, ext_modules=[PIXELS])

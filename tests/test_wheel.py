@@ -51,7 +51,7 @@ def test_every_file_of_the_rooms_is_in_it(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     rules = {name for name in tracked(*ROOMS) if name.endswith(".smk")}
     assert {*tracked(*ROOMS), "data_prep/reader/libpixels.so"} - rules <= inside
-    assert wheel.name.endswith("-py3-none-linux_x86_64.whl" if os.uname().machine == "x86_64" else ".whl")
+    assert wheel.name.endswith("-py3-none-manylinux_2_17_x86_64.whl" if os.uname().machine == "x86_64" else ".whl")
     carried = {"Snakefile", *rules, *tracked("profiles", "config")}
     assert {f"workflow/installed/{name}" for name in carried} == {name for name in inside if "/installed/" in name}
 
