@@ -50,7 +50,7 @@ processes: .venv/.slow  ## quick tests that fork or start programs
 	$(BIN)/pytest --ignore=tests/historic -m "processes and not slow" -n 2 -rs
 
 slow: .venv/.slow  ## real training, kills, power cuts, a browser: minutes
-	$(BIN)/pytest --ignore=tests/historic -m "slow and not long" -n 3 --dist loadscope -rs
+	$(BIN)/pytest --ignore=tests/historic -m "slow and not long" -n 4 --dist loadscope -rs
 
 historic: .venv/.slow  ## the tests of the frameworks that are no longer developed, of which `make framework` has installed some
 	$(BIN)/pytest tests/historic -m "not long" -n 3 --dist loadscope -rs

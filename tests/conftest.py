@@ -1,5 +1,5 @@
-"""No time decides a test. The slow tests are in three rows that may run side by side, since they wait more than they work. A quick test
-that starts processes is marked so, or fails."""
+"""No time decides a test. The slow tests are in scopes that may run side by side, since they wait more than they work. A quick test that
+starts processes is marked so, or fails."""
 
 from __future__ import annotations
 
@@ -34,22 +34,21 @@ settings.load_profile("slipway")
 pytest.register_assert_rewrite("tests.launchers", "tests.slurm.framework_rows")  # what they compare is shown as in a test
 
 EVERY_S = 10.0
-ROWS = {
-    "schedulers": "cluster",
-    "slurm": "cluster",
-    "slurm/test_images.py": "rest",
-    "slurm/test_docker_nodes.py": "rest",
+SCOPES: Final[dict[str, str | None]] = {
+    "slurm": "slurm",
+    "slurm/test_images.py": "docker",
+    "slurm/test_docker_nodes.py": "docker",
+    "schedulers": "schedulers",
     "workflow": "runs",
-    "workflow/dag": "rest",
-    "extras/doctor": "rest",
-    "extras/verify": "rest",
-    "workflow/report": "rest",
-    "workflow/study": "rest",
+    **dict.fromkeys(f"workflow/{name}" for name in ("commands", "dag", "report", "study", "run/link", "run/node", "run/storage")),
+    "workflow/test_gpt_example.py": None,
     "test_wheel.py": "runs",
     "containers/test_runs.py": "runs",
 }
-"""A file or a directory -> its row; the nearest one counts. Real clusters have locks of their own; of the runs on this machine that
-measure, one waits for the other."""
+"""A file or a directory -> the scope of its tests, which one worker runs; None: each file is one, as where nothing is said. The nearest
+counts. A scope shares a real cluster; of the runs on this machine that measure, one waits for the other."""
+LONGEST: Final = ("runs", "slurm", "schedulers", "docker")
+"""They begin first, so that no worker is left with one of them at the end."""
 
 
 STARTING: Final = frozenset(("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system", "subprocess.Popen"))
@@ -147,14 +146,22 @@ def pytest_runtestloop() -> None:
     gc.enable()
 
 
-class Rows(LoadScopeScheduling):
-    """`--dist loadscope`, where a scope is a row. (`loadgroup` of xdist 3.8 has no effect with pytest 9.2.)"""
+class Scopes(LoadScopeScheduling):
+    """`--dist loadscope` by SCOPES. (`loadgroup` of xdist 3.8 has no effect with pytest 9.2.)"""
 
     def _split_scope(self, nodeid: str) -> str:
         where = PurePath(nodeid.split("::")[0]).relative_to("tests")
-        return next((row for place in (where, *where.parents) if (row := ROWS.get(place.as_posix()))), "rest")
+        nearest = next((place.as_posix() for place in (where, *where.parents) if place.as_posix() in SCOPES), "")
+        return SCOPES.get(nearest) or where.as_posix()
+
+    def _assign_work_unit(self, node: Any) -> None:
+        for scope in LONGEST:
+            if scope in self.workqueue:
+                self.workqueue.move_to_end(scope, last=False)
+                break
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     """For `make slow`."""
-    return Rows(config, log) if config.getvalue("dist") == "loadscope" else None
+    return Scopes(config, log) if config.getvalue("dist") == "loadscope" else None

@@ -96,6 +96,26 @@ def lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> Program:
     """run_program(world=1, data="digits", framework="pytorch", **keys of the cell) -> Done. `limit_bytes` bounds the address space of each
     rank; `variables` are added to its environment; `watch(ranks, out)` is called while they run, and ends them if it likes."""
+    return program_in(tmp_path, datasets, lib)
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory, datasets: Callable[[str], Path], lib: Path) -> Program:
+    """reference(world=1, data="digits", **keys of the cell) -> Done of PyTorch, to compare others with. Equal calls share one run."""
+    run = program_in(tmp_path_factory.mktemp("reference"), datasets, lib)
+    known: dict[str, Done] = {}
+
+    def done(*place: Any, **keys: Any) -> Done:
+        name = json.dumps([place, keys], sort_keys=True)
+        if name not in known:
+            known[name] = run(*place, **keys)
+        return known[name]
+
+    return done
+
+
+def program_in(place: Path, datasets: Callable[[str], Path], lib: Path) -> Program:
+    """Return what run_program is, for runs whose directories lie in `place`."""
 
     def run(
         world: int = 1,
@@ -106,7 +126,7 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
         watch: Callable[[list[subprocess.Popen[str]], Path], None] = lambda _ranks, _out: None,
         **keys: Any,
     ) -> Done:
-        out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
+        out = place / f"out-{len(list(place.iterdir()))}"
         out.mkdir()
         (out / "cell.json").write_text(json.dumps(make_cell(datasets(data), world, **keys)))
         spec = load_framework(framework)

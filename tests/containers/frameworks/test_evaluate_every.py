@@ -27,7 +27,8 @@ def told(done: Any) -> list[tuple[int, float, float, float, int]]:
     [
         (2, {"strategy": "fsdp2"}),
         (2, {"data": "photos", "model": "resnet18", "global_batch_size": 8}),
-        *((1, {"framework": name}) for name in ("jax", "tensorflow", "keras", "paddle")),
+        *((1, {"framework": name}) for name in ("jax", "keras")),
+        *(pytest.param(1, {"framework": name}, marks=pytest.mark.long) for name in ("tensorflow", "paddle")),
     ],
 )
 def test_steps_are_those_of_a_training_that_is_evaluated_at_its_end(run_program: Run, world: int, keys: dict[str, Any]) -> None:

@@ -40,9 +40,11 @@ CASES = {
 OPTIMIZER = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.001}
 
 
-def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(run_program: Run, model: str, ways: list[dict[str, str]]) -> None:
+def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(
+    run_program: Run, reference: Run, model: str, ways: list[dict[str, str]]
+) -> None:
     keys = {**CELLS[model], "global_batch_size": 8, "optimizer": OPTIMIZER, "steps": {"warmup": 2, "measured": 18}}
-    like = run_program(1, **keys)
+    like = reference(1, **keys)
     assert like.exit_codes == [0], like.stderr
     losses = like.losses()
     assert min(losses) < 0.9 * losses[0]
@@ -93,14 +95,14 @@ def test_bf16_inference_and_a_dataset_of_another_kind(run_program: Run) -> None:
 )
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_every_length_is_compiled_before_the_first_step(  # noqa: PLR0913 - all are the test's
-    run_program: Run, tmp_path: Path, lib: Path, mode: str, framework: str, variables: dict[str, str], compiled: str
+    run_program: Run, reference: Run, tmp_path: Path, lib: Path, mode: str, framework: str, variables: dict[str, str], compiled: str
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import logging\nlogging.basicConfig(format='%(created)f %(message)s')\n")
     variables = {**variables, "PYTHONPATH": f"{tmp_path}:{lib}"}
     keys = {**CELLS["lstm"], "global_batch_size": 8, "mode": mode, "optimizer": OPTIMIZER, "steps": {"warmup": 0, "measured": 12}}
     done = run_program(1, framework=framework, variables=variables, **keys)
     assert done.exit_codes == [0], done.stderr
-    assert done.losses()[:5] == pytest.approx(run_program(1, **keys).losses()[:5], rel=1e-5)  # and nothing was learned by it
+    assert done.losses()[:5] == pytest.approx(reference(1, **keys).losses()[:5], rel=1e-5)  # and nothing was learned by it
     assert {step["tokens"] <= 8 * 4 for step in done.of("step")} == {True, False}  # both lengths came
     moments = [float(found) for found in re.findall(compiled, done.stderr[0])]
     (begin,) = (phase["time"] for phase in done.of("phase") if phase["phase"] == "train")
