@@ -69,6 +69,12 @@ class Done:
 Program = Callable[..., Done]
 
 
+@pytest.fixture
+def world() -> int:
+    """The ranks of a run, where a test names no other number. The `world` of tests/containers would repeat each test with every engine."""
+    return 1
+
+
 @pytest.fixture(scope="session")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The published directory of a dataset of SPECS, built at its first use."""
