@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import tokenize
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from base import VERSION
 from cluster.detection import SIGNS
 from cluster.schedulers import SCHEDULERS
 from tests.syntax import syntax
@@ -272,3 +274,10 @@ def test_no_expression_has_possessive_quantifiers_or_atomic_groups() -> None:
     }
     bad = {place: texts for place, texts in found.items() if texts}
     assert not bad, bad
+
+
+def test_both_distributions_have_the_newest_version_of_the_changelog() -> None:
+    historic = tomllib.loads((ROOT / "historic" / "pyproject.toml").read_text())["project"]["version"]
+    newest = re.search(r"^## \[(\d[^]]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert (VERSION, historic) == (newest[1], newest[1])
