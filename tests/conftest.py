@@ -43,11 +43,13 @@ SCOPES: Final[dict[str, str | None]] = {
     **dict.fromkeys(f"workflow/{name}" for name in ("commands", "dag", "report", "study", "run/link", "run/node", "run/storage")),
     "workflow/test_gpt_example.py": None,
     "test_wheel.py": "runs",
+    "containers": "engines",
+    "containers/frameworks": None,
     "containers/test_runs.py": "runs",
 }
 """A file or a directory -> the scope of its tests, which one worker runs; None: each file is one, as where nothing is said. The nearest
-counts. A scope shares a real cluster; of the runs on this machine that measure, one waits for the other."""
-LONGEST: Final = ("runs", "slurm", "schedulers", "docker")
+counts. A scope shares a real cluster, or the daemons of engines; of the runs on this machine that measure, one waits for the other."""
+LONGEST: Final = ("runs", "slurm", "engines", "schedulers", "docker")
 """They begin first, so that no worker is left with one of them at the end."""
 
 

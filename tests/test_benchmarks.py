@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay",
+    pytest.param("bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay", marks=pytest.mark.long),  # its slowed runs take longest
     "busy --seconds 1 --pairs 1",
     "compare --trials 20",
     "convolutions --model lenet --batch 2 --seconds 0.01",

@@ -83,7 +83,7 @@ def cases(others: Sequence[str], two_stopped: Sequence[str]) -> Cases:
 
 CASES = cases(OTHERS, TWO_STOPPED)
 CASES["test_every_kind_of_layer_is_that_of_pytorch"][1].extend(
-    [("keras", "jax"), pytest.param("keras", "torch", marks=pytest.mark.long)],
+    [pytest.param("keras", backend, marks=pytest.mark.long) for backend in ("jax", "torch")],
 )
 CASES["test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been"][1].append(
     pytest.param("keras", "torch", 1, marks=pytest.mark.long),
