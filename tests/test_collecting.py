@@ -42,7 +42,7 @@ def test_no_directory_of_tests_is_passed_over(pytestconfig: pytest.Config) -> No
 def test_each_test_is_run_by_one_target_of_make() -> None:
     targets = dict(
         re.findall(
-            r'^(\w+): \.venv/\.(?:dev|slow) .*\n\t.*pytest (?:--ignore=tests/historic )?-m "?([a-z ]+)',
+            r'^(\w+): \.venv/\.(?:test|dev|slow) .*\n\t.*pytest (?:--ignore=tests/historic )?-m "?([a-z ]+)',
             (ROOT / "Makefile").read_text(),
             re.MULTILINE,
         )
