@@ -114,7 +114,7 @@ clean:  ## forget the demo's results; those of other studies, datasets, cache an
 .venv/.run: requirements.txt pyproject.toml setup.py data_prep/reader/pixels.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Slipway needs Python 3.11 or newer, found " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
 	@$(PYTHON) -m install environment .venv
-	@$(INSTALL) packages --what 'what every command needs' --require-hashes -r requirements.txt
+	@$(INSTALL) packages --for 'what every command needs' --require-hashes -r requirements.txt
 	@$(INSTALL) packages --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	@touch $@
 
@@ -123,11 +123,11 @@ clean:  ## forget the demo's results; those of other studies, datasets, cache an
 	@touch $@
 
 .venv/.test: .venv/.run requirements-test.txt
-	@$(INSTALL) packages --what 'what the tests need' --no-deps --require-hashes -r requirements-test.txt
+	@$(INSTALL) packages --for 'what the tests need' --no-deps --require-hashes -r requirements-test.txt
 	@touch $@
 
 .venv/.dev: .venv/.test requirements-dev.txt
-	@$(INSTALL) packages --what 'what lint and types need' --no-deps --require-hashes -r requirements-dev.txt
+	@$(INSTALL) packages --for 'what lint and types need' --no-deps --require-hashes -r requirements-dev.txt
 	@touch $@
 
 .venv/.docs: .venv/.run requirements-docs.txt
@@ -140,5 +140,5 @@ clean:  ## forget the demo's results; those of other studies, datasets, cache an
 	@touch $@
 
 .venv/.slow: .venv/.dev .venv/.torch requirements-slow.txt
-	@$(INSTALL) packages --what 'what the tests that start programs need, such as transformers and keras,' --no-deps --require-hashes -r requirements-slow.txt
+	@$(INSTALL) packages --for 'what the tests that start programs need, such as transformers and keras,' --no-deps --require-hashes -r requirements-slow.txt
 	@touch $@

@@ -1,7 +1,7 @@
 """The command line.
 
     python3 -m install environment DIRECTORY                             a new virtual environment
-    .venv/bin/python -m install packages [--what TEXT] WORDS...          pip install WORDS, announced as TEXT
+    .venv/bin/python -m install packages [--for TEXT] WORDS...           pip install WORDS, announced as TEXT
     .venv/bin/python -m install torch --python PYTHON [--use auto|system|none] [--index URL]
 
 Packages and PyTorch go into the environment whose Python runs this.
@@ -25,13 +25,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--use", default="auto", choices=["auto", "system", "none"])
     parser.add_argument("--index")
-    parser.add_argument("--what", default="")
+    parser.add_argument("--for", dest="purpose", default="")
     options, words = parser.parse_known_args(arguments)
     if options.what == "torch":
         return torch(options.python, options.use, options.index or None)
     if options.what == "environment":
         return subprocess.run([sys.executable, "-m", "venv", *words], check=False).returncode
-    return pip(words, options.what)
+    return pip(words, options.purpose)
 
 
 if __name__ == "__main__":

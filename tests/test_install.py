@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from install import packages, pins, pytorch
+from install.__main__ import main
 
 pytestmark = pytest.mark.processes
 
@@ -58,6 +59,14 @@ def test_what_pip_says_is_shown_where_it_fails(
     (stand_in / "pip.py").write_text(lines)
     assert packages.pip(words, "what it needs") == 0
     assert re.fullmatch(r"installing [^\n]*: 2 packages\n  installed in \d+ s\n", capfd.readouterr().err)
+
+
+def test_what_is_installed_is_named_only_where_it_is_told(stand_in: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (stand_in / "pip.py").write_text("import sys\nprint('asked', sys.argv[2:])\nsys.exit(4)")
+    assert main(["packages", "--no-deps", "-e", "."]) == 4
+    assert capfd.readouterr().err.startswith("asked ['install', '--no-deps', '-e', '.']\n")
+    assert main(["packages", "--for", "the tests", "--no-deps", "x"]) == 4
+    assert re.match(r"installing the tests into .*\nasked \['install', '--no-deps', 'x'\]\n", capfd.readouterr().err)
 
 
 def test_a_line_says_how_far_pip_is() -> None:

@@ -113,7 +113,7 @@ def test_a_study_from_plan_to_tables(place: Place) -> None:
     (place.work / "tiny.yaml").write_text(STUDY)
     place("slipway", "--help")
     assert "2 runs" in place("slipway", "plan", "tiny.yaml")
-    assert str(place.home / ".local/share/slipway/storage") in place("slipway", "dataset", "build", "--study", "tiny.yaml")
+    assert str(place.work / "storage") in place("slipway", "dataset", "build", "--study", "tiny.yaml")
     place("slipway", "doctor")
     assert str(place.home / ".config/slipway/sites/mine.yaml") in place("slipway", "doctor", "--write-site", "mine")
     assert "2 of 2 runs ok" in place("slipway", "run", "tiny.yaml", "--site", "mine")
