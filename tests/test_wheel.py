@@ -120,6 +120,9 @@ def test_a_study_from_plan_to_tables(place: Place) -> None:
     assert "2 of 2 runs ok" in place("slipway", "tables", "tiny.yaml", "--site", "mine", "--strict")
     assert "rank-0.log" in place("slipway", "logs", "lenet-synthetic-b8-n1", "--study", "tiny.yaml", "--site", "mine")
     place("slipway", "init", "new")
+    for template in ("my-script", "language-model"):  # with files of their own
+        place("slipway", "init", template, "--template", template)
+        assert "12 runs" in place("slipway", "plan", f"{template}/study.yaml")
     assert "lenet-digits-b32-n2" in place("slipway", "plan", "new/study.yaml", "--site", "new/site.yaml")
     assert (place.home / ".local/share/slipway/storage/results/tiny/report.html").is_file()
     assert place.content() == before
