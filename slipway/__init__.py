@@ -43,7 +43,7 @@ class Study:
         return cls(tuple(results_as_they_are(Path("config/study.yaml"), site, paths)))
 
     def results(self) -> pl.DataFrame:
-        """Return one row for each run, failed and missing ones too, with the columns of records.parquet (docs/tables.md)."""
+        """Return one row for each run, failed and missing ones too, with the columns of records.parquet (docs/reference/tables.md)."""
         return self._analysis.frame
 
     def cells(self) -> pl.DataFrame:
@@ -51,7 +51,7 @@ class Study:
 
         `source`, `cell_id` and the keys of the study file (nested ones with dots), `runs`, `measured_runs`, the geometric means over the
         measured runs `rate_per_s` (samples or tokens, `unit`, of all processes together) and `step_p50_s` with the ends of their 95 %
-        intervals, null where nothing is known, and `marks`, what a reader has to know of the numbers (docs/tables.md).
+        intervals, null where nothing is known, and `marks`, what a reader has to know of the numbers (docs/reference/tables.md).
         """
         import polars as pl
 

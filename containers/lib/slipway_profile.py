@@ -1,4 +1,4 @@
-"""Profile the steps of a PyTorch program, in a profile run alone (docs/where-the-time-goes.md). One file for Python 3.6 and later, standard
+"""Profile the steps of a PyTorch program, in a profile run alone (docs/reference/profile.md). One file for Python 3.6 and later, standard
 library only: PyTorch is handed over by who has imported it.
 
 A run has first its warm-up, in the last step of which oneDNN tells its algorithms; then steps with DistributedDataParallel's own log of

@@ -48,7 +48,7 @@ def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = N
             number = read_record(found.content).attempt
             record = read_value(found.content)
         except NotBelieved as error:
-            raise RecordError(f"{runs / str(found.path)} cannot be exported: {error}; `slipway verify {results}` tells more") from error
+            raise RecordError(f"{runs / str(found.path)} cannot be exported: {error}; `slipway verify {results}` says more") from error
         if record["cell"].get("profile") is not None:
             continue
         attempt = paths.attempts_dir(results, run_id) / str(number)

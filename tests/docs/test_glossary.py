@@ -31,7 +31,7 @@ def test_each_word_is_explained_in_few_sentences_and_lives_in_a_module_that_exis
 
 
 def test_the_pages_are_linked_from_where_readers_come() -> None:
-    for page in ("glossary.md", "what-happens-when.md"):
+    for page in ("glossary.md", "explanation/what-happens-when.md"):
         assert f"docs/{page}" in read("README.md")
         assert f"(../{page}" in read("docs/developers/structure.md")
 

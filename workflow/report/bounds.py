@@ -150,8 +150,8 @@ def _why_not_known(runs: Sequence[Mapping[str, Any]]) -> str:
         return "no run was measured"
     if any(run["num_processes"] > 1 and run["mode"] != "infer" for run in runs):
         how = 'exchange_s; in your own program run.part("exchange")'
-        return f"a rank does not tell how long it waits for the others ({how}), or a record is of an earlier version"
-    return "its program tells no part of a step, or a record is of an earlier version"
+        return f"a rank does not report how long it waits for the others ({how}), or a record is of an earlier version"
+    return "its program reports no part of a step, or a record is of an earlier version"
 
 
 # What is said beside a verdict: who is slow, whether the disk is the cause, and what is nearly as large.
@@ -191,7 +191,7 @@ def _disk(runs: Sequence[Mapping[str, Any]], share: float) -> str:
     """Say whether the disk makes the input slow, by the load of the nodes."""
     waits = [run["io_wait_ratio"] for run in runs if run["io_wait_ratio"] is not None]
     if len(waits) < len(runs):
-        return "whether the disk or decoding is slow is not known: the load of a node does not tell of waits for its disk"
+        return "nobody knows whether the disk or decoding is slow: the load of a node does not report waits for its disk"
     waited = math.fsum(waits) / len(waits)
     faults = [run["faults_per_s"] for run in runs if run["faults_per_s"] is not None]
     pages = f", {significant(math.fsum(faults) / len(faults))} pages/s were read for it" if faults else ""
@@ -350,7 +350,7 @@ def bounds(analysis: Analysis) -> Table:
             analysis.shared,
         ),
         columns=linked(analysis, columns, cells),
-        empty="No record tells what its steps are made of.",
+        empty="No record reports the parts of its steps.",
     )
 
 

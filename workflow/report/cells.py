@@ -227,44 +227,44 @@ _APART: Final = f"the rate of at least one run differs by more than {UNEVEN * 10
 MARKS: Final[dict[str, str]] = {
     "unreduced": "gradients were not exchanged (`comm_hook: noop`), so each rank trained a network of its own: this is for diagnosis, and "
     "no result",
-    "replicas": "the ranks of a run have not trained one network together: they ended with different parameters, which in data parallelism "
-    "are the same on all, or a rank whose output nobody read ended later than rank 0; the run's warnings name them",
-    "samples": "the program reports another number of samples than the batch in all times the steps: the rate is made of the smaller one, "
-    "and the program does not do the batch of the study in each step, or counts wrongly",
+    "replicas": "the ranks of a run did not train one network together: their parameters differ at the end, or a rank whose output nobody "
+    "read ended later than rank 0; the run's warnings name them",
+    "samples": "the program reports a number of samples that is not the global batch times the steps: the rate is made of the smaller "
+    "number. The program does not compute the batch of the study in each step, or it counts wrongly",
     "impossible": "the model FLOP utilisation is above 100 %, which no GPU reaches: the FLOP or the precision that its program reports is "
     "wrong, or its rate is",
-    "losses": "this may be another network than in the cell that differs only in its framework, since the losses of the first five steps "
-    "differ: at step 0 the network does; at a later one the optimizer, the data, or rounding, which grows from step to step in deep "
+    "losses": "the losses of the first five steps differ from those of the cell that differs only in its framework, so this may be another "
+    "network. At step 0 the network differs; at a later step the optimizer, the data, or rounding, which grows from step to step in deep "
     "networks. The rates of these frameworks can be compared only if it is rounding",
     "short": f"the measured window is shorter than {SHORT_STEPS} steps, or shorter than {MIN_WINDOW_S:.0f} s",
     "unchecked": f"Slipway's own clock does not confirm the measured window to {CONFIRMED * 100:.0f} %: it is too short for that, or its "
-    "lines were not written as it went; how long it was, and so the rate, is the program's word",
-    "staggered": "the ranks did not measure at the same time: for a part of a rank's window others had not begun theirs, or had ended, so "
-    "that the rate is not what they do together",
+    "lines were written late. Its length, and so the rate, is only what the program reports",
+    "staggered": "the ranks did not measure at the same time: some ranks worked alone in a part of the window, so the rate is not what all "
+    "ranks do together",
     "oversubscribed": "nodes, processes or threads of a run shared cores, or had fewer cores than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
     "busy": "a machine did something else while it measured",
     "unwatched": "on at least one node nobody could see what other programs did while it measured, so it is not known whether that node "
     "was busy with something else",
     "partial": "at least one run of this cell gave no number; the table `failures` lists these runs and says why",
-    "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves; or the "
-    f"rate of the window is more than {EARLY_RATE * 100 - 100:.0f} % above that of its last half, since its first steps were short",
-    "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
-    "wrong, or it did something between its steps",
-    "assumed": "the rate is made of a count that the program does not report, and is right only if the program does what the study states",
+    "drift": f"steps get slower or faster across the window, by more than {LEAST_CHANGE * 100:.0f} % and by more than chance explains; or "
+    f"the rate of the window is more than {EARLY_RATE * 100 - 100:.0f} % above that of its last half, because its first steps were short",
+    "window": f"the steps of a rank do not add up to its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is wrong, or it did "
+    "something between its steps",
+    "assumed": "the rate is made of a count that the program does not report. It is right only if the program does what the study states",
     "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
     "input": f"{_APART}: batches did not come evenly",
     "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
     "gaps": f"{_APART}: time passed between the steps, in evaluation or checkpoints, or steps overlapped, or a clock is wrong",
     "uneven": f"{_APART}; the record is of a version that did not record the cause",
-    "output": "steps were read from what the program printed: a step ended when its line came",
+    "output": "steps were read from the output of the program: a step ended when its line arrived",
     "untimed": "the program reports no steps: only the wall times of its runs are known, and no rate or speed-up is made of them",
     "means": "a line of the program's output reported several steps, or several lines came at once: the times of steps are means over "
     "several steps, and say nothing about a single one",
-    "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
+    "budget": f"the steps stage to release do not add up to the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, which the report lists",
     "network": "the preflight found a slow node or link; the run's warnings name it",
-    "resumed": "the run went on from a checkpoint: its times are those of its last attempt, its window comes after the resume",
+    "resumed": "the run continued from a checkpoint: its times are those of its last attempt, and its window begins after the resume",
     "superlinear": f"the efficiency is above {SUPERLINEAR * 100:.0f} %, even at the lower end of its interval; look for a baseline "
     "that was slowed down",
     "rising": f"each process is faster than with fewer processes by more than {RISING * 100 - 100:.0f} %, even at the lower end of the "
@@ -281,9 +281,9 @@ MARKS: Final[dict[str, str]] = {
     "commit": "the compared runs were made by different commits of Slipway",
     "changed": "a run came from a checkout with changes that are in no commit",
     "batch": "the batch differs from the baseline's, per process and in all",
-    "lengths": "sequences lie in buckets, and the global batch differs from the baseline's: of each bucket another part fills no batch and "
-    "is dropped, so that the lengths are mixed in another way",
-    "baseline": "the baseline of this comparison carries marks that this cell does not: see its row",
+    "lengths": "sequences are in buckets, and the global batch differs from the baseline's. Other sequences fill no batch and are dropped, "
+    "so the mix of lengths differs",
+    "baseline": "the baseline of this comparison has marks that this cell does not have: see its row",
 }
 """First those by which a number is not what it seems to be: so they have the first letters."""
 

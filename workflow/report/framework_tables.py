@@ -68,8 +68,8 @@ def facts_table(names: Iterable[str] | None = None) -> Table:
     return Table(
         name=FACTS,
         title="Facts of the frameworks",
-        caption="Version: what Slipway installs. Verified: the test that is named ran it. Claimed: told by the sources that are named, "
-        "and not tried by us; so are status, last release and licence. An empty cell: not tried, or not told; "
+        caption="Version: what Slipway installs. Verified: the named test ran it. Claimed, status, last release and licence: stated by the "
+        "named sources, and not tried by us. An empty cell: not tried, or not stated; "
         "no: the sources say that it has none. Reads LMDB: by itself; Slipway's reader gives it to all.",
         columns=tuple(words(key, title, [row.get(key) for row in rows], wrap=key not in SHORT_FACTS) for key, title in FACT_TITLES.items()),
         empty="No framework of Slipway's.",
@@ -168,7 +168,7 @@ def frameworks(analysis: Analysis) -> Table:
         title="Frameworks, networks and sizes",
         caption=sentence(
             f"Seconds of a batch, the median step, and behind it {analysis.rate_words} of all processes together; batch per process. "
-            "`slipway check-frameworks` tells whether they train the same network",
+            "`slipway check-frameworks` shows whether they train the same network",
             analysis.shared,
         ),
         columns=tuple(columns),

@@ -95,7 +95,10 @@ def not_compared(frame: pl.DataFrame) -> str:
     runs = frame.filter(MEASURED).select("warnings")
     if not (count := runs.filter(pl.col("warnings").list.contains(NOT_COMPARED)).height):
         return ""
-    return f"Of {count} of {runs.height} runs nobody knows whether their ranks trained one network together: no checksum of parameters"
+    return (
+        f"{count} of {runs.height} runs have no checksum of their parameters, so nobody knows whether their ranks trained one network "
+        "together"
+    )
 
 
 def sentence(*parts: str) -> str:

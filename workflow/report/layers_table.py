@@ -23,14 +23,11 @@ TITLES: Final = {"functional": "between layers", "unattributed": "unknown"}
 """Row of the profile -> its title, where that is another word."""
 PASSES: Final = {"forward": "Forward", "backward": "Backward", "backward_data": "of data", "backward_weights": "of weights"}
 CAPTION: Final = (
-    "Milliseconds of a mean step that was traced; of data, of weights: parts of the backward, where the names of its kernels tell them. At "
-    "the same time: work beside other work, which counts once. Not computing: the rest of the step, below 0 where the work in the trace "
-    "takes longer than it"
+    "Milliseconds of a mean traced step. Of data, of weights: parts of the backward, if the names of its kernels show them. At the same "
+    "time: work beside other work, which counts once. Not computing: the rest of the step; it is negative if the traced work takes longer "
+    "than the step"
 )
-ON_CPU: Final = (
-    "On a CPU one operator computes the gradients of data and of weights, so that they are not told apart; its operators take longer while "
-    "they are traced"
-)
+ON_CPU: Final = "On a CPU one operator computes the gradients of both data and weights. Operators take longer while they are traced"
 COUNTED: Final = (
     "GFLOP/s: 2 FLOP for each multiply-add of the layer, over its time; an FFT and Winograd need fewer, so they can be above the peak. "
     "Moves: what it reads and writes by arithmetic, once for each pass"

@@ -25,7 +25,7 @@ CONVOLUTIONS: Final = "convolutions"
 USUAL_BATCH: Final = 128
 """The batch of convolutions without a study: that of the published comparisons."""
 MEASURED_CAPTION: Final = (
-    " Measured: a mean step of a trace, in which operators of a CPU take longer; the algorithm that the library took, as far as names tell "
+    " Measured: a mean step of a trace, in which operators of a CPU take longer; the algorithm that the library took, if names show "
     "it; the multiplications of the direct way over the forward time."
 )
 ALGORITHM_TITLES: Final = {"direct": "Direct", "gemm": "GEMM", "fft": "FFT", "winograd2": "F(2×2)", "winograd4": "F(4×4)"}

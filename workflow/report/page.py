@@ -83,8 +83,8 @@ def failures(analysis: Analysis) -> Groups:
         Table(
             name="failures",
             title="Runs without a measurement",
-            caption="Runs that failed alike, but for numbers and the names of runs and hosts, stand in one row, with the words of the "
-            f"first. {RUN_AGAIN}",
+            caption="Runs that failed in the same way, except for numbers and the names of runs and hosts, share one row, which has the "
+            f"words of the first. {RUN_AGAIN}",
             columns=columns,
             empty="Every run of the study was measured.",
         ),
@@ -515,8 +515,8 @@ PLOT_TITLES: Final = {
 
 
 RUNS_TEXT: Final = (
-    "Every run of the study. A number in a table above leads to the runs that it is made of; from there record, events and logs lie beside "
-    "this page, in a copy of the results directory too."
+    "Every run of the study. A number in a table above leads to the runs that it is made of. From a run, links lead to its record, events "
+    "and logs, also in a copy of the results directory."
 )
 
 

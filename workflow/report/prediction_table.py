@@ -19,8 +19,8 @@ HOUR_S: Final = 3600.0
 MILLION: Final = 1_000_000
 MOST_SENTENCES: Final = 3
 STRONG: Final = (
-    "strong scaling: with a fixed global batch each process gets a smaller one, whose step the measured ones do not tell; "
-    "predicted is weak scaling alone"
+    "strong scaling: with a fixed global batch each process gets a smaller one, and no measured size shows how fast it computes that; "
+    "only weak scaling is predicted"
 )
 INFERENCE: Final = "inference: processes exchange nothing, and the published series that the interval is made of are of training"
 SHARES: Final = "nodes are shares of one machine, so nobody can have more of them, and no network is between them"

@@ -102,7 +102,7 @@ def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
             others = some([f"{other[:SHORT]} ({counted(number, 'run')})" for other, number in digests.most_common()[1:]], 3)
             words.append(f"{name} had several states: {digest[:SHORT]} ({counted(runs, 'run')}, here), {others}. ")
         if not kept_program(source.place, digest).is_dir():
-            words.append(f"That of {name} is not there: {kept}. ")
+            words.append(f"The files of {name} are missing: {kept}. ")
         elif folder is None:
             words.append(f"Let `folder` of the program {name} in the study file be {kept}. ")
         else:
@@ -143,8 +143,8 @@ _UNITS: Final = {
 }
 _DEFAULTS: Final = {field.name: field.default for field in fields(Site) if field.default is not MISSING}
 CHANGED: Final = (
-    "The file that lies beside the results is not the one that made them: its digest differs from that in study.json, which has all that "
-    "the runs came to. "
+    "The file beside the results is not the one that made them: its digest differs from that in study.json, which has everything that the "
+    "runs used. "
 )
 HOW: Final = (
     ("step time", "median over the measured steps of the slowest process's time; warm-up steps are left out"),
@@ -160,7 +160,7 @@ def reproduction(analysis: Analysis) -> tuple[Block, ...]:
     directories = " ".join(f"--results {shlex.quote(source.path)}" for source in analysis.sources)
     again = Block(
         title="Tables, plots and this page, from the records",
-        text="The records say everything that a table says. Where the results were copied, name the copy.",
+        text="The records hold everything that a table shows. Name the copy if the results were copied.",
         code=printable(f"python -m workflow.report all {directories}"),
     )
     return (_checkout(analysis), *blocks, again, Block(title="How the numbers are made", items=_how(analysis)))
@@ -196,7 +196,7 @@ def _checkout(analysis: Analysis) -> Block:
         words.append(f"The runs came from {len(commits)} commits, of which this is the first: see Provenance.")
     if not commits:
         words.append(
-            f"The records name no commit: they came from an installed version {' and '.join(versions) or 'that they do not tell'}."
+            f"The records name no commit: they came from an installed version {' and '.join(versions) or 'that they do not name'}."
         )
     if dirty:
         words.append("Some runs came from a checkout with changes that are in no commit; those changes are not known.")

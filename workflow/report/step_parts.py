@@ -99,21 +99,21 @@ def parts(analysis: Analysis) -> Table:
         name="parts",
         title="What happens in a step",
         caption=sentence(
-            "Milliseconds and share of the mean step, over processes, measured steps and runs; arithmetic means, so that the parts add up "
-            "to the step. Backward: without what is waited for other processes. Exposed communication: what also the last process waits "
-            "in the exchange. Skew: what the others wait beyond that, for a slower one. Other, over the step the residual: what no part "
-            f"tells of. {NONE}: not told, and in other",
-            f"Sent: by a process for the gradients of a step, to other nodes or within its own; {NONE}: not known, or of one process"
+            "Milliseconds and share of the mean step: arithmetic means over processes, measured steps and runs, so that the parts add up "
+            "to the step. Backward: without waits for other processes. Exposed communication: what even the last process waits in the "
+            "exchange. Skew: what the others wait beyond that, for a slower process. Other: the rest of the step; the residual is its "
+            f"share. {NONE}: not reported, and part of other",
+            f"Sent: what a process sends for the gradients of a step, to other nodes or within its own; {NONE}: not known, or one process"
             if set(sent) - {None}
             else "",
-            "At the preflight's rate: what the part takes that a node must send to others, 2 (m - 1)/m times the gradients for m nodes, by "
-            "one connection of TCP; what the backward hides is not in exposed communication"
+            "At the preflight's rate: the time of the bytes that a node must send to other nodes, 2 (m - 1)/m times the gradients for m "
+            "nodes, by one connection of TCP; exposed communication is shorter if the backward hides a part of it"
             if set(at_rate) - {None}
             else "",
             analysis.shared,
         ),
         columns=linked(analysis, columns, cells),
-        empty="No program told parts of its steps.",
+        empty="No program reported the parts of its steps.",
     )
 
 

@@ -159,8 +159,8 @@ def failures(analysis: Analysis) -> Table:
 def reason_of(row: Mapping[str, Any]) -> str | None:
     """Explain in words why a row is no measurement."""
     if row["status"] == "ok" and row["steps_source"] == "none":
-        return "ended ok; its program tells of no steps (events: none), so that there are wall times only"
-    untold = ": its program told no tokens" if row["unit"] == "tokens" and row["tokens"] is None else ""
+        return "ended ok; its program reports no steps (events: none), so only wall times are known"
+    untold = ": its program reported no tokens" if row["unit"] == "tokens" and row["tokens"] is None else ""
     return row["status_reason"] or {MISSING: "not run yet", "ok": f"ended ok, but no rate could be measured{untold}"}.get(row["status"])
 
 
@@ -289,7 +289,7 @@ def utilisation(analysis: Analysis) -> Table:
             partial(scaled, GIGA),
             each("flop_per_unit"),
         ),
-        words("flop_source", "FLOP told by", each("flop_source")),
+        words("flop_source", "FLOP from", each("flop_source")),
         numbers("flop_per_s", "TFLOP/s", partial(scaled, TERA), flop_per_s),
         numbers("peak_flop_per_s", "Peak TFLOP/s", partial(scaled, TERA, digits=4), each("peak_flop_per_s")),
         numbers(
@@ -351,13 +351,13 @@ def _cells(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _why_none(cell: CellResult, row: Mapping[str, object]) -> str | None:
     if row["device"] == "cpu":
-        return "it ran on CPUs, whose peak is not told"
+        return "it ran on CPUs, which have no peak here"
     if row["differ"]:
-        return "the runs of a cell differ in their GPUs, or in what their program tells"
+        return "the runs of a cell differ in their GPUs, or in what their program reports"
     if row["flop_per_unit"] is None:
-        return f"the FLOP of a {cell.unit.removesuffix('s')} are not known: a program tells them by start(flop_per_unit=...)"
+        return f"the FLOP of a {cell.unit.removesuffix('s')} are not known: a program reports them by start(flop_per_unit=...)"
     if row["arithmetic"] is None:
-        return "the precision of its matrices is not known: a program tells it by start(precision=...)"
+        return "the precision of its matrices is not known: a program reports it by start(precision=...)"
     if row["peak_flop_per_s"] is None:
         return f"the peak of {row['gpu_models'] or 'its GPUs'} in {row['arithmetic']} is not known here"
     return None
@@ -538,7 +538,7 @@ def budget(analysis: Analysis) -> Table:
         title="Where the time of a run goes",
         caption=sentence(
             "Seconds, mean over the measured runs. Run is the sum of stage to release; "
-            f"{BESIDE} comes from the scheduler and stands beside it. Training: share of the run in which the program trained",
+            f"{BESIDE} comes from the scheduler and is not part of it. Training: share of the run in which the program trained",
             analysis.shared,
         ),
         columns=linked(analysis, columns, cells),

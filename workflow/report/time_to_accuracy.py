@@ -79,13 +79,13 @@ def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
         caption=sentence(
             f"Until the first evaluation with {percent(target)} or more{origin}: epochs, mean over runs, and seconds of training, "
             "without evaluations and start-up, geometric mean over runs. Neither is shown unless every run of the "
-            "cell reached it. What lies between two evaluations is not known: a cell that is evaluated more often reaches it earlier",
+            "cell reached it. The time between two evaluations is not resolved: a cell that is evaluated more often reaches it earlier",
             "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs",
             analysis.shared,
         ),
         columns=linked(analysis, columns, cells),
         reasons=analysis.reasons,
-        empty="No run has told the accuracy of an evaluation yet.",
+        empty="No run has reported the accuracy of an evaluation yet.",
     )
 
 

@@ -95,7 +95,7 @@ def test_a_slow_rank_that_costs_something_is_named_whatever_bounds_the_cell() ->
     [
         (0.2, "its disk is slow"),
         (0.01, "decoding or the reader is slow, not the disk"),
-        (None, "whether the disk or decoding is slow is not known"),
+        (None, "nobody knows whether the disk or decoding is slow"),
     ],
 )
 def test_a_slow_disk_is_told_from_slow_decoding_by_the_load_of_the_node(io_wait: float | None, words: str) -> None:
@@ -114,8 +114,8 @@ def test_a_gpu_that_idles_in_the_midst_of_computing_waits_for_its_host() -> None
 def test_what_is_not_told_is_not_known() -> None:
     found = bound_of([run(), run(if_step_s=None)])
     assert (found.verdict, found.share, dict(found.gains)) == ("not known", None, {})
-    assert 'does not tell how long it waits for the others (exchange_s; in your own program run.part("exchange"))' in found.notes[0]
-    assert "tells no part" in bound_of([run(if_step_s=None, num_processes=1)]).notes[0]
+    assert 'does not report how long it waits for the others (exchange_s; in your own program run.part("exchange"))' in found.notes[0]
+    assert "reports no part" in bound_of([run(if_step_s=None, num_processes=1)]).notes[0]
     assert bound_of([]) == Bound(verdict="not known", notes=("no run was measured",))
     some = bound_of([run(if_no_input_s=0.07), run(if_no_input_s=None)])
     assert "input" not in some.gains, "one of the runs does not tell it"
@@ -174,7 +174,7 @@ def test_a_part_that_may_be_as_large_is_named() -> None:
     runs = [run(if_no_input_s=seconds, if_no_exposed_s=0.078) for seconds in (0.07, 0.072, 0.085)]
     found = bound_of(runs)
     assert (found.verdict, found.notes[-1]) == ("input", "communication may cost as much: up to 22 % of the step")
-    assert bound_of([run(if_no_input_s=0.07, if_no_exposed_s=0.078)] * 3).notes[-1].startswith("whether the disk")
+    assert bound_of([run(if_no_input_s=0.07, if_no_exposed_s=0.078)] * 3).notes[-1].startswith("nobody knows whether the disk")
     little = bound_of([run(if_no_exposed_s=seconds) for seconds in (0.09, 0.088, 0.085)])
     assert (little.verdict, little.notes) == ("compute", ("it may be bound by communication: up to 18 % of the step",))
 

@@ -104,7 +104,7 @@ def test_flop_per_s_and_bytes_of_a_network_of_slipways_and_what_onednn_took(tmp_
     assert (found["conv2"]["algorithm"], found["conv1"]["algorithm"]) == ("implicit gemm", "")
     assert found["conv2"]["kernel"] == "brg_conv_fwd:avx512_core / evaluate_function: ConvolutionBackward0"
     analysis = write_collected([directory], directory)
-    assert "one operator computes the gradients of data and of weights" in TABLES["layers"](analysis).caption
+    assert "one operator computes the gradients of both data and weights" in TABLES["layers"](analysis).caption
     first, second = [row for row in to_values(TABLES["convolutions"](analysis))["rows"] if row["cell"]]
     assert (second["cell"], second["algorithm"], second["forward_s"]) == ("no hook · 1×1", "implicit gemm", pytest.approx(10e-6))
     assert second["direct_per_s"] == pytest.approx(flop / 2 / 10e-6)
@@ -227,7 +227,7 @@ def test_another_trace_than_that_of_the_record_is_not_read(tmp_path: Path) -> No
     shutil.copy(TRACE.with_name("resnet50-bf16-nhwc.json.gz"), directory / "runs" / RUN / "attempts" / "1" / "trace.json.gz")
     (row,) = rows(directory).values()
     assert (row["layer"], row["forward_ms"]) == ("no profile", "")
-    assert row["kernel"].endswith("is not what its record names: `slipway verify` tells more")
+    assert row["kernel"].endswith("is not what its record names: `slipway verify` says more")
 
 
 @pytest.mark.parametrize(

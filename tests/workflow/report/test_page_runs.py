@@ -234,4 +234,4 @@ def test_a_chapter_that_shows_nothing_is_left_out(tmp_path: Path) -> None:
 
 def test_a_note_that_all_rows_share_is_said_once(tmp_path: Path) -> None:
     text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2, 4]))), {})
-    assert text.count("it ran on CPUs, whose peak is not told") == 1
+    assert text.count("it ran on CPUs, which have no peak here") == 1

@@ -218,7 +218,7 @@ def test_what_lies_elsewhere_or_is_not_there_is_told_in_words_and_nothing_is_wri
     assert found.code == ""
     assert f"Let `folder` of the program gpt in the study file be {results / 'programs'}" in found.text
     shutil.rmtree(results / "programs")
-    assert "That of gpt is not there" in kept_block(results).text
+    assert "The files of gpt are missing" in kept_block(results).text
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {

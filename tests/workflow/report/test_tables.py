@@ -302,7 +302,7 @@ def test_marks_stand_beside_the_number(tmp_path: Path, changes: dict[str, Any], 
 def test_the_caption_counts_the_runs_whose_ranks_nobody_compared(tmp_path: Path) -> None:
     cell = make_cell(nodes=2)
     records = [make_record(cell, 1, warnings=[NOT_COMPARED]), make_record(cell, 2), make_record(cell, 3)]
-    words = "Of 1 of 3 runs nobody knows whether their ranks trained one network together: no checksum of parameters."
+    words = "1 of 3 runs have no checksum of their parameters, so nobody knows whether their ranks trained one network together."
     for name in ("times", "speedup"):
         assert words in TABLES[name](collected(tmp_path / name, records, repeats=3)).caption
         assert "nobody knows" not in TABLES[name](collected(tmp_path / f"{name}-all", records[1:])).caption
@@ -751,9 +751,9 @@ def test_a_record_of_a_version_that_counted_it_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cell", "changes", "why"),
     [
-        (gpt(device="cpu"), TOLD, "it ran on CPUs, whose peak is not told"),
-        (gpt(), {}, "the FLOP of a token are not known: a program tells them by start(flop_per_unit=...)"),
-        (gpt(), {**TOLD, "training.precision": None}, "the precision of its matrices is not known: a program tells it by"),
+        (gpt(device="cpu"), TOLD, "it ran on CPUs, which have no peak here"),
+        (gpt(), {}, "the FLOP of a token are not known: a program reports them by start(flop_per_unit=...)"),
+        (gpt(), {**TOLD, "training.precision": None}, "the precision of its matrices is not known: a program reports it by"),
         (gpt(), {**TOLD, "nodes": nodes(gpt(), "NVIDIA X1")}, "the peak of NVIDIA X1 in bf16 is not known here"),
         (gpt(), {**TOLD, "nodes": nodes(gpt(), GPU, "NVIDIA H200")}, f"the peak of {GPU} + NVIDIA H200 in bf16 is not known here"),
         (gpt(), {"model_macs": 10**9}, "the FLOP of a token are not known"),
@@ -782,7 +782,7 @@ def test_runs_that_tell_different_flop_have_no_number(tmp_path: Path) -> None:
     found = TABLES["utilisation"](collected(tmp_path / "m", records, repeats=2))
     assert cells_of(found, "flop_per_unit") == ["–"]
     assert cells_of(found, "mfu") == ["–"]
-    assert cells_of(found, "note") == ["the runs of a cell differ in their GPUs, or in what their program tells"]
+    assert cells_of(found, "note") == ["the runs of a cell differ in their GPUs, or in what their program reports"]
 
 
 def test_a_network_of_ours_that_reads_tokens_has_its_flop_per_token(tmp_path: Path) -> None:

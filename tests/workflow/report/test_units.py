@@ -79,7 +79,7 @@ def evaluated(loss: float | None) -> dict[str, Any] | None:
 
 def test_a_program_that_told_no_tokens_has_no_rate(tokens: Analysis) -> None:
     assert tokens.summary.ends == {"not measured": 1, "ok": 2}
-    assert cells_of(TABLES["failures"](tokens), "reason") == ["ended ok, but no rate could be measured: its program told no tokens"]
+    assert cells_of(TABLES["failures"](tokens), "reason") == ["ended ok, but no rate could be measured: its program reported no tokens"]
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_wall_times_are_no_failure_and_no_rate(mixed: Analysis) -> None:
 
 def test_they_are_listed_with_the_reason(mixed: Analysis) -> None:
     reasons = cells_of(TABLES["failures"](mixed), "reason")
-    assert reasons == ["ended ok; its program tells of no steps (events: none), so that there are wall times only"] * 2
+    assert reasons == ["ended ok; its program reports no steps (events: none), so only wall times are known"] * 2
     assert set(cells_of(TABLES["hours"](mixed), "failed_process_h")) <= {"0", "\N{EN DASH}", "0.0"}
 
 

@@ -20,7 +20,7 @@ def described(copy: Copy, whole_ms: float) -> str:
     kind = copy.kind
     for short, words in WORDS.items():
         kind = kind.replace(short, words)
-    size = f"{copy.invocations:.3g} a step, {'bytes not told' if copy.bytes is None else format_size(copy.bytes)}"
+    size = f"{copy.invocations:.3g} a step, {'bytes not reported' if copy.bytes is None else format_size(copy.bytes)}"
     rate = f", {significant(copy.gb_per_s)} GB/s" if copy.gb_per_s else ""
     share = percent(copy.ms / whole_ms if whole_ms else None)
     return f"{kind}: {size}, {significant(copy.ms)} ms{rate}, {share} of the step"

@@ -241,7 +241,7 @@ def _notes(trace: Trace, found: Attributed, other: dict[str, float], step_ms: fl
     if not trace.steps:
         yield "no range is called step:<n> or ProfilerStep#<n>: all times are those of the whole trace"
     if not found.layers:
-        yield "no range is called layer:<name>: there are no layers to tell apart"
+        yield "no range is called layer:<name>, so no layer has a row"
     if not found.work:
         yield "there are no kernels and no operators in the steps"
     if (lost := other.get("unattributed", 0.0)) > NOTICED_SHARE * step_ms:

@@ -28,7 +28,7 @@ MAX_ONEDNN_BYTES: Final = 4 << 20
 MAX_WORD: Final = 200
 T = TypeVar("T")
 Exchange = dict[str, float | str | list[int] | None]
-"""What DistributedDataParallel told of the steps with its log, as the program wrote it (docs/where-the-time-goes.md)."""
+"""What DistributedDataParallel told of the steps with its log, as the program wrote it (docs/explanation/what-bounds-a-step.md)."""
 
 
 class RunProfile(Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ def _read(attempt: Path, trace_blake3: str) -> RunProfile:
     except (OSError, DatasetError) as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
     if digest != trace_blake3:
-        raise RecordError(f"{path} is not what its record names: `slipway verify` tells more")
+        raise RecordError(f"{path} is not what its record names: `slipway verify` says more")
     exchange, first = _beside(attempt / EXCHANGE_FILE, MAX_EXCHANGE_BYTES, msgspec.json.Decoder(Exchange).decode)
     onednn, second = _beside(attempt / ONEDNN_FILE, MAX_ONEDNN_BYTES, implementations)
     problem = "; ".join(filter(None, (first, second))) or None

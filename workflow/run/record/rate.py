@@ -313,7 +313,7 @@ def _beyond_median(values: Sequence[float]) -> float:
 # Batches that were read ahead before the window, and steps that the device has not computed yet, make its first steps short, and the rate
 # of the window higher than that of all that follows (`early`).
 #
-# benchmarks/marks.py simulates how often both tests are wrong, and what they find; docs/tables.md has the figures.
+# benchmarks/marks.py simulates how often both tests are wrong, and what they find; how-numbers-are-made.md has the figures.
 
 
 MIN_STEPS: Final = 100
