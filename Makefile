@@ -2,7 +2,7 @@
 PYTHON ?= python3
 STUDY ?= config/study.yaml
 SITE ?= local
-# PyTorch: auto = that of PYTHON if it is the tested version, else fetched; system = that of PYTHON; none. docs/installing.md
+# PyTorch: auto = that of PYTHON if it is the tested version, else fetched; system = that of PYTHON; none. docs/how-to/install.md
 TORCH ?= auto
 # Where PyTorch is fetched from instead of where pip looks: the index of its CPU build, for one.
 TORCH_INDEX ?=
@@ -24,7 +24,7 @@ OF_TORCH = --unsafe-package nvidia-cuda-cccl $(shell sed -n 's/^\([a-z0-9-]*\)==
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 	@echo
-	@echo 'make demo PYTHON=/path/to/python3.11 TORCH=system TORCH_INDEX=URL: docs/installing.md'
+	@echo 'make demo PYTHON=/path/to/python3.11 TORCH=system TORCH_INDEX=URL: docs/how-to/install.md'
 
 install: .venv/.torch  ## install Slipway into .venv, and run nothing
 
@@ -40,7 +40,7 @@ image: .venv/.run  ## build a framework's container image; without a registry: B
 	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
 
 framework: .venv/.torch  ## install a framework that does not fit beside Slipway, for runs without containers: NAME=jax; with another Python than Slipway's: PYTHON=; from another mirror of Debian: DEBIAN=
-	@[ -n '$(NAME)' ] || { echo 'make framework: which one? Write make framework NAME=jax; docs/installing.md has the names' >&2; exit 2; }
+	@[ -n '$(NAME)' ] || { echo 'make framework: which one? Write make framework NAME=jax; docs/how-to/install.md has the names' >&2; exit 2; }
 	@$(BIN)/python -m containers.frameworks.environment $(NAME) $(if $(filter command,$(origin PYTHON)),--python '$(PYTHON)') $(if $(DEBIAN),--debian '$(DEBIAN)')
 
 test: .venv/.test  ## the pure tests, which start no process: half a minute on two idle cores, up to a minute the first time

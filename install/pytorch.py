@@ -20,7 +20,7 @@ PINS: Final = Path(__file__).resolve().parents[1] / "requirements-torch.txt"
 LINKED: Final = "zz-torch-of-another-python.pth"
 """Python reads it last of all, so that what is installed here goes before what lies beside that PyTorch."""
 HEAD_S: Final = 10.0
-SMALLER_BUILD: Final = "it may hold CUDA, some GB: Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build (docs/installing.md)"
+SMALLER_BUILD: Final = "it may hold CUDA, some GB: Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build (docs/how-to/install.md)"
 """It is said before anything is fetched: an index that does not tell what a package needs makes even the question fetch it whole."""
 LOOK: Final = """
 import importlib.metadata, importlib.util, os
@@ -161,7 +161,9 @@ def announcement(found: Sequence[Wheel]) -> str:
     largest = ", ".join(f"{wheel.name} {wheel.version} {_size(wheel.num_bytes)}" for wheel in found[:3] if wheel.num_bytes)
     text = f"to fetch: {len(found)} {'package' if len(found) == 1 else 'packages'}, {size} ({largest})"
     if any(wheel.name.startswith(("nvidia-", "cuda-")) for wheel in found):
-        text += "\n  most of it is CUDA; Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build, far smaller (docs/installing.md)"
+        text += (
+            "\n  most of it is CUDA; Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build, far smaller (docs/how-to/install.md)"
+        )
     return text
 
 

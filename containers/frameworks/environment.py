@@ -71,7 +71,7 @@ def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "
             return None
         return (
             f"framework {spec.name!r} needs {module}, which is not installed in {sys.prefix}: `pip install {spec.packages[0]}` installs it "
-            f"(docs/installing.md), or choose an engine with containers"
+            f"(docs/how-to/install.md), or choose an engine with containers"
         )
     name, pins = found
     place = place_of(name)

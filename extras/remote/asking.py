@@ -120,7 +120,7 @@ def find_slipway(line: ssh.OpenSsh, given: str | None) -> Hello:
     if result.returncode == GONE:
         raise RemoteError(
             f"no Slipway was found on {line.host}: looked for {', '.join(places)}. Install it there, on storage that all nodes see "
-            f"(docs/installing.md), then name it: `slipway remote {line.host} setup --slipway PATH`"
+            f"(docs/how-to/install.md), then name it: `slipway remote {line.host} setup --slipway PATH`"
         )
     return answer_of(Hello, result, line.host)
 

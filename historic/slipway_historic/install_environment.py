@@ -109,13 +109,13 @@ def install_by_pip(spec: FrameworkSpec, place: Path, interpreter: str | None) ->
     pip = [own, "-m", "pip", "--disable-pip-version-check", "install"]
     if place.exists():
         remove_tree(place)
-    advice = "Where it says that a compiler, a header (mpi.h) or a library is missing: docs/installing.md names the system packages"
+    advice = "Where it says that a compiler, a header (mpi.h) or a library is missing: docs/how-to/install.md names the system packages"
     _show([python, "-m", "venv", str(place)], advice)
     _show([*pip, "--require-hashes", "-r", str(PIP)], advice)
     _show([*pip, "--no-build-isolation", "--require-hashes", "-r", str(pins)], advice)
     if (spec.folder / INSTALL).is_file():
         layers = json.dumps(build("lenet", 1, (28, 28), 10).layers)
-        _show([own, str(spec.folder / INSTALL)], "docs/installing.md names the system packages it wants", layers)
+        _show([own, str(spec.folder / INSTALL)], "docs/how-to/install.md names the system packages it wants", layers)
 
 
 def _show(argv: list[str], advice: str, given: str = "") -> None:

@@ -58,7 +58,7 @@ def test_the_readme_says_of_each_file_where_its_lines_come_from() -> None:
 
 def test_the_expressions_of_the_guide_tell_what_the_captured_lines_say() -> None:
     """As they stand in the file, and as a page shows them, where a table takes the backslash from a bar."""
-    text = (CODE_ROOT / "docs" / "your-own-program.md").read_text()
+    text = (CODE_ROOT / "docs" / "reference" / "programs.md").read_text()
     rows = re.findall(r"^\| (.+) \| `([^`]*\(\?P<[^`]*)`(?:, and `every: (\d+)`)? \|$", text, re.MULTILINE)
     assert [program for program, *_ in rows] == list(IN_THE_GUIDE)
     for program, expression, every in rows:

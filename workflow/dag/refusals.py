@@ -191,7 +191,7 @@ def refuse_missing_report() -> None:
     if missing:
         raise errors.UnsupportedRequest(
             f"tables, plots and report need {', '.join(missing)}, not installed in {sys.prefix}: install the extra `report` of this "
-            "installation (docs/installing.md): pip install polars pyarrow altair vl-convert-python jinja2 scipy pygments"
+            "installation (docs/how-to/install.md): pip install polars pyarrow altair vl-convert-python jinja2 scipy pygments"
         )
 
 

@@ -351,18 +351,6 @@ def past(study: Study, nodes: int, batch_size: int, run_s: float, training_s: fl
     return PastRun(cell=cell, device=device, run_s=run_s, training_s=training_s)
 
 
-@pytest.mark.processes
-def test_the_study_of_the_readme_is_accepted_on_a_site_with_gpus(house: House) -> None:
-    (text,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    house.path.write_text(text)
-    house.site.write_text(SLURM)
-    study = house.load()
-    refuse_over_budget(study, study.runs)
-    plan = house("plan")
-    assert "cost, at most: 13.5 GPU hours: 18 runs x walltime 30m00s x processes (limit: 100 GPU hours)" in plan.out
-    assert "limits.gpu_hours" not in plan.err
-
-
 def test_above_the_limit_is_said_which_walltime_fits(house: House) -> None:
     house.site.write_text(SLURM)
     study = house.study(limits={"walltime": "30m", "gpu_hours": 2})
