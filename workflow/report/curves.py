@@ -24,7 +24,7 @@ from workflow.run.record.reading import read_record
 
 MOST_EVENT_BYTES: Final = 24 << 20
 """The most that is read of the events of all runs together: a second or two."""
-MOST_POINTS: Final = 80
+MOST_POINTS: Final = 60
 MOST_PLACES: Final = 40
 """The most evaluations, and the most checkpoints, that are shown of a run."""
 PRECISION: Final = 3

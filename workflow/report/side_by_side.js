@@ -23,7 +23,7 @@
 
   const choices = new Map(); // key -> what it is
   data.cells.forEach((cell) => { cell.runs = []; });
-  data.runs.forEach((run, place) => { run.key = `run-${place}`; data.cells[run.cell].runs.push(run); });
+  data.runs.forEach((run, place) => { run.key = `run-${place}`; run.origin = [...run.own, ...data.common[run.common]]; data.cells[run.cell].runs.push(run); });
   const studies = data.sources.length > 1 ? data.sources.map((name, place) => ({ key: `study-${place}`, name, place })) : [];
   for (const study of studies) {
     study.cells = data.cells.filter((cell) => cell.source === study.place);

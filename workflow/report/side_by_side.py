@@ -25,7 +25,7 @@ from workflow.study.series import flat
 SCRIPT: Final = Path(__file__).with_name("side_by_side.js").read_text("utf-8")
 MOST_RUNS: Final = 1000
 """The most runs that can be chosen; of a larger study its cells can."""
-MOST_CURVE_BYTES: Final = 300_000
+MOST_CURVE_BYTES: Final = 250_000
 PRECISION: Final = 4
 MOST_TEXT: Final = 500
 TEXT: Final = (
@@ -50,11 +50,12 @@ NUMBERS: Final = {
     "run_s": ("run [s]", 1.0),
 }
 """Results of a run: column -> title, and the factor to its unit."""
-TEXTS: Final = (
-    *("attempt", "start", "hosts", "machine", "gpu_models", "site", "scheduler", "scheduler_version", "job_id", "engine", "device"),
-    *("threads_per_rank", "dataset_digest", *PROVENANCE),
+OWN_TEXTS: Final = ("attempt", "start", "job_id")
+COMMON_TEXTS: Final = (
+    *("hosts", "machine", "gpu_models", "site", "scheduler", "scheduler_version", "engine", "device", "threads_per_rank"),
+    *("dataset_digest", *PROVENANCE),
 )
-"""Columns that tell where a run comes from."""
+"""Columns that tell where a run comes from, and that many runs have in common: each combination stands once."""
 RATIOS: Final = (*("rate_per_s", "step_p50_s", "step_p95_s", "first_step_s", "window_s"), *("peak_memory_bytes", "mfu", "train_s", "run_s"))
 """The numbers whose ratio says something."""
 MEASURED_ONLY: Final = ("rate_per_s", "step_p50_s", "step_p95_s")
@@ -90,21 +91,22 @@ def markup(analysis: Analysis) -> str:
 
 def data_of(analysis: Analysis) -> dict[str, Any]:
     """Return what the script compares. `fields`: title and chapter of each value of a cell, then of a run; `cells` and `runs` hold
-    numbers of texts, but for the results, which are numbers."""
-    texts = _Texts()
+    numbers of texts, but for the results, which are numbers, and `common`, the number of a list of such numbers."""
+    texts, common = _Texts(), dict[tuple[int, ...], int]()
     sources = [source.label for source in analysis.sources]
     cells = list(analysis.cells)
     places = {(cell.source, cell.cell_id): place for place, cell in enumerate(cells)}
     keys = [flat(cell.cell.to_json()) for cell in cells]
     configuration = [name for name in dict.fromkeys(name for own in keys for name in own) if name != "cell_id"]
+    columns = (*NUMBERS, *OWN_TEXTS, *COMMON_TEXTS)
     runs = analysis.frame.select(
-        "source", "run_id", "cell_id", END.alias("end_word"), MEASURED.alias("measured"), *NUMBERS, *TEXTS, *marks_as_columns()
+        "source", "run_id", "cell_id", END.alias("end_word"), MEASURED.alias("measured"), *columns, *marks_as_columns()
     ).head(MOST_RUNS)  # fmt: skip
     found: dict[str, Any] = {
         "configuration": [printable(name) for name in configuration],
         "numbers": [title for title, _ in NUMBERS.values()],
         "ratios": [NUMBERS[name][0] for name in RATIOS],
-        "origin": [name.replace("_", " ") for name in TEXTS],
+        "origin": [name.replace("_", " ") for name in (*OWN_TEXTS, *COMMON_TEXTS)],
         "sources": [printable(label) for label in sources],
         "cells": [
             {
@@ -128,13 +130,14 @@ def data_of(analysis: Analysis) -> dict[str, Any]:
                     _number(row[name], factor) if row["measured"] or name not in MEASURED_ONLY else None
                     for name, (_, factor) in NUMBERS.items()
                 ],
-                "origin": [texts.number(row[name]) for name in TEXTS],
+                "own": [texts.number(row[name]) for name in OWN_TEXTS],
+                "common": common.setdefault(tuple([texts.number(row[name]) for name in COMMON_TEXTS]), len(common)),
             }
             for row in runs.iter_rows(named=True)
         ],
     }
     add_curves(analysis, found["runs"], {key: place for place, key in enumerate(runs.select("source", "run_id").iter_rows())})
-    return found | {"texts": texts.all}
+    return found | {"common": list(common), "texts": texts.all}
 
 
 def add_curves(
