@@ -46,7 +46,11 @@
 
   // -- the table of both sides. A row is chapter, name and for each side { text, value?, low?, high? }.
 
-  const several = (values) => { const found = [...new Set(values.filter(Boolean))]; return plain(found.slice(0, 4).join("; ") + (found.length > 4 ? ` and ${found.length - 4} more` : "")); };
+  const MOST = 4; // values of one thing that are shown
+  const several = (values, most = MOST) => {
+    const found = [...new Set(values.filter(Boolean))], more = found.length > most ? ` and ${found.length - most} more` : "";
+    return plain(found.slice(0, most).join("; ") + more);
+  };
   const numbers = (runs, place) => {
     const values = runs.map((run) => run.numbers[place]).filter((value) => value !== null);
     if (!values.length) return plain("");
@@ -65,9 +69,10 @@
       const own = one.cell && { 0: one.cell.rate, 1: one.cell.step }[place];
       if (one.kind !== "study" || place > 2) add("Results", name, own ? estimate(own) : numbers(one.runs, place));
     });
-    add("Results", "marks", several(one.runs.flatMap((run) => text(run.marks).split(", "))));
+    add("Results", "marks", several(one.runs.flatMap((run) => text(run.marks).split(", ")), Infinity));
     data.configuration.forEach((name, place) => add("Configuration", name, several(one.cells.map((cell) => text(cell.values[place])))));
-    data.origin.forEach((name, place) => add("Provenance", name, several(one.runs.map((run) => text(run.origin[place])))));
+    const shared = one.kind === "run" ? 0 : data.runs.length && data.runs[0].own.length; // what is of each run alone says nothing of several
+    data.origin.forEach((name, place) => { if (place >= shared) add("Provenance", name, several(one.runs.map((run) => text(run.origin[place])))); });
     return found;
   };
   const sum = (values, of) => values.reduce((all, value) => all + of(value), 0);
@@ -118,7 +123,7 @@
 
   // -- curves. A line is { side, label, points: [[x, y], ...], most?: [[x, y], ...] }.
 
-  const WIDTH = 620, HEIGHT = 250, LEFT = 64, BOTTOM = 38, TOP = 12, RIGHT = 12;
+  const WIDTH = 620, HEIGHT = 250, LEFT = 64, BOTTOM = 38, TOP = 24, RIGHT = 12;
   const ticksOf = (low, high, count) => {
     const power = 10 ** Math.floor(Math.log10((high - low) / count || 1));
     const step = [1, 2, 5, 10].map((digit) => digit * power).find((one) => (high - low) / one <= count);
@@ -126,7 +131,7 @@
     for (let at = Math.ceil(low / step) * step; at <= high * (1 + 1e-9); at += step) found.push(+at.toPrecision(6));
     return found;
   };
-  const chart = (title, xTitle, yTitle, lines, marks = []) => {
+  const chart = (title, yTitle, note, lines, marks = []) => {
     const points = lines.flatMap((line) => [...line.points, ...(line.most || [])]);
     const ys = points.map(([, y]) => y).filter((y) => Number.isFinite(y));
     if (!ys.length) return [];
@@ -146,8 +151,8 @@
       svg.append(make("text", { x: LEFT - 6, y: y(at) + 4, "text-anchor": "end" }, short(at)));
     }
     for (const at of ticksOf(0, most, 6)) svg.append(make("text", { x: x(at), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, short(at)));
-    svg.append(make("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, xTitle));
-    svg.append(make("text", { x: 4, y: TOP + 2 }, yTitle + (log ? ", logarithmic" : "")));
+    svg.append(make("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "step"));
+    svg.append(make("text", { x: 4, y: 12 }, yTitle + (log ? ", logarithmic" : "")));
     for (const mark of marks) {
       const at = x(mark.x), height = { warmup: HEIGHT - BOTTOM - TOP, evaluation: 14, checkpoint: 14 }[mark.kind];
       const line = make("line", { x1: at, x2: at, y1: HEIGHT - BOTTOM - height, y2: HEIGHT - BOTTOM, class: `${mark.kind} side-${mark.side}` });
@@ -179,7 +184,7 @@
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (step) { read(at + step * most / 80); event.preventDefault(); }
     });
-    return [make("figure", { class: "plot" }, make("h3", {}, title), svg, readout)];
+    return [make("figure", { class: "plot" }, make("h3", {}, title), svg, make("p", { class: "note" }, note), readout)];
   };
   const curvesOf = (sides) => {
     const steps = [], losses = [], marks = [];
@@ -198,11 +203,12 @@
         if (curves.losses) losses.push({ side, label, points: curves.losses });
       }
     });
-    const bunched = steps.some((line) => line.most) ? "; bold: median of a bunch of steps, pale: its longest" : "";
-    const explained = marks.length ? "; dashed upright: begin of the window, short: evaluations and checkpoints" : "";
-    const found = [...chart("Time of each step of rank 0", `step${bunched}${explained}`, "ms", steps, marks), ...chart("Training loss", "step", "loss", losses)];
+    const bunched = steps.some((line) => line.most) ? "Bold: the median of a bunch of steps, pale: the longest of the bunch. " : "";
+    const explained = marks.length ? "Upright, dashed: the window begins; short: an evaluation (whole) or a checkpoint (dashed)." : "";
+    const found = [...chart("Time of each step of rank 0", "ms", bunched + explained, steps, marks), ...chart("Training loss", "loss", "", losses)];
     if (!found.length) return [make("p", { class: "note" }, "The page holds no curves of these runs: their events lie beside their records.")];
-    return [make("p", { class: "note" }, "A: blue. B: orange."), make("div", { class: "plots" }, ...found)];
+    const legend = sides[1] ? [make("p", { class: "note" }, "A: blue. B: orange.")] : [];
+    return [...legend, make("div", { class: "plots" }, ...found)];
   };
 
   // -- choosing

@@ -68,8 +68,7 @@ class _Texts:
         self._numbers: dict[str, int] = {"": 0}
 
     def number(self, value: object) -> int:
-        text = "" if value is None or value in ({}, []) else printable(plain_text(value))[:MOST_TEXT]
-        return self._numbers.setdefault(text, len(self._numbers))
+        return self._numbers.setdefault(printable(_text(value))[:MOST_TEXT], len(self._numbers))
 
     @property
     def all(self) -> list[str]:
@@ -172,3 +171,10 @@ def _number(value: float | None, factor: float = 1.0) -> float | None:
         return None
     short = float(f"{value * factor:.{PRECISION}g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def _text(value: object) -> str:
+    """Return a value as text; of an object its keys that have a value."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {text}" for key, inner in value.items() if (text := _text(inner)))
+    return "" if value is None or value == [] else plain_text(value)

@@ -24,7 +24,7 @@ BAR: Final = 10
 MOST_ROWS: Final = 60
 MOST_TITLES: Final = 300
 """The most runs whose bars carry words; of more the steps are drawn together."""
-LEAST_WAIT_S: Final = 1.0
+LEAST_WAIT_S: Final = 5.0
 GAP_SHARE: Final = 0.05
 LEAST_GAP_S: Final = 60.0
 CUT_SHARE: Final = 0.02
@@ -172,9 +172,11 @@ def picture_of(runs: Sequence[Placed]) -> str:
     """Draw the runs as SVG: a bar for each step, a pale one for the wait, and a line from the run that was waited for."""
     clock = clock_of(runs)
     single = len(runs) <= MOST_ROWS
-    labels = [run.label for run in runs] if single else sorted({_first_node(run) for run in runs})[:MOST_ROWS]
-    rows = {label: row for row, label in enumerate(labels)}
-    places = [place if single else rows.get(_first_node(run)) for place, run in enumerate(runs)]
+    lanes = [(run.label, place) for place, run in enumerate(runs)] if single else lanes_of(runs)
+    shown = lanes if single else sorted(set(lanes))[:MOST_ROWS]
+    labels = [node if single or not lane else f"{node} ({lane + 1})" for node, lane in shown]
+    rows = {lane: row for row, lane in enumerate(shown)}
+    places = [rows.get(lane) for lane in lanes]
     height = HEAD + ROW * len(labels) + 8
 
     def top(row: int) -> float:
@@ -229,6 +231,19 @@ def _bar(clock: Clock, begin: float, end: float, top: float) -> str:
 
 def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
+
+
+def lanes_of(runs: Sequence[Placed]) -> list[tuple[str, int]]:
+    """Return for each run its first node, and a number that differs where runs are on that at the same time."""
+    ends: dict[str, list[float]] = {}
+    found = []
+    for run in runs:
+        node = _first_node(run)
+        own = ends.setdefault(node, [])
+        lane = next((number for number, end in enumerate(own) if end <= run.begin), len(own))
+        own[lane : lane + 1] = [run.end]
+        found.append((node, lane))
+    return found
 
 
 def _first_node(run: Placed) -> str:
@@ -289,16 +304,14 @@ def _sentences(runs: Sequence[Placed]) -> Iterator[str]:
     drawn = f"{counted(len(runs), 'run')}, of each the attempt that counts"
     yield f"From the first wait to the last end {whole_duration(whole)} went by: {drawn}."
     if len(runs) > MOST_ROWS:
-        nodes = len({_first_node(run) for run in runs})
-        cut = f", the first {MOST_ROWS} of {nodes}" if nodes > MOST_ROWS else ""
-        yield f"A row is a node, by the first node of each run{cut}."
+        rows = len(set(lanes_of(runs)))
+        cut = f"; the first {MOST_ROWS} of {rows} rows" if rows > MOST_ROWS else ""
+        yield f"A row is the first node of its runs; a node that several runs had at the same time has several{cut}."
     if not waiting:
         yield "No run waited for nodes."
         return
     known = sum(run.waited_for is not None for run in waiting)
-    yield (
-        f"{counted(len(waiting), 'run')} waited for nodes, in all {whole_duration(sum(run.waited_s for run in waiting))}; "
-        f"{known} of them until a run of this study left a node that they got."
-    )
+    total = whole_duration(sum(run.waited_s for run in waiting))
+    yield f"{counted(len(waiting), 'run')} waited for nodes, in all {total}; {known} of them for a run of this study."
     for run in sorted(waiting, key=lambda one: -one.waited_s)[:MOST_WAITS]:
         yield f"{run.run_id}{_wait_words(run, runs).removeprefix('; it')}."

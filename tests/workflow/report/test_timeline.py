@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.workflow.report.builder import collected, failed, make_cell, make_record
-from workflow.report.timeline import Placed, causes, clock_of, picture_of, placed_runs, timeline
+from workflow.report.timeline import Placed, causes, clock_of, lanes_of, picture_of, placed_runs, timeline
 
 
 def run(name: str, begin: float, waited_s: float, hosts: tuple[str, ...] = ("a",), seconds: float = 10.0) -> Placed:
@@ -24,6 +24,11 @@ def test_a_run_waited_for_the_last_that_left_a_node_of_it_meanwhile() -> None:
         run("at once", 70.5, 0.2),
     ]
     assert causes(runs) == [None, None, 0, None, None], "late began long after the run before it, at once did not wait"
+
+
+def test_runs_that_share_a_node_have_rows_of_their_own() -> None:
+    runs = [run("one", 0.0, 0.0), run("two", 5.0, 0.0), run("three", 10.0, 0.0), run("beside", 12.0, 0.0, ("b", "a"))]
+    assert lanes_of(runs) == [("a", 0), ("a", 1), ("a", 0), ("b", 0)]
 
 
 def test_time_in_which_nothing_happened_is_cut_out() -> None:
@@ -45,7 +50,7 @@ def test_the_picture_has_a_bar_for_each_step_and_names_the_longest_wait(tmp_path
     assert found is not None
     assert found.svg.count("<g><title>") == 3
     assert len(re.findall(r'<path fill="#0f6cbd"', found.svg)) == 3, "train"
-    assert found.sentences[1] == ("2 runs waited for nodes, in all 1m00s; 1 of them until a run of this study left a node that they got.")
+    assert found.sentences[1] == "2 runs waited for nodes, in all 1m00s; 1 of them for a run of this study."
     assert found.sentences[2] == f"{cell['cell_id']}-r2 waited 40 s for {cell['cell_id']}-r1."
 
 
