@@ -41,7 +41,7 @@ SCOPES: Final[dict[str, str | None]] = {
     "schedulers": "schedulers",
     "workflow": "runs",
     **dict.fromkeys(f"workflow/{name}" for name in ("commands", "dag", "report", "study", "run/link", "run/node", "run/storage")),
-    "workflow/test_gpt_example.py": None,
+    **dict.fromkeys(f"workflow/test_{name}.py" for name in ("gpt_example", "identity", "run_command")),
     "test_wheel.py": "runs",
     "containers": "engines",
     "containers/frameworks": None,
@@ -49,7 +49,7 @@ SCOPES: Final[dict[str, str | None]] = {
 }
 """A file or a directory -> the scope of its tests, which one worker runs; None: each file is one, as where nothing is said. The nearest
 counts. A scope shares a real cluster, or the daemons of engines; of the runs on this machine that measure, one waits for the other."""
-LONGEST: Final = ("runs", "slurm", "engines", "schedulers", "docker")
+LONGEST: Final = ("runs", "slurm", "engines", "workflow/test_identity.py", "workflow/test_run_command.py", "schedulers", "docker")
 """They begin first, so that no worker is left with one of them at the end."""
 
 
