@@ -42,16 +42,6 @@ def link_files_outside(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(rf"\]\(({re.escape(up)}[^)#]*\.md)(#[^)]*)?\)", r"](path:\1)", source[0])
 
 
-def leave_out_empty_parts(app: Sphinx, page: str, source: list[str]) -> None:
-    """Leave out of the list of pages the parts that have no page."""
-    if page == "index":
-        parts = re.findall(r"^```{toctree}.*?^```\n", source[0], re.MULTILINE | re.DOTALL)
-        for part in parts:
-            if not [path for path in Path(__file__).parent.glob(f"{part.splitlines()[-2]}.md") if path.name != "index.md"]:
-                source[0] = source[0].replace(part, "")
-
-
 def setup(app: Sphinx) -> None:
     """Connect what this file adds to Sphinx."""
     app.connect("source-read", link_files_outside)
-    app.connect("source-read", leave_out_empty_parts)

@@ -52,7 +52,7 @@ def reasons(sentence: str) -> list[str]:
 
 def part(page: Path) -> str:
     """Return the part of the documents that a page belongs to, by its directory."""
-    return page.relative_to(DOCS).parts[0] if page.parent != DOCS else "old"
+    return page.relative_to(DOCS).parts[0] if page.parent != DOCS else "index"
 
 
 def report() -> Iterator[str]:
