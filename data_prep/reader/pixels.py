@@ -22,7 +22,9 @@ class Form(NamedTuple):
 
 
 def load(path: str) -> Any:
-    """Return the library, or why there is none, as text. It may be for other processors, cut, of another version, or was never compiled."""
+    """Return the library, or why there is none, as text. It may be for other processors, cut, of another version, or was never compiled.
+    The reason has no directory, so that it is the same on every node."""
+    name = Path(path).name
     try:
         with open(path, "rb") as file:
             sections, size, count = struct.unpack_from("=Q10xHH", file.read(64), 40)  # of the table at the end of an ELF file
@@ -32,7 +34,7 @@ def load(path: str) -> Any:
         library.slipway_source.restype = ctypes.c_uint32
         source = Path(path).with_name("pixels.c")
         if source.exists() and library.slipway_source() != zlib.crc32(source.read_bytes()) & 0xFFFFFFFF:
-            return "%s was not compiled from the pixels.c beside it" % path
+            return "%s was not compiled from the pixels.c beside it" % name
         library.slipway_copy_raw.restype = library.slipway_copy_window.restype = None
         library.slipway_copy_raw.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] + [ctypes.c_void_p] * 4
         library.slipway_copy_window.argtypes = [ctypes.c_void_p] * 4
@@ -40,9 +42,9 @@ def load(path: str) -> Any:
         ctypes.pythonapi.PyBuffer_Release.argtypes = [ctypes.c_void_p]
         return library
     except struct.error:
-        return "%s: it is cut, or no library" % path
+        return "%s: it is cut, or no library" % name
     except (OSError, AttributeError) as error:
-        return str(error)
+        return str(error).replace(path, name)
 
 
 library = load(str(Path(__file__).with_name("libpixels.so")))  # type: Any

@@ -123,7 +123,7 @@ def test_a_torn_value_is_an_error_with_its_name(library: Any, monkeypatch: pytes
 def test_what_cannot_be_loaded_is_said_and_numpy_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "libpixels.so").write_bytes(b"\x7fELF of another machine")
     monkeypatch.setattr(pixels, "library", pixels.load(str(tmp_path / "libpixels.so")))
-    assert copies_by().startswith(f"numpy ({tmp_path}/libpixels.so: ")
+    assert copies_by().startswith("numpy (libpixels.so: ")
     monkeypatch.setattr(pixels, "library", pixels.load(str(tmp_path / "none.so")))
     assert "No such file" in copies_by()
     image = smooth((4, 4, 3))
@@ -138,13 +138,13 @@ def test_a_library_that_is_cut_or_of_another_version_is_not_used(library: Any, t
     place = tmp_path / "libpixels.so"
     for size in (0, 100, 2000, len(whole) // 2, len(whole) - 100):  # a program that maps it is killed by SIGBUS
         place.write_bytes(whole[:size])
-        assert pixels.load(str(place)) == f"{place}: it is cut, or no library"
+        assert pixels.load(str(place)) == "libpixels.so: it is cut, or no library"
     place.write_bytes(whole)
     source = tmp_path / "pixels.c"
     shutil.copy(ROOT / "data_prep" / "reader" / "pixels.c", source)
     assert isinstance(pixels.load(str(place)), ctypes.CDLL)
     source.write_text(source.read_text().replace("int32_t row", "int64_t row"))
-    assert pixels.load(str(place)) == f"{place} was not compiled from the pixels.c beside it"
+    assert pixels.load(str(place)) == "libpixels.so was not compiled from the pixels.c beside it"
 
 
 @pytest.mark.processes
