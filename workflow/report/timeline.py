@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +31,10 @@ LEAST_GAP_S: Final = 60.0
 CUT_SHARE: Final = 0.02
 LABEL: Final = 42
 MOST_WAITS: Final = 5
+LEAST_TICK: Final = 70
 TICK_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800)
+_FIRST: Final = 0.0
+_LAST: Final = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 OF_RUN: Final = tuple(step for step in STEPS if step != "assign")
 
 
@@ -68,24 +72,26 @@ def timeline(analysis: Analysis) -> Timeline | None:
 
 
 def placed_runs(analysis: Analysis) -> list[Placed]:
-    """Return the attempt that counts of each run, in order of their begin, each with the run that it waited for."""
+    """Return the attempt that counts of each run, in order of their begin, each with the run that it waited for. A record may tell of
+    moments that no calendar has: such a run is left out."""
     names = {(cell.source, cell.cell_id): _label(analysis, cell) for cell in analysis.cells}
     columns = ("source", "run_id", "cell_id", "repeat", "start", "hosts", *(f"{step}_s" for step in STEPS))
     found = []
     for row in analysis.frame.select(columns).iter_rows(named=True):
         begin = _moment(row["start"])
-        if begin is not None:
-            found.append(
-                Placed(
-                    run_id=printable(row["run_id"]),
-                    label=f"{names[row['source'], row['cell_id']]}, r{row['repeat']}",
-                    source=row["source"],
-                    hosts=tuple(filter(None, (row["hosts"] or "").split(","))),
-                    begin=begin,
-                    waited_s=row["assign_s"] or 0.0,
-                    steps=tuple((step, row[f"{step}_s"] or 0.0) for step in OF_RUN),
-                )
-            )
+        if begin is None:
+            continue
+        run = Placed(
+            run_id=printable(row["run_id"]),
+            label=f"{names[row['source'], row['cell_id']]}, r{row['repeat']}",
+            source=row["source"],
+            hosts=tuple(filter(None, (row["hosts"] or "").split(","))),
+            begin=begin,
+            waited_s=row["assign_s"] or 0.0,
+            steps=tuple((step, row[f"{step}_s"] or 0.0) for step in OF_RUN),
+        )
+        if _FIRST <= run.begin - run.waited_s <= run.end <= _LAST:
+            found.append(run)
     found.sort(key=lambda run: (run.begin, run.run_id))
     return [replace(run, waited_for=cause) for run, cause in zip(found, causes(found), strict=True)]
 
@@ -158,7 +164,7 @@ def clock_of(runs: Sequence[Placed]) -> Clock:
             spans[-1][1] = end
         else:
             spans.append([begin, end])
-    total = sum(end - begin for begin, end in spans) or 1.0
+    total = max(1.0, sum(end - begin for begin, end in spans))
     room = (WIDTH - LEFT - RIGHT) * (1 - min(0.5, CUT_SHARE * (len(spans) - 1)))
     cut = (WIDTH - LEFT - RIGHT - room) / max(1, len(spans) - 1)
     at, placed = float(LEFT), []
@@ -268,7 +274,8 @@ def _ticks(clock: Clock, height: int) -> Iterator[str]:
         if at >= free:
             yield f'<text x="{_n(at)}" y="{HEAD - 22}">{moment}</text>'
             free = at + 120
-        step = next((one for one in TICK_S if one * clock.per_second >= 70), TICK_S[-1])
+        weeks = math.ceil(LEAST_TICK / (TICK_S[-1] * clock.per_second))
+        step = next((one for one in TICK_S if one * clock.per_second >= LEAST_TICK), weeks * TICK_S[-1])
         for number in range(1, int((end - begin) / step) + 1):
             x = clock.x(begin + number * step)
             yield f'<text x="{_n(x)}" y="{HEAD - 6}" text-anchor="middle">+{_tick(number * step)}</text>'

@@ -70,3 +70,27 @@ def test_very_many_runs_are_drawn_by_node_and_stay_small(count: int, alone: bool
     assert picture.count('class="label"') == 7
     assert ("<title>" in picture) == alone
     assert len(picture) < 150_000
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"steps_s.assign": 1e15},
+        {"steps_s.assign": 1e11},
+        {"steps_s.train": 1e14, "run_s": 1e14, "time": {"start": "2026-05-02T10:00:00Z", "end": "2026-05-02T10:05:00Z"}},
+        {"time": {"start": "0001-01-01T00:00:00+14:00", "end": "0001-01-01T00:10:00+14:00"}},
+        {"time": {"start": "9999-12-31T23:50:00-14:00", "end": "9999-12-31T23:59:00-14:00"}},
+    ],
+)
+def test_moments_that_no_calendar_has_are_left_out(tmp_path: Path, changes: dict[str, object]) -> None:
+    cell = make_cell()
+    analysis = collected(tmp_path / "digits", [make_record(cell, 1), make_record(cell, 2, **changes)], [cell], repeats=2)
+    assert analysis.frame["status"].to_list() == ["ok", "ok"], "the record is believed but for its place on the clock"
+    found = timeline(analysis)
+    assert found is not None
+    assert found.svg.count("<g><title>") == 1
+
+
+def test_a_wait_of_centuries_has_few_marks_and_no_time_at_all_has_a_scale() -> None:
+    assert picture_of([run("late", 7e10, 6e10)]).count("<line") <= 12
+    assert "nan" not in picture_of([run("none", 0.0, 0.0, seconds=5e-324)])
