@@ -48,12 +48,15 @@ def main(
         if os.path.lexists(target):
             raise ConfigError(f"{target} is there already, and is not overwritten: choose another DIR, or remove it")
     try:
-        for target, content in targets.items():
+        for target in targets:  # before any file is written: a half would be in the way of the next try
             target.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(target.parent, os.W_OK):
+                raise ConfigError(f"nothing can be written in {target.parent}: Permission denied; choose another DIR")
+        for target, content in targets.items():
             publish.publish(target, content)
             output.line(f"written: {target}")
     except (FileExistsError, NotADirectoryError) as error:
-        raise ConfigError(f"{directory} can be no directory: {error.filename} is a file; choose another DIR") from error
+        raise ConfigError(f"{error.filename} can be no directory: it is a file; choose another DIR") from error
     except OSError as error:
         raise ConfigError(f"nothing can be written in {directory}: {error.strerror or error}; choose another DIR") from error
     study, site = directory / STUDY, directory / SITE

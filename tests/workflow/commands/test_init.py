@@ -9,9 +9,11 @@ from typing import get_args
 
 import pytest
 
+from base.errors import ConfigError
 from cluster.installation import SCHEMAS
 from containers.models import MODELS
 from data_prep.spec import SourceKind
+from tests.nobody import as_nobody
 from tests.workflow.commands.conftest import FOREIGN
 from workflow.commands import init, main
 from workflow.commands.chosen_study import whole_commands
@@ -93,7 +95,8 @@ def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path: Path, ther
 
 
 @pytest.mark.parametrize(
-    ("where", "words"), [("", "is no name of a directory"), ("file", "file is a file"), ("/proc/x", "nothing can be written")]
+    ("where", "words"),
+    [("", "is no name of a directory"), ("file", "file can be no directory: it is a file"), ("/proc/x", "nothing can be written")],
 )
 def test_what_can_be_no_directory(
     tmp_path: Path, where: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -103,6 +106,21 @@ def test_what_can_be_no_directory(
     assert main.run(["init", where]) == 10
     assert words in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_template_whose_files_find_no_place_writes_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train").symlink_to("nowhere")
+    assert main.run(["init", str(tmp_path), "--template", "my-script"]) == 10
+    assert f"{tmp_path}/train can be no directory" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+
+
+@pytest.mark.processes
+def test_a_folder_of_a_template_that_is_closed_is_told_before_any_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir(0o555)
+    with pytest.raises(ConfigError, match="nothing can be written in train: Permission denied"):
+        as_nobody(tmp_path, lambda: init.main(".", "my-script"))
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
 
 def test_comments_say_what_tables_will_say(tmp_path: Path) -> None:
