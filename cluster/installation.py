@@ -39,14 +39,22 @@ def own_checkout(root: Path = CODE_ROOT) -> Path | None:
 def default_storage(folder: Path | None = None) -> Path:
     """Return the storage of the built-in site `local`: `storage` in the folder of a study, where we may write there.
 
-    It is a place of the user's own for all studies that lie elsewhere, and for what has no study.
+    It is a place of the user's own for all studies that lie elsewhere, and for what has no study; also where another account has put
+    something of that name into a folder that is open to it, and could change what lies there.
     """
     from platformdirs import user_data_path
 
-    if folder is not None and os.access(beside if (beside := folder / STORAGE).exists() else folder, os.W_OK):
-        return beside
+    if folder is not None and _is_usable(folder / STORAGE):
+        return folder / STORAGE
     checkout = own_checkout()
     return user_data_path(NAME) / STORAGE if checkout is None else checkout / ".slipway" / STORAGE
+
+
+def _is_usable(storage: Path) -> bool:
+    if not os.access(storage if storage.exists() else storage.parent, os.W_OK):
+        return False
+    trusted = (0, os.getuid(), os.geteuid(), storage.parent.stat().st_uid)  # whoever owns the folder could change the study too
+    return not os.path.lexists(storage) or os.lstat(storage).st_uid in trusted
 
 
 def default_cache() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,19 @@ def test_who_may_not_write_in_a_checkout_has_places_of_ones_own(home: Path, tmp_
     sites = home / "config" / "slipway" / "sites"
     wanted = [home / "data" / "slipway" / "storage", home / "cache" / "slipway", sites, sites, tmp_path / "group" / "config" / "sites"]
     assert _said(tmp_path / "group", code) == list(map(str, wanted))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another account")
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_results_do_not_go_where_another_account_has_put_storage(tmp_path: Path, kind: str) -> None:
+    tmp_path.chmod(0o1777)
+    storage = tmp_path / "storage"
+    storage.mkdir(0o777) if kind == "directory" else storage.symlink_to(tmp_path)
+    assert installation.default_storage(tmp_path) == storage
+    os.chown(storage, NOBODY, NOBODY, follow_symlinks=False)
+    assert installation.default_storage(tmp_path) == installation.default_storage()
+    os.chown(tmp_path, NOBODY, NOBODY)
+    assert installation.default_storage(tmp_path) == storage, "of who owns the folder, and could change the study too"
 
 
 @pytest.mark.processes
