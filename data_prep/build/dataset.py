@@ -112,6 +112,7 @@ def build_dataset(
             try:
                 build_shards(build_dir, left, jobs, advance, workers)
             except BaseException:
+                stack.close()  # ends the workers that still write
                 locks.remove_all_dead_parts(build_dir)  # of builders that ended with the one that failed: the disk may be full
                 raise
     built = kind.finish(build_dir, datasets_dir, None)
