@@ -11,7 +11,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    pytest.param("bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay", marks=pytest.mark.long),  # its slowed runs take longest
     "busy --seconds 1 --pairs 1",
     "compare --trials 20",
     "convolutions --model lenet --batch 2 --seconds 0.01",
@@ -22,21 +21,27 @@ COMMANDS = (
     "holistic --no-install",
     "lint_table --seeds 6 --changed 1",
     "marks --trials 20 --only curves",
-    "onebit --models lenet --hooks bf16 --steps 21",
-    "overhead --repeats 1",
     "prediction --series benchmarks/series/deeplearningexamples-16.json --gpus-per-node 16",
     "rate --steps 50 --ranks 3",
     "report --records 20 --shape models",
     "step --steps 2 --repeats 1",
     "step --parts --steps 150 --batch 2",
-    "step --closing --models lenet --worlds 1,2 --steps 2",
     "stragglers --trials 2",
 )
 """Those that need neither a mini-cluster nor an engine nor a GPU."""
+LONGER = (
+    "bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay",
+    "onebit --models lenet --hooks bf16 --steps 21",
+    "overhead --repeats 1",
+    "step --closing --models lenet --worlds 1,2 --steps 2",
+)
+"""These train for half a minute of processor time each."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[0])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, *(pytest.param(one, marks=pytest.mark.long) for one in LONGER)], ids=lambda command: command.split()[0]
+)
 def test_a_benchmark_runs_to_its_end(command: str, tmp_path: Path) -> None:
     name, *options = command.split()
     argv = [sys.executable, "-m", f"benchmarks.{name}", *options]

@@ -25,7 +25,7 @@ OPTIMIZER = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_dec
 @pytest.mark.parametrize(
     ("world", "data", "keys"),
     [
-        (1, "digits", {}),
+        pytest.param(1, "digits", {}, marks=pytest.mark.long),  # as the next one, in fewer ranks
         (2, "digits", {}),
         (1, "photos", {"model": "resnet18", "layout": "nhwc", "global_batch_size": 4}),
         (2, "photos", {"model": "resnet18", "global_batch_size": 8}),
