@@ -27,6 +27,8 @@ nitpicky = True
 html_theme = "furo"
 html_title = project
 html_show_sourcelink = False
+html_show_copyright = False
+highlight_language = "none"  # a block without a language is what a terminal shows
 html_copy_source = False
 # The theme's captions lack their level, and code that is wider than the page has to be reached by keyboard.
 ACCESSIBLE = """addEventListener("DOMContentLoaded", () => {
