@@ -15,7 +15,7 @@ from base.errors import DatasetError
 from base.typed import Count, FromOne
 from data_prep import hashing, space
 from data_prep.build.images import Converted, PixelCounter, PixelSums, convert, mean_and_std, mean_image
-from data_prep.build.lmdb_file import Buffer, LmdbWriter
+from data_prep.build.lmdb_writer import Buffer, LmdbWriter
 from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
 from data_prep.build.selection import Listed, Rejections, is_measured, read_samples
 from data_prep.build.shard_file import end_file, make_shard, write_failed, writing

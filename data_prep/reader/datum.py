@@ -30,11 +30,6 @@ class Datum(NamedTuple):
     encoded: bool
 
 
-def encode(channels: int, height: int, width: int, data: Buffer, label: int, encoded: bool = False) -> bytes:
-    """Encode a Datum. Raises DatumError as `encode_parts` does."""
-    return b"".join(encode_parts(channels, height, width, data, label, encoded))
-
-
 def encode_parts(
     channels: int, height: int, width: int, data: Buffer, label: int, encoded: bool = False
 ) -> Tuple[bytes, memoryview, bytes]:
@@ -120,7 +115,6 @@ def _int32(number: int) -> int:
     return number - (1 << 32) if number >= 1 << 31 else number
 
 
-@functools.lru_cache(maxsize=65536)  # sizes, labels and lengths come again and again
 def _varint(number: int) -> bytes:
     if not -(1 << 31) <= number < 1 << 31:
         raise DatumError("%d does not fit an int32" % number)

@@ -187,7 +187,7 @@ class _Reading:
 
     def bring_more(self) -> None:
         """Let the page cache have the next piece of a shard, if the values are small. Then an epoch, which needs all of them in any order,
-        soon finds them there. So much is read beside a batch, and not all at once, for a program that ends soon, or shares the disk."""
+        soon finds them there. A batch brings one piece, and not all at once: the program may end soon, and others may use the disk."""
         if self._bytes >= SMALL * self._values:
             return
         with _current_lock():
@@ -428,7 +428,7 @@ def _read_extent(extent: _Extent, view: memoryview) -> memoryview:
 def _bring(shard: _Shard, first: int) -> None:
     """Bring a piece of a shard to the page cache, and wait until it is there. What is there already costs next to nothing."""
     try:
-        with contextlib.suppress(OSError):  # whoever needs a value of it is told
+        with contextlib.suppress(OSError):  # who reads a value there gets the error
             for start in range(first, first + PIECE, _ADVISED):
                 os.posix_fadvise(shard.descriptor, start, _ADVISED, os.POSIX_FADV_WILLNEED)
             os.pread(shard.descriptor, 1, min(first + PIECE, shard.num_bytes) - 1)

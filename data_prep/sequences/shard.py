@@ -11,7 +11,7 @@ import numpy as np
 from blake3 import blake3
 
 from base import errors, jsonfile, typed
-from data_prep.build.lmdb_file import LmdbWriter
+from data_prep.build.lmdb_writer import LmdbWriter
 from data_prep.build.shard_file import end_file, make_shard, writing
 from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
 from data_prep.hashing import FileHashes, hash_file

@@ -15,9 +15,8 @@ from data_prep.manifest import read_manifest
 from data_prep.mounts import Mount, place_of
 from data_prep.read_rates import PAGE, Options, Piece, measure_reads
 from data_prep.reader import shards
-from data_prep.reader.datum import encode
 from data_prep.sequences.manifest import SequenceShard
-from tests.data_prep.reader.small import image_dataset, write_shard
+from tests.data_prep.reader.small import encode, image_dataset, write_shard
 from tests.data_prep.reader.test_dataset import jpeg
 
 TMPFS = Mount(point="/m", root="/", type="tmpfs", source="tmpfs", device="0:1", options=())

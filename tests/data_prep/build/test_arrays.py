@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from base.errors import DatasetError
-from data_prep.reader.datum import encode
 from data_prep.sources import SOURCES, estimate, estimate_of
 from data_prep.spec import WITHOUT_PATH, parse_spec
 from tests.data_prep.build.corpus import (
@@ -30,6 +29,7 @@ from tests.data_prep.build.corpus import (
     tar_of,
     write,
 )
+from tests.data_prep.reader.small import encode
 
 RNG = np.random.default_rng(2)
 TRAIN, TEST = RNG.integers(0, 256, (12, 5, 4), dtype=np.uint8), RNG.integers(0, 256, (4, 5, 4), dtype=np.uint8)

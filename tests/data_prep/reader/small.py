@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.hashing import hash_file
 from data_prep.manifest import Manifest, Shard, Split, digest_of, to_bytes
-from data_prep.reader.datum import encode
+from data_prep.reader.datum import encode_parts
 
 
 def random_dataset(datasets: Path, sizes: Sequence[int], *, seed: int = 0, name: str = "bytes", chunk_bytes: int = 4096) -> Path:
@@ -24,6 +24,11 @@ def random_dataset(datasets: Path, sizes: Sequence[int], *, seed: int = 0, name:
         directory.mkdir(parents=True)
         (directory / "data.mdb").write_bytes(random.bytes(size))
     return _publish(root, name, [1] * len(sizes), ["train"] * len(sizes), chunk_bytes=chunk_bytes)
+
+
+def encode(channels: int, height: int, width: int, data: bytes, label: int, encoded: bool = False) -> bytes:
+    """A whole Datum."""
+    return b"".join(encode_parts(channels, height, width, data, label, encoded))
 
 
 def write_shard(directory: Path, values: Sequence[bytes]) -> None:

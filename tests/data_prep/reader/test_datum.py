@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.reader.datum import encode, parse
+from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
+from tests.data_prep.reader.small import encode
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 

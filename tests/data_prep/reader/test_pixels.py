@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from data_prep.reader import Augmentation, DatumError, copies_by, open_dataset, pixels
-from data_prep.reader.datum import encode
-from tests.data_prep.reader.small import image_dataset
+from tests.data_prep.reader.small import encode, image_dataset
 from tests.data_prep.reader.test_dataset import broken, jpeg, smooth
 
 ROOT = Path(__file__).parents[3]

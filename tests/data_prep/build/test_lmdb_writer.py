@@ -8,7 +8,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from data_prep.build.lmdb_file import LmdbWriter
+from data_prep.build.lmdb_writer import LmdbWriter
 
 LARGEST_IN_LEAF = 2022
 """Bytes of the largest value that LMDB keeps in a leaf page, beside a key of eight."""

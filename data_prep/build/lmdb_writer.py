@@ -4,7 +4,7 @@ LMDB itself would take a transaction for it: memory for each page, a copy there,
 A file that is written once needs none of that. Each page is written where it stays, large values straight from where they lie.
 
 The format is that of lmdb 0.9 (mdb.c, struct MDB_page, MDB_node, MDB_db, MDB_meta), little-endian, with pages of 4 KB: two meta pages, of
-which the second is the newer one, then overflow pages of the large values, leaf pages and branch pages.
+which the second is the newer one, then overflow pages of large values with the leaf page that follows them, and last the branch pages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ _MOST_POINTERS = 200  # in a branch page: 18 bytes each
 _PADDING = bytes(PAGE)
 _WRITE_BYTES = 1 << 20
 _MOST_PIECES = 512  # of a writev, which takes 1,024
-_WAITING_LEAVES = 4 << 20  # leaf pages that are kept to lie together: then a reader gets many keys with one read
 
 
 class LmdbWriter:
@@ -52,8 +51,7 @@ class LmdbWriter:
         self._pieces: list[Buffer] = []
         self._piece_bytes = 0
         self._leaf = _Page(_LEAF)
-        self._full: list[_Page] = []
-        self._leaf_numbers: list[tuple[bytes, int]] = []
+        self._leaves: list[tuple[bytes, int]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -62,7 +60,8 @@ class LmdbWriter:
         os.close(self._file)
 
     def add(self, *parts: Buffer) -> None:
-        """Add a value, given in parts. They are not changed until `finish`, or until a MB more was added."""
+        """Add a value that is given in parts, each a row of bytes. The caller leaves them unchanged until `finish`, since they are written
+        later."""
         key, size = b"%08d" % self.samples, sum(map(len, parts))
         head = _NODE.pack(size & 0xFFFF, size >> 16, 0, len(key)) + key
         if len(head) + size > _MOST_IN_LEAF:
@@ -79,15 +78,14 @@ class LmdbWriter:
     def finish(self) -> None:
         """Write what is left, and last the meta pages. The caller makes the file durable."""
         self._end_leaf()
-        self._write_leaves()
-        level, depth, branches = self._leaf_numbers, min(len(self._leaf_numbers), 1), 0
+        level, depth, branches = self._leaves, min(len(self._leaves), 1), 0
         while len(level) > 1:
             level = self._write_branches(level)
             depth += 1
             branches += len(level)
         self._flush()
         root = level[0][1] if level else _NO_PAGE
-        counts = (depth, branches, len(self._leaf_numbers), self._overflow_pages, self.samples, root)
+        counts = (depth, branches, len(self._leaves), self._overflow_pages, self.samples, root)
         metas = _meta(0, 1, (0, 0, 0, 0, 0, _NO_PAGE)) + _meta(1, self._next_page - 1, counts)
         os.lseek(self._file, 0, os.SEEK_SET)
         self._write([metas])
@@ -106,16 +104,13 @@ class LmdbWriter:
 
     def _end_leaf(self) -> None:
         if self._leaf.nodes:
-            self._full.append(self._leaf)
+            self._leaves.append(self._write_page(self._leaf))
             self._leaf = _Page(_LEAF)
-            if len(self._full) * PAGE >= _WAITING_LEAVES:
-                self._write_leaves()
 
-    def _write_leaves(self) -> None:
-        for leaf in self._full:
-            self._leaf_numbers.append((leaf.first_key, self._next_page))
-            self._append(1, (leaf.to_bytes(self._next_page),))
-        self._full = []
+    def _write_page(self, page: _Page) -> tuple[bytes, int]:
+        number = self._next_page
+        self._append(1, (page.to_bytes(number),))
+        return page.first_key, number
 
     def _write_branches(self, below: Sequence[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
         """Write the level above these pages, and return the first key and the number of each of its pages. All get about as many pointers:
@@ -128,8 +123,7 @@ class LmdbWriter:
             for key, number in below[first:end]:
                 stored = key if page.nodes else b""  # what is smaller than the second key lies below the first pointer
                 page.add(key, struct.pack("<IHH", number & 0xFFFFFFFF, number >> 32, len(stored)) + stored)
-            written.append((page.first_key, self._next_page))
-            self._append(1, (page.to_bytes(self._next_page),))
+            written.append(self._write_page(page))
         return written
 
     def _append(self, pages: int, pieces: Sequence[Buffer]) -> None:
