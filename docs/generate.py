@@ -27,7 +27,7 @@ MAKERS: Final[Mapping[str, Callable[[str], str]]] = {
     "command": commands.section,
     "make": commands.make_table,
     "marks": tables.marks,
-    "tables": tables.tables,
+    "columns": tables.columns,
 }
 
 

@@ -1,21 +1,15 @@
-"""Make the list of tables with their columns, and the list of marks."""
+"""Make the list of the columns of each table, and the list of marks."""
 
 from __future__ import annotations
 
-from docs.markdown import code, table, wrapped
+from docs.markdown import code, table
 from workflow.report.cells import MARKS, TESTS
-from workflow.report.meanings import ABOUT, COLUMNS, meaning
-from workflow.report.tables import TABLES
+from workflow.report.meanings import COLUMNS, meaning
 
 
-def tables(_: str) -> str:
-    """Format each table: its name, what its rows are, and its columns without those of the cell."""
-    return "\n".join(_section(name) for name in TABLES)
-
-
-def _section(name: str) -> str:
-    rows = ([code([key]), COLUMNS[name][key] or meaning(name, key) or ""] for key in COLUMNS[name])
-    return f"### {name}\n\n{wrapped(ABOUT[name])}.\n\n" + table(["column", "meaning"], rows)
+def columns(name: str) -> str:
+    """Format the columns of a table, without those of the cell."""
+    return table(["column", "meaning"], ([code([key]), meaning(name, key) or ""] for key in COLUMNS[name]))
 
 
 def marks(_: str) -> str:

@@ -1,4 +1,4 @@
-"""Say what each table is about and what each of its columns means, for the pages of reference and for headings of the page."""
+"""Say what each column of a table means, for the pages of reference and for headings of the report."""
 
 from __future__ import annotations
 
@@ -7,36 +7,6 @@ from typing import Final
 
 from base.field_docs import without_links
 from workflow.study.model import CellKeys
-
-ABOUT: Final[dict[str, str]] = {
-    "speedup": "Speed-up and efficiency: one row per series and batch, one column per number of processes",
-    "times": "Time, step and rate: one row per cell",
-    "failures": "One row per run that gave no number; runs that have not begun stand last",
-    "budget": "Seconds of the steps of a run: means over the measured runs of a cell",
-    "hours": "Hours of the runs of a cell. An attempt without a record that can be believed is in no column",
-    "utilisation": "How much of its GPUs a model uses: one row per measured cell",
-    "bounds": "The part of a step that bounds each measured cell whose program reports the parts of its steps",
-    "cost": "Energy and cost: one row per cell with a run that ended well. Unknown values are empty, never 0",
-    "storage": "Bytes that each network reads from storage: one row per series and batch, of its measured cell with the fewest processes. "
-    "Programs "
-    "that read trees of files have no rows",
-    "parts": "Parts of a step: arithmetic means over ranks, measured steps and runs, of each measured cell whose program reports parts",
-    "layers": "Layers of a step: each cell with a profile run has one row per layer, one for the rest, and one for the whole step",
-    "prediction": "Prediction for more nodes: two rows per line of the plots, for twice and four times the nodes of its largest cell",
-    "time-to-accuracy": "When each cell reached an accuracy",
-    "precision": "Precision and layout: one row for cells that differ in these two alone",
-    "dlbench": "The form in which results of dlbench, a public benchmark, are published: one row per size, one column per batch",
-    "frameworks": "One row per network, batch and framework, one column per number of processes",
-    "survey": "Rates of each framework with each network on each machine: one row per measured cell. With several directories also how "
-    "many "
-    "nodes of one machine do what a node of a faster machine does",
-    "framework-facts": "Facts of each framework, from its framework.yaml, not from records. An empty value was not tried, or no "
-    "source says it",
-    "model-facts": "Counts of each network of Slipway's, for each input, batch, mode and precision of the study",
-    "convolutions": "Costs of each convolution by each algorithm, forward: one row per network, layer and batch",
-    "scaling": "Every comparison, for programs to read",
-}
-"""Table -> what its rows are."""
 
 EVERYWHERE: Final[dict[str, str]] = {
     "source": "results directory, if several are shown",
