@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from itertools import takewhile
+from pkgutil import resolve_name
 from typing import Any, Final, get_args, get_origin
 
 import msgspec
@@ -19,10 +19,8 @@ OWN: Final = ("RunRecord", "Preflight", "LoadOf", "Performance", "Training")
 
 
 def field_table(path: str) -> str:
-    """Format the fields of the class at a path such as `data_prep.manifest.Shard`. A field without a string of its own is left out."""
-    module, _, name = path.rpartition(".")
-    words = field_docs(getattr(importlib.import_module(module), name))
-    return table(["field", "meaning"], ([code([key]), text] for key, text in words.items()))
+    """Format the fields of the class at a path such as `data_prep.manifest:Shard`. A field without a string of its own is left out."""
+    return table(["field", "meaning"], ([code([key]), text] for key, text in field_docs(resolve_name(path)).items()))
 
 
 def record_table(name: str) -> str:
@@ -38,9 +36,9 @@ def _rows(part: type[model.Part], path: str = "") -> Iterator[list[str]]:
         if key not in words:
             continue
         after = list(entries)[list(entries).index(key) + 1 :]
-        alike = [key, *takewhile(lambda other: other not in words, after)]
+        names = [key, *takewhile(lambda other: other not in words, after)]
         unit, _, meaning = words[key].partition("|")
-        yield [code(f"{path}{name}" for name in alike), unit.strip(), meaning.strip()]
+        yield [code(f"{path}{name}" for name in names), unit.strip(), meaning.strip()]
         inner: Any = model.plain(get_args(kind)[0]) if get_origin(kind) is tuple else kind
         if isinstance(inner, type) and issubclass(inner, model.Part) and inner.__name__ not in OWN:
             yield from _rows(inner, f"{path}{key}{'' if inner is kind else '[]'}.")

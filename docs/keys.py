@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import re
+from pkgutil import resolve_name
 from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from data_prep import spec
 from docs.markdown import code, table
-from workflow.study import keys, model, programs, site_file
+from workflow.study import keys, model, site_file
 
-MODELS: Final[dict[str, type[BaseModel]]] = {
-    one.__name__: one
-    for one in (
-        *(model.StudyFile, model.CellKeys, model.Base, model.Optimizer, model.Steps, model.LimitKeys, keys.NotifyKeys),
-        *(programs.Program, programs.LogLines, programs.Supports, programs.Mount, programs.Sidecar),
-        *(site_file.SiteFile, site_file.CacheKeys, site_file.PriceKeys, site_file.SiteMount, site_file.StorageLimitKeys),
-        *(spec.DatasetSpec, spec.PerClass),
-    )
-}
 MOST: Final = 10**9
 """A bound that only keeps numbers from growing without end, which nobody needs to read."""
 PATTERNS: Final = {keys.NAME_PATTERN: "name", keys.DURATION_PATTERN: "duration", site_file.SIZE_PATTERN: "size", "^/": "absolute path"}
 
 
-def key_table(name: str) -> str:
-    """Format the keys of a model: key, type, default, meaning."""
-    part = MODELS[name]
+def key_table(path: str) -> str:
+    """Format the keys of the model at a path such as `workflow.study.model:Base`: key, type, default, meaning."""
+    part = resolve_name(path)
     schema = part.model_json_schema()
     definitions = schema.get("$defs", {})
     rows = [
@@ -40,7 +31,7 @@ def key_table(name: str) -> str:
             field.description or "",
         ]
         for key, field in part.model_fields.items()
-        if name != "Base" or key not in model.CellKeys.model_fields
+        if part is not model.Base or key not in model.CellKeys.model_fields
     ]
     return table(["key", "type", "default", "meaning"], rows)
 
