@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from itertools import takewhile
 from pkgutil import resolve_name
@@ -10,6 +11,8 @@ from typing import Any, Final, get_args, get_origin
 import msgspec
 
 from base.field_docs import field_docs
+from base.typed import Closed
+from docs.keys import value_words
 from docs.markdown import code, table
 from workflow.run.record import model
 from workflow.run.record.schema import field_words
@@ -19,8 +22,21 @@ OWN: Final = ("RunRecord", "Preflight", "LoadOf", "Performance", "Training")
 
 
 def field_table(path: str) -> str:
-    """Format the fields of the class at a path such as `data_prep.manifest:Shard`. A field without a string of its own is left out."""
-    return table(["field", "meaning"], ([code([key]), text] for key, text in field_docs(resolve_name(path)).items()))
+    """Format the fields of the class at a path such as `data_prep.manifest:Shard`, with their defaults if people write them.
+
+    A field without a string of its own is left out.
+    """
+    part = resolve_name(path)
+    words = field_docs(part)
+    if not issubclass(part, Closed):
+        return table(["field", "meaning"], ([code([key]), text] for key, text in words.items()))
+    defaults = {one.name: _default(one) for one in dataclasses.fields(part)}
+    return table(["field", "default", "meaning"], ([code([key]), defaults[key], text] for key, text in words.items()))
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    is_required = field.default is field.default_factory is dataclasses.MISSING
+    return "required" if is_required else value_words(field.default)
 
 
 def record_table(name: str) -> str:

@@ -6,9 +6,7 @@ import re
 from pkgutil import resolve_name
 from typing import Any, Final
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from docs.markdown import code, table
 from workflow.study import keys, model, site_file
@@ -41,15 +39,20 @@ def default_words(field: FieldInfo, kind: str) -> str:
     if field.is_required():
         return "required"
     value = field.default
-    if value is None or value is PydanticUndefined or isinstance(value, BaseModel):
-        return "-"
-    if kind == "duration":
+    if kind == "duration" and isinstance(value, int | float):
         return code([f"{value / 60:g}m" if value % 60 == 0 else f"{value:g}s"])
+    return value_words(value)
+
+
+def value_words(value: object) -> str:
+    """Format a default as a file has it: no value, and one that has keys of its own, is a dash."""
     if isinstance(value, bool):
         return code([str(value).lower()])
     if isinstance(value, tuple | dict):
         return code([str(list(value) if isinstance(value, tuple) else value).replace("'", "")])
-    return code([f"{value:g}" if isinstance(value, float) else value])
+    if isinstance(value, str | int | float):
+        return code([f"{value:g}" if isinstance(value, float) else value])
+    return "-"
 
 
 def type_words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:

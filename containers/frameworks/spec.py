@@ -106,7 +106,7 @@ class Facts(Closed):
     release: Line
     """the last release"""
     released: When | None = None
-    """month or year of that, in quotes. Optional"""
+    """month or year of that, in quotes"""
     licence: Line
     """by its SPDX name"""
     claimed: Able
@@ -114,7 +114,7 @@ class Facts(Closed):
     sources: Lines
     """who says what is claimed, status and release"""
     verified: Verified | None = None
-    """the same keys as `claimed`, but only what the test `by` ran. Optional: without it the framework was never run"""
+    """the same keys as `claimed`, but only what the test `by` ran. Without it the framework was never run"""
 
 
 def load_other_facts() -> Mapping[str, Facts]:
@@ -177,9 +177,9 @@ class Sidecar(Closed):
     command: Words
     """the command, with the placeholders of the program's"""
     env: Environment = field(default_factory=dict)
-    """environment variables. Optional"""
+    """environment variables"""
     ends: renderings.SidecarEnds = "stopped"
-    """`stopped` after the ranks (the default), or `with-ranks`: by itself when they end"""
+    """`stopped` after the ranks, or `with-ranks`: by itself when they end"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,34 +211,33 @@ class Supports(Closed):
     devices: Annotated[tuple[Literal["cpu", "cuda"], ...], SHORT]
     """of `device`"""
     strategies: Annotated[tuple[Strategy, ...], SHORT] = ("ddp",)
-    """of `strategy`. Default: `[ddp]`"""
+    """of `strategy`"""
     backends: Annotated[tuple[Backend, ...], SHORT] = ("auto",)
-    """of `backend`. Default: `[auto]`"""
+    """of `backend`"""
     cuda_only: DeviceOnly = DeviceOnly()
-    """words of `precision`, `layout`, `comm_hook`, `backends`, `strategies`, `conv_algorithm` that it supports on GPUs only.
-    Optional"""
+    """words of `precision`, `layout`, `comm_hook`, `backends`, `strategies`, `conv_algorithm` that it supports on GPUs only"""
     cpu_only: DeviceOnly = DeviceOnly()
-    """the same for CPUs. Optional"""
+    """the same for CPUs"""
     augmentation: Annotated[tuple[Augmentation, ...], SHORT] = ("none",)
-    """of `augmentation`. Default: `[none]`"""
+    """of `augmentation`"""
     readers: Annotated[tuple[Reader, ...], SHORT] = ("slipway",)
-    """of `reader`. Default: `[slipway]`"""
+    """of `reader`"""
     conv_algorithm: Annotated[tuple[ConvAlgorithm, ...], SHORT] = ("auto",)
-    """of `conv_algorithm`. Default: `[auto]`"""
+    """of `conv_algorithm`"""
     optimizers: Annotated[tuple[Optimizer, ...], SHORT] = ("sgd",)
-    """of `optimizer.name`. Default: `[sgd]`"""
+    """of `optimizer.name`"""
     clipping: bool = False
-    """whether it knows `clip_norm`. Default: `false`"""
+    """whether it knows `clip_norm`"""
     profile: bool = False
-    """whether its program traces the layers of a step, in a profile run. Default: `false`"""
+    """whether its program traces the layers of a step, in a profile run"""
     parameters: bool = False
-    """whether its program starts from a file of parameters, if a cell names one. Default: `false`"""
+    """whether its program starts from a file of parameters, if a cell names one"""
     bucket_size: bool = False
-    """whether it knows `bucket_cap_mb`. Default: `false`"""
+    """whether it knows `bucket_cap_mb`"""
     input_gradient: bool = False
-    """whether it computes the gradient of the images, if a cell asks for it. Default: `false`"""
+    """whether it computes the gradient of the images, if a cell asks for it"""
     evaluate_every: bool = False
-    """whether it evaluates between epochs, if a cell asks for it. Default: `false`"""
+    """whether it evaluates between epochs, if a cell asks for it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,24 +289,24 @@ class FrameworkSpec(Closed):
     supports: Supports
     """what cells may ask for; anything else is refused when the study is read"""
     missing: Annotated[tuple[Missing, ...], SHORT] = ()
-    """what others support and this one does not, with the reason. Optional; a test holds that nothing is missing without a reason"""
+    """what others support and this one does not, with the reason; a test holds that nothing is missing without a reason"""
     packages: Words
     """the package of the framework with its exact version, as in the pins and the tag of `image`; then the words that its program
     imports. For tests only"""
     library: Words = ()
-    """folders relative to this one, with names that begin with `slipway_`, which the program finds on its path. Optional"""
+    """folders relative to this one, with names that begin with `slipway_`, which the program finds on its path"""
     environment: EnvironmentSpec | None = None
-    """the framework's own environment, for `engine: bare`. Optional"""
+    """the framework's own environment, for `engine: bare`"""
     python_version: Annotated[str, PYTHON_VERSION] | None = None
-    """version of Python that the program needs, such as `"3.8"`, if Slipway's is too new. Optional"""
+    """version of Python that the program needs, such as `"3.8"`, if Slipway's is too new"""
     checkpoint: bool = False
-    """whether the program writes a checkpoint when asked, and resumes from one. Default: `false`"""
+    """whether the program writes a checkpoint when asked, and resumes from one"""
     containers_only: Text | None = None
-    """why it cannot run without a container; sites with `engine: bare` refuse its cells with these words. Optional"""
+    """why it cannot run without a container; sites with `engine: bare` refuse its cells with these words"""
     own_order: bool = False
-    """whether it chooses the order of the samples by itself. Then only the loss of step 0 is compared. Default: `false`"""
+    """whether it chooses the order of the samples by itself. Then only the loss of step 0 is compared"""
     facts: Facts | None = None
-    """facts for the table `framework-facts`. Optional"""
+    """facts for the table `framework-facts`"""
 
     def __post_init__(self) -> None:
         for key, command in (("command", self.command), *((f"sidecars: {one.name}: command", one.command) for one in self.sidecars)):
