@@ -6,13 +6,16 @@ import inspect
 from collections.abc import Iterator
 from typing import Final
 
-from base.errors import SlipwayError
+from base.errors import AllocationError, ContainerError, DatasetError, Defect, LeaseError, PushError, SlipwayError, StagingError
 from docs.markdown import code, table
 from workflow.run.record.model import Status
 from workflow.run.record.outcome import MEANINGS, TABLE, Ending
 
-BY_CAUSE: Final = {"node_lost": (14, 16), "storage": (15, 18, 20, 21, 27)}
-"""End -> the exit codes of other classes with which such an attempt may end, too."""
+BY_CAUSE: Final[dict[Status, tuple[type[SlipwayError], ...]]] = {
+    "node_lost": (AllocationError, ContainerError),
+    "storage": (StagingError, PushError, DatasetError, LeaseError, Defect),
+}
+"""End -> the other classes with whose exit codes such an attempt may end, too."""
 
 
 def error_table(_: str) -> str:
@@ -43,5 +46,5 @@ def end_table(_: str) -> str:
 
 def _end_row(status: Status) -> list[str]:
     ending = Ending(status=status)
-    others = "".join(f"; {', '.join(map(str, BY_CAUSE[status]))} by cause" if status in BY_CAUSE else "")
+    others = f"; {', '.join(str(kind.exit_code) for kind in BY_CAUSE[status])} by cause" if status in BY_CAUSE else ""
     return [code([status]), ending.kind, f"{ending.exit_code}{others}", MEANINGS[status]]
