@@ -22,14 +22,18 @@ def commands() -> dict[str, Any]:
     return dict(_inside("", parser()))
 
 
+def inner_commands(command: Any) -> dict[str, Any]:
+    """Return the commands of a group that users type, by name; none of a command that is no group."""
+    inner: dict[str, Any] = getattr(command, "commands", {})  # not by the class, since typer may bring a click of its own
+    return {name: one.load() if hasattr(one, "load") else one for name, one in inner.items() if not one.hidden}
+
+
 def _inside(path: str, command: Any) -> Iterator[tuple[str, Any]]:
-    inner = getattr(command, "commands", None)
-    if inner is None:
+    inner = inner_commands(command)
+    if not inner:
         yield path, command
-        return
     for name, one in inner.items():
-        if not one.hidden:
-            yield from _inside(f"{path} {name}".strip(), one.load() if hasattr(one, "load") else one)
+        yield from _inside(f"{path} {name}".strip(), one)
 
 
 def section(names: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from docs.commands import inner_commands
 from workflow.commands.main import parser
 from workflow.run.record.events import KINDS
 from workflow.run.record.model import RunRecord
@@ -68,12 +69,6 @@ def commands() -> dict[str, Any]:
         waiting += [(f"{path} {name}", value) for name, value in inner_commands(command).items()]
     assert len(found) > 10
     return found
-
-
-def inner_commands(command: Any) -> dict[str, Any]:
-    """Of a group; not told by its class, since typer may bring a click of its own."""
-    inner: dict[str, Any] = getattr(command, "commands", {})
-    return {name: found.load() if hasattr(found, "load") else found for name, found in inner.items()}
 
 
 def test_no_command_or_option_is_documented_that_is_not_there() -> None:
