@@ -32,6 +32,7 @@ from workflow.report.keys import (
     size_columns,
 )
 from workflow.report.layers_table import layers
+from workflow.report.meanings import meaning
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
 from workflow.report.prediction_table import prediction
 from workflow.report.step_parts import parts
@@ -90,9 +91,9 @@ def hours(analysis: Analysis) -> Table:
         name="hours",
         title="What the runs took",
         caption=sentence(
-            "Hours of a run (stage to release) times its processes. Failed: results without a measurement. Prevented: attempts that were "
-            "cut off, also where a later one was measured. Repeated: results that a later one replaced. Set aside: attempts that were "
-            "delivered when another one had their number. GPU hours: times its GPUs. Attempts without a readable record are in none",
+            "Hours of a run from stage to release, times its processes",
+            *(f"{title}: {meaning('hours', f'{part}_process_h')}" for part, title in HOUR_PARTS.items()),
+            f"GPU hours: {meaning('hours', 'gpu_h')}. Attempts without a readable record are in none",
             f"In all {significant(sum(process_h))} process hours, {significant(sum(parts['prevented']))} of them prevented; "
             f"{significant(sum(gpu_h))} GPU hours",
             analysis.shared,
