@@ -1,15 +1,12 @@
-"""Print the plan of a study, or of one cell, for `slipway plan`; refuse a study that is over its limit."""
+"""Print the plan of a study for `slipway plan`; refuse a study that is over its limit."""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
-import sys
-import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Final
@@ -22,83 +19,16 @@ from base.process import run as run_command
 from cluster import schedulers
 from cluster.detection import of_a_job
 from cluster.machine import memory_bytes, usable_cores
-from cluster.schedulers.jobs import RUN, BatchJob, JobSize, Work, mark_of
-from cluster.types import Allocation
-from containers import engines, models, program_folder
-from containers.spec import EnginePlan, Owner
-from workflow.commands import chosen_study, options, tables
+from workflow.commands import chosen_study, options, plan_cell, tables
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
-from workflow.dag import execution, job_size, refusals, requirements, submission, watched_jobs
-from workflow.run import plan as run_plan
-from workflow.run.node.preparation import for_this_node
-from workflow.run.node.stagers import PeerGroup, stage_argv
-from workflow.run.node.workdir import WorkDirectory
-from workflow.run.storage.results import attempt_numbers, nodes_to_avoid
-from workflow.study import cell_maker, paths, publishing
+from workflow.dag import execution, planned_jobs, refusals, requirements
+from workflow.study import cell_maker, publishing
 from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
 from workflow.study.next_command import command
 from workflow.study.series import NOT_SERIES, Series, flat, keys_not_in_ids, redundant_keys, series_of
-from workflow.study.site import Site, device_of, refuse_other_scheduler, storage_limit
+from workflow.study.site import Site, device_of, refuse_other_scheduler
 from workflow.study.study import Study
-
-# The jobs that the site's scheduler would be asked for.
-
-
-JOB_TOKEN: Final = "0" * 8
-
-
-def job_of_run(study: Study, cell: Cell, run_id: str) -> BatchJob:
-    """Return the job that `slipway run` submits for a run; its name ends in 8 digits that are drawn at the submission."""
-    results = str(study.results_dir)
-    work = Work(mark=mark_of(study.name, results), rule=RUN, wildcards=run_id)
-    command = shlex.join(run_plan.supervisor_argv(sys.executable, results, run_id, images=requirements.images_file(study)))
-    size = replace(
-        job_size.run_size(cell, study.site, study.limits.walltime_s),
-        exclude=nodes_to_avoid(paths.run_dir(study.results_dir, run_id), time.time()),
-    )
-    return watched_jobs.run_job(work, size, f"exec {command}", results, JOB_TOKEN)
-
-
-def run_words(jobs: schedulers.Jobs, job: BatchJob) -> str:
-    """Return the command that submits the job of a run."""
-    return " ".join([jobs.SERVER.submit[0], *(option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job))])
-
-
-def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, object]]:
-    """Count each kind of job that `slipway run` submits, and add the command of the first."""
-    jobs = execution.jobs_at(study.site)
-    kinds: dict[JobSize, list[BatchJob]] = defaultdict(list)
-    for run in runs:
-        job = job_of_run(study, run.cell, run.run_id)
-        kinds[job.size].append(job)
-    return [{"jobs": len(found), jobs.SERVER.submit[0]: run_words(jobs, found[0])} for found in kinds.values()]
-
-
-def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, object]:
-    """Return what `slipway submit` would request and execute now."""
-    jobs = execution.jobs_at(study.site)
-    job = submission.plan_submission(study, runs, submission.Width(), JOB_TOKEN, built=requirements.is_prepared(study, runs))
-    return {jobs.SERVER.submit[0]: [option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}
-
-
-# The check that the site's scheduler would take the jobs.
-
-
-def largest_job(study: Study, runs: Sequence[Run]) -> JobSize:
-    """Return the size of the largest run's job."""
-    largest = max(runs, key=lambda run: run.cell.nodes)
-    return job_of_run(study, largest.cell, largest.run_id).size
-
-
-def refuse_jobs(study: Study, runs: Sequence[Run]) -> None:
-    """Raise ConfigError for jobs that never start. A scheduler that is silent is waited for later."""
-    if runs:
-        schedulers.refuse_what_never_starts(study.site.scheduler, largest_job(study, runs))
-
-
-# The plan of a whole study.
-
 
 GPU_MEMORY_QUERY: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 
@@ -331,7 +261,7 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, requirements.Data
 
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
     has_jobs = runs and schedulers.jobs_of(study.site.scheduler) is not None
-    problem = schedulers.why_never_starts(study.site.scheduler, largest_job(study, runs)) if has_jobs else None
+    problem = schedulers.why_never_starts(study.site.scheduler, planned_jobs.largest_job(study, runs)) if has_jobs else None
     return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
 
 
@@ -383,7 +313,7 @@ def main(
     loaded = chosen_study.load_chosen_study(study, site)
     if cell is not None:
         refuse_other_scheduler(loaded.site, os.environ)
-        print_cell_plan(loaded, loaded.cell(cell), as_json)
+        plan_cell.print_cell_plan(loaded, loaded.cell(cell), as_json)
         publishing.refuse_results_of_others(loaded)
         return
     plan = plan_study(loaded)
@@ -456,7 +386,7 @@ def _requests_by_scheduler(plan: StudyPlan) -> dict[str, object]:
 
 
 def _requests(plan: StudyPlan) -> dict[str, Any]:
-    return {"jobs": jobs_of_study(plan.study, plan.to_run), "submit": submission_of(plan.study, plan.to_run)}
+    return {"jobs": planned_jobs.jobs_of_study(plan.study, plan.to_run), "submit": planned_jobs.submission_of(plan.study, plan.to_run)}
 
 
 def _dataset_json(plan: StudyPlan, needs: requirements.DatasetRequirements) -> dict[str, object]:
@@ -609,195 +539,3 @@ def _cell_row(plan: CellPlan, differences: Mapping[str, str]) -> Sequence[object
     have = None if plan.available_bytes is None else format_size(plan.available_bytes) + ("" if plan.fits is not False else " TOO LITTLE")
     takes = None if plan.estimate is None else f"~{format_duration(plan.estimate.seconds)}"
     return *name, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, have, takes, states
-
-
-# The plan of one cell, built by the functions that the run itself uses.
-
-
-MAX_COPIES: Final = 40
-UNKNOWN_PORT: Final = 0
-TOKEN: Final = "<token>"
-
-
-def print_cell_plan(study: Study, cell: Cell, as_json: bool) -> None:
-    """Print the plan of the cell's first repeat."""
-    plan = plan_cell(study, cell, os.environ)
-    if as_json:
-        output.json_value(plan)
-    else:
-        _print_cell(plan)
-
-
-def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str, object]:
-    """Return the plan of a cell's first repeat as JSON-able values.
-
-    A value that is known only at the start stands in angle brackets, or as port 0. Raises UnsupportedRequest for a scheduler that is not
-    here, AllocationError without the GPUs.
-    """
-    site = study.site
-    scheduler = schedulers.get_scheduler(site.scheduler)
-    run_id = f"{cell.cell_id}-r1"
-    attempt = max(attempt_numbers(paths.run_dir(study.results_dir, run_id)), default=0) + 1
-    request = run_plan.allocation_request(cell, study.cells, site)
-    allocation = schedulers.plan_allocation(site.scheduler, request, environ)
-    framework = run_plan.describe_framework(cell, device_of(cell.device, site))
-    run_plan.check_framework(framework, cell.nodes)
-    needs = requirements.requirements_of(study, cell.dataset) if cell.has_dataset else None
-    supervisor = run_plan.supervisor_argv(sys.executable, str(study.results_dir), run_id, images=requirements.images_file(study))
-    argv = run_plan.node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
-    document = run_plan.cell_document(Run(cell=cell, repeat=1), attempt, allocation, requirements.model_of(cell, needs))
-    workload = run_plan.Workload(
-        owner=Owner(run_id=run_id, attempt=attempt, tag=run_plan.attempt_tag(run_id, attempt, TOKEN), uid=os.geteuid()),
-        framework=run_plan.at_site(framework, site),
-        cell=document,
-    )
-    return {
-        "run_id": run_id,
-        "attempt": attempt,
-        **{name: _submitted(study, cell, run_id) if site.scheduler == name else None for name in schedulers.with_jobs()},
-        "supervisor": list(supervisor),
-        "allocation": allocation.to_json(),
-        "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
-        "nodes": [_node(study, allocation, index, workload, needs) for index in range(len(allocation.nodes))],
-        "cell_json": document.to_json(),
-        "program": _program(framework),
-        "dataset": None
-        if needs is None
-        else {
-            "name": needs.name,
-            "root": str(needs.root) if needs.root else None,
-            "bytes": needs.bytes,
-            "bytes_are": needs.bytes_are,
-        },
-        "copies": [{"path": file.path, "bytes": file.bytes, "chunks": len(file.chunks)} for file in needs.files]
-        if needs is not None and needs.files is not None
-        else None,
-        "results": str(paths.attempts_dir(study.results_dir, run_id) / str(attempt)),
-    }
-
-
-def _program(framework: run_plan.Framework) -> dict[str, object] | None:
-    if not framework.own:
-        return None
-    taken = program_folder.look_at(Path(framework.folder))._asdict() if framework.folder else {}
-    return {"name": framework.name, "folder": framework.folder or None, **taken}
-
-
-def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
-    jobs = execution.jobs_at(study.site)
-    return {jobs.SERVER.submit[0]: run_words(jobs, job_of_run(study, cell, run_id))}
-
-
-def _node(
-    study: Study, allocation: Allocation, index: int, workload: run_plan.Workload, needs: requirements.DatasetRequirements | None
-) -> dict[str, object]:
-    """Return what the node program of one node will start: the stager, then the engine's processes."""
-    site, node = study.site, allocation.nodes[index]
-    cache = schedulers.node_cache(site.scheduler, site.cache.path, node)
-    name = None if needs is None else needs.root.name if needs.root else f"{needs.name}-<digest>"
-    peer_group = PeerGroup(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
-    stage: tuple[str, ...] = ()
-    if name is not None:
-        rate = storage_limit(site).bytes_per_s
-        stage = stage_argv(
-            sys.executable,
-            str(study.datasets_dir / name),
-            str(cache),
-            max_bytes=site.cache.max_bytes,
-            bytes_per_s=rate,
-            group=site.shared == "group",
-            check_s=site.cache.check_s,
-            peer_group=peer_group,
-        )
-    directory = WorkDirectory(cache, workload.owner.tag)
-    framework = workload.framework
-    ports = [[UNKNOWN_PORT for _ in run_plan.port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]
-    folder = str(directory.program) if engines.in_container(site.engine) or framework.own else framework.folder
-    spec = run_plan.container_spec(
-        workload, allocation, index, directory.paths(name and str(cache / "datasets" / name / workload.cell.data_folder), folder), ports
-    )
-    return {
-        "name": node.name,
-        "cores": list(node.cores),
-        "gpus": list(node.gpus),
-        "cache": str(cache),
-        "work_directory": str(directory.path),
-        "stage": list(stage),
-        "container": _container(
-            engines.get_engine(site.engine).plan(for_this_node(site.engine, spec, allocation.memory_per_node_bytes), os.environ)
-        ),
-    }
-
-
-def _container(plan: EnginePlan) -> dict[str, Any]:
-    processes = [
-        {"name": one.name, "ranks": list(one.ranks), "argv": list(one.argv), "env": dict(one.env), "cwd": one.cwd} for one in plan.processes
-    ]
-    found = {"engine": plan.engine, "name": plan.spec.name, "image": plan.spec.image, "device": plan.spec.device, "processes": processes}
-    if plan.container is None:
-        return found
-    engine = {"run": list(plan.container.run), "remove": list(plan.container.remove), "files": dict(plan.container.files)}
-    return {**found, **engine, "talks_to": plan.container.where}
-
-
-def _print_cell(plan: Mapping[str, Any]) -> None:
-    output.line(f"run {plan['run_id']}, attempt {plan['attempt']}; what is decided at the start stands in <>, or as port 0\n")
-    for request in (plan[name] for name in schedulers.with_jobs() if plan[name]):
-        output.line(f"job, by `slipway run` (`slipway submit` takes one for all runs):\n  {' '.join(request.values())}")
-    output.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
-    for launch in plan["launches"]:
-        output.line(f"node program of node {', '.join(map(str, launch['nodes']))}:\n  {shlex.join(launch['argv'])}")
-    _print_program(plan["program"])
-    _print_copies(plan)
-    for node in plan["nodes"]:
-        container = node["container"]
-        devices = f", GPUs {', '.join(node['gpus'])}" if node["gpus"] else ""
-        output.line(f"\nnode {node['name']}: cores {', '.join(map(str, node['cores']))}{devices}; work directory {node['work_directory']}")
-        if node["stage"]:
-            output.line(f"stage:\n  {shlex.join(node['stage'])}")
-        if "run" in container:
-            output.line(f"container {container['name']} (limits, user and devices as on this machine; {container['talks_to']}):")
-            output.line(f"  {shlex.join(container['run'])}")
-        for process in container["processes"]:
-            image = "" if not engines.in_container(container["engine"]) else f", image {container['image']}"
-            output.line(f"{process['name']} ({container['engine']}{image}, in {process['cwd']}):")
-            for name, value in sorted(process["env"].items()):
-                output.line(f"  {name}={shlex.quote(value)} \\")
-            output.line(f"  {shlex.join(process['argv'])}")
-    _print_document(plan["cell_json"])
-    output.line(f"\nresult: {plan['results']}")
-
-
-def _print_program(program: Mapping[str, Any] | None) -> None:
-    if program is None:
-        return
-    what = "no folder: a command of the image or of the nodes"
-    if program["folder"] is not None:
-        size = f"{counted(program['files'], 'file')}, {format_size(program['bytes'])}, of {program['folder']}"
-        what = f"{size}, copied to every node\n  digest {program['digest']}"
-    output.line(f"\nprogram {program['name']}: {what}")
-
-
-def _print_copies(plan: Mapping[str, Any]) -> None:
-    dataset = plan["dataset"]
-    if dataset is None:
-        output.line("\ncopies: none, since the cell has no dataset")
-        return
-    where = f"{dataset['root']} -> {', '.join(node['cache'] for node in plan['nodes'])}"
-    if plan["copies"] is None:
-        size = f"about {format_size(dataset['bytes'])}" if dataset["bytes"] is not None else "size unknown"
-        output.line(f"\ncopies: dataset {dataset['name']} is not built yet ({size}); `slipway dataset build` or snakemake builds it")
-        return
-    output.line(f"\ncopies: {where}")
-    for copy in plan["copies"][:MAX_COPIES]:
-        output.line(f"  {copy['path']}  {format_size(copy['bytes'])} in {copy['chunks']} chunks")
-    if more := and_more(len(plan["copies"]), MAX_COPIES, "files"):
-        output.line(f"  ... {more}; --json lists all")
-
-
-def _print_document(document: Mapping[str, Any]) -> None:
-    output.line("\ncell.json:")
-    layers = document["model_layers"]
-    unknown = "known when the dataset is built" if document["model"] in models.MODELS else "known to the program alone"
-    said = f"{len(layers)} layers (--json lists them)" if layers else unknown
-    output.mapping({**document, "model_layers": said})

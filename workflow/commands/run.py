@@ -30,13 +30,13 @@ from cluster.schedulers.jobs import RUN, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.chosen_study import print_site
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, PassingCommand, RetryOption, SiteOption, snakemake_config
-from workflow.commands.plan import refuse_jobs
 from workflow.commands.snakemake_hooks import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.watch import Watch
 from workflow.dag import closing, execution, queue_view, refusals, requirements
 from workflow.dag.graph import Graph
+from workflow.dag.planned_jobs import refuse_jobs
 from workflow.run.record import continuation, events
 from workflow.study.cell import datasets_of
 from workflow.study.model import CellKeys

@@ -20,8 +20,8 @@ from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
 from cluster.schedulers.slurm.answers import COLUMNS
 from tests.workflow.commands.conftest import House, Said
 from workflow.commands import main
-from workflow.commands.plan import refuse_jobs
 from workflow.commands.submit import submit_once
+from workflow.dag.planned_jobs import refuse_jobs
 from workflow.run.storage.lease import acquire, new_lease
 from workflow.study.publishing import publish_resolved
 
