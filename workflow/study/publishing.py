@@ -177,9 +177,10 @@ def _is_gone(path: object) -> bool:
 
 
 def refuse_moved(study: Study, folder: Path) -> None:
-    """Raise ConfigError where the results of this file lie at the site `local`, and another site that nobody chose begins anew elsewhere.
+    """Raise ConfigError if the results of this study lie at the site `local`, and a site that nobody chose would begin anew elsewhere.
 
-    `folder`: that of the study. It is so where a site file came beside the study, or where an earlier version had put the results.
+    That happens when a site file was added beside the study, or when an earlier version of Slipway put the results elsewhere. `folder`: the
+    study's. Raises StorageError if the new storage does not answer.
     """
     beside, elsewhere = default_storage(folder), default_storage()
     for storage in dict.fromkeys((beside, elsewhere)):
