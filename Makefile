@@ -131,12 +131,11 @@ clean:  ## forget the demo's results; those of other studies, datasets, cache an
 	@touch $@
 
 .venv/.docs: .venv/.run requirements-docs.txt
-	@echo 'installing what makes the site of the pages into .venv: Sphinx and its theme'
-	@$(INSTALL) packages --no-deps --require-hashes -r requirements-docs.txt
+	@$(INSTALL) packages --for 'what makes the site of the pages' --no-deps --require-hashes -r requirements-docs.txt
 	@touch $@
 
 .venv/.release: .venv/.dev requirements-release.txt
-	@$(INSTALL) packages --what 'what checks a release' --no-deps --require-hashes -r requirements-release.txt
+	@$(INSTALL) packages --for 'what checks a release' --no-deps --require-hashes -r requirements-release.txt
 	@touch $@
 
 .venv/.slow: .venv/.dev .venv/.torch requirements-slow.txt

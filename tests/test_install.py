@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -67,6 +68,13 @@ def test_what_is_installed_is_named_only_where_it_is_told(stand_in: Path, capfd:
     assert capfd.readouterr().err.startswith("asked ['install', '--no-deps', '-e', '.']\n")
     assert main(["packages", "--for", "the tests", "--no-deps", "x"]) == 4
     assert re.match(r"installing the tests into .*\nasked \['install', '--no-deps', 'x'\]\n", capfd.readouterr().err)
+
+
+def test_the_makefile_asks_for_no_option_that_neither_we_nor_pip_have() -> None:
+    """An option that is not ours goes to pip as it is."""
+    lines = re.findall(r"\$\(INSTALL\) packages (.*)", (ROOT / "Makefile").read_text())
+    options = {word for line in lines for word in shlex.split(line) if word.startswith("-")}
+    assert options == {"--for", "-r", "--require-hashes", "--no-deps", "-e", "--no-build-isolation", "--config-settings"}
 
 
 def test_a_line_says_how_far_pip_is() -> None:
