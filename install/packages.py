@@ -38,13 +38,20 @@ def pip(words: Sequence[str], what: str = "") -> int:
         assert child.stdout is not None
         lines = _follow(child.stdout, total)
     if child.returncode:
-        log = Path(sys.prefix, LOG)
-        log.write_text("".join(lines))
         sys.stderr.writelines(lines[-SHOWN_LINES:])
-        say(f"pip has failed with exit code {child.returncode}; all that it said: {_shown(str(log))}")
+        say(f"pip has failed with exit code {child.returncode}; all that it said: {_keep(lines)}")
     elif what:
         say(f"  installed in {time.monotonic() - started:.0f} s")
     return child.returncode
+
+
+def _keep(lines: Sequence[str]) -> str:
+    log = Path(sys.prefix, LOG)
+    try:
+        log.write_text("".join(lines))
+    except OSError as error:  # as on the full disk that pip has failed for
+        return f"not kept, {log}: {error.strerror}"
+    return _shown(str(log))
 
 
 def _follow(output: Iterable[str], total: int) -> list[str]:

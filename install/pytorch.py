@@ -124,8 +124,7 @@ def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -
     say(announcement(found))
     build = next(wheel for wheel in found if wheel.name == "torch")
     if build.sha256 in hashes and not index:
-        files = [word for file in (pins.with_name("requirements.txt"), pins) for word in ("-r", str(file))]
-        return pip(["--require-hashes", *files], "PyTorch")
+        return pip(["--no-deps", "--require-hashes", "-r", str(pins)], "PyTorch")
     say(f"  torch {build.version} is no build whose hash is pinned in {pins.name}: it is taken as it comes")
     return pip([f"torch=={build.version}", *source], "PyTorch")
 

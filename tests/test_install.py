@@ -57,6 +57,10 @@ def test_what_pip_says_is_shown_where_it_fails(
     assert f"ERROR: no room {['--disable-pip-version-check', 'install', *words]}" in said.err
     assert "Collecting p29\n" not in said.err
     assert (tmp_path / "pip.log").read_text().startswith("Collecting p0\n")
+    (tmp_path / "pip.log").unlink()
+    (tmp_path / "pip.log").symlink_to("/dev/full")
+    assert packages.pip(words, "what it needs") == 3
+    assert capfd.readouterr().err.endswith(f"all that it said: not kept, {tmp_path}/pip.log: No space left on device\n")
     (stand_in / "pip.py").write_text(lines)
     assert packages.pip(words, "what it needs") == 0
     assert re.fullmatch(r"installing [^\n]*: 2 packages\n  installed in \d+ s\n", capfd.readouterr().err)
@@ -182,7 +186,7 @@ def test_size_and_source_are_told_before_anything_is_fetched(machine: Machine, c
     assert "make demo TORCH_INDEX=URL" in said
     looked, fetched = machine.asked()
     assert "--dry-run" in looked
-    assert fetched == ["--require-hashes", "-r", str(machine.place / "requirements.txt"), "-r", str(machine.pins)]
+    assert fetched == ["--no-deps", "--require-hashes", "-r", str(machine.pins)]
 
 
 def test_a_build_that_is_not_pinned_is_told_to_be_none(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
