@@ -32,7 +32,7 @@ def main(
     with rate and median step over the processes.
     """
     if name not in FORMATS:
-        raise errors.ConfigError(f"slipway export {name}: no such format; {humanize.choices(name, FORMATS)}")
+        raise errors.ConfigError(f"{name!r} is no format of slipway export; {humanize.choices(name, FORMATS)}")
     report_outputs()
     from workflow.report import cells, collect
 

@@ -182,8 +182,10 @@ def check_directory(directory: Path) -> None:
         raise RecordError(f"{directory} is not a directory: give a study's results, <storage>/results/<study>")
     if not (directory / "runs").is_dir() and not (directory / "study.json").exists():
         inside = sorted(path.parent.name for path in directory.glob("*/study.json"))
-        hint = f"; it holds the studies {', '.join(inside)}: give one of them" if inside else ""
-        raise RecordError(f"{directory} holds neither study.json nor runs/{hint}")
+        hint = (
+            f"it holds the studies {', '.join(inside)}: give one of them" if inside else "give a study's results, <storage>/results/<study>"
+        )
+        raise RecordError(f"{directory} holds neither study.json nor runs/; {hint}")
 
 
 def cell_frame(cells: Sequence[Cell]) -> pl.DataFrame:

@@ -252,7 +252,7 @@ def _named(name: str, by: str, environ: Mapping[str, str], directories: Callable
     if name == "local":
         return local_site(_sees_gpu(), folder)
     there = ", ".join(map(str, directories()))
-    raise ConfigError(f"{by} is {name!r}: no such site in {there}; {choices(name, {*files, 'local'})}. A path must end in .yaml")
+    raise ConfigError(f"{by} is {name!r}: no such site in {there} (a path must end in .yaml); {choices(name, {*files, 'local'})}")
 
 
 def _site(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Site:

@@ -187,7 +187,9 @@ def test_lookup_order(tmp_path: Path) -> None:
     (nearer / "one.yaml").write_text("storage: one\ncache: {path: c}\n")
     assert load("one", {}).storage == nearer / "one"
     assert load("two", {}).storage == tmp_path / "two"
-    with pytest.raises(ConfigError, match=f"no such site in {nearer}, {tmp_path}; valid: default, local, one, two"):
+    with pytest.raises(
+        ConfigError, match=rf"no such site in {nearer}, {tmp_path} \(a path must end in .yaml\); valid: default, local, one, two"
+    ):
         load("three", {})
     assert load("local", {}) == local_site(site_file._sees_gpu())
     with pytest.raises(ConfigError, match="the site asked for is 'tow'.*did you mean 'two'"):
