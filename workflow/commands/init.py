@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import typer
 
@@ -56,9 +56,15 @@ def main(
             publish.publish(target, content)
             output.line(f"written: {target}")
     except (FileExistsError, NotADirectoryError) as error:
-        raise ConfigError(f"{error.filename} can be no directory: it is a file; choose another DIR") from error
+        raise ConfigError(f"{error.filename} can be no directory: {error.strerror}; choose another DIR") from error
     except OSError as error:
         raise ConfigError(f"nothing can be written in {directory}: {error.strerror or error}; choose another DIR") from error
+    _print_next(directory)
+    if template == "images":
+        output.line(f"other studies to begin with: --template {' | '.join(get_args(Template)[1:])}")
+
+
+def _print_next(directory: Path) -> None:
     study, site = directory / STUDY, directory / SITE
     try:
         chosen = [] if site_beside(study, None, os.environ) == site else ["--site", str(site)]

@@ -52,7 +52,9 @@ def test_an_unknown_template_is_answered_with_those_there_are(tmp_path: Path, ca
 def test_both_files_pass_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "new" / "My Study"
     assert main.run(["init", str(place)]) == 0
-    assert shlex.join(["slipway", "plan", f"{place}/study.yaml"]) in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert shlex.join(["slipway", "plan", f"{place}/study.yaml"]) in said
+    assert said.endswith("--template my-script | language-model | inference\n")
     assert main.run(["plan", str(place / "study.yaml"), "--site", str(place / "site.yaml")]) == 0
     said = capsys.readouterr().out
     assert "my-study" in said
@@ -96,7 +98,12 @@ def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path: Path, ther
 
 @pytest.mark.parametrize(
     ("where", "words"),
-    [("", "is no name of a directory"), ("file", "file can be no directory: it is a file"), ("/proc/x", "nothing can be written")],
+    [
+        ("", "is no name of a directory"),
+        ("file", "file can be no directory: File exists"),
+        ("file/x", "file/x can be no directory: Not a directory"),
+        ("/proc/x", "nothing can be written"),
+    ],
 )
 def test_what_can_be_no_directory(
     tmp_path: Path, where: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
