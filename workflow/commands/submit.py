@@ -231,7 +231,7 @@ def _jobs_of(study: Study) -> Jobs:
     jobs = jobs_of(study.site.scheduler)
     if jobs is None:
         raise errors.UnsupportedRequest(
-            f"slipway submit writes a job for a scheduler, and the site {study.site.name!r} says scheduler: "
+            f"slipway submit writes a job for a scheduler, and the site {study.site_words!r} says scheduler: "
             f"{study.site.scheduler}; "
             f"there, `{command(study)}` runs the study, or choose another site with --site"
         )
@@ -297,7 +297,7 @@ def _submitted_text(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str
     if walltime is not None and job.size.minutes * 60 >= walltime:
         words += f"; what does not fit is continued by the next `{command(graph.study, 'submit')}`"
     ends, log = f"{jobs.SERVER.cancel} {job_id}", job.output.replace(JOB_ID_PLACEHOLDER, job_id)
-    return f"{words}\nlog: {log}\nend it: {ends}; follow it: {command(graph.study, 'status')}"
+    return f"{words}\nresults: {graph.study.results_dir}\nlog: {log}\nend it: {ends}; follow it: {command(graph.study, 'status')}"
 
 
 # Follow a job to its end on the same screen as `slipway run`, for `slipway submit --wait`. A silent controller ends nothing.

@@ -119,6 +119,7 @@ def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Call
     assert re.search(r"^export SLIPWAY_LOGIN_S=\d+\.\d{3}$", queue.script, re.M)
     name = next(line for line in queue.script.splitlines() if "--job-name" in line).partition("=")[2]
     assert f"job 42 ({name}): 8 runs on 4 nodes" in said.out
+    assert f"\nresults: {house.load().results_dir}\n" in said.out
     log = house.load().results_dir / "logs" / f"{name}-42.log"
     assert f"log: {log}" in said.out
     assert log.parent.is_dir()
