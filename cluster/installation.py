@@ -37,10 +37,10 @@ def own_checkout(root: Path = CODE_ROOT) -> Path | None:
 
 
 def default_storage(folder: Path | None = None) -> Path:
-    """Return the storage of the built-in site `local`: `storage` in the folder of a study, where we may write there.
+    """Return the storage of the built-in site `local`: `storage` in the folder of a study, where this user may write.
 
-    It is a place of the user's own for all studies that lie elsewhere, and for what has no study; also where another account has put
-    something of that name into a folder that is open to it, and could change what lies there.
+    For other folders, and without a study, it is a directory of the user's own. So it is where another account has made `storage`, since
+    that account could change all results in it; a group shares a storage by a site file that says `shared: group`.
     """
     from platformdirs import user_data_path
 
@@ -53,7 +53,7 @@ def default_storage(folder: Path | None = None) -> Path:
 def _is_usable(storage: Path) -> bool:
     if not os.access(storage if storage.exists() else storage.parent, os.W_OK):
         return False
-    trusted = (0, os.getuid(), os.geteuid(), storage.parent.stat().st_uid)  # whoever owns the folder could change the study too
+    trusted = (0, os.geteuid(), storage.parent.stat().st_uid)  # whoever owns the folder could change the study too
     return not os.path.lexists(storage) or os.lstat(storage).st_uid in trusted
 
 
