@@ -10,10 +10,13 @@ import sys
 import sysconfig
 import zipfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from workflow.commands.init import BESIDE
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("base", "cluster", "containers", "data_prep", "extras", "slipway", "workflow")
@@ -52,7 +55,7 @@ def test_every_file_of_the_rooms_is_in_it(wheel: Path) -> None:
     rules = {name for name in tracked(*ROOMS) if name.endswith(".smk")}
     assert {*tracked(*ROOMS), "data_prep/reader/libpixels.so"} - rules <= inside
     assert wheel.name.endswith("-py3-none-manylinux_2_17_x86_64.whl" if os.uname().machine == "x86_64" else ".whl")
-    carried = {"Snakefile", *rules, *tracked("profiles", "config")}
+    carried = {"Snakefile", *rules, *tracked("profiles", "config"), *chain(*map(dict.values, BESIDE.values()))}
     assert {f"workflow/installed/{name}" for name in carried} == {name for name in inside if "/installed/" in name}
 
 
