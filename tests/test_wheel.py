@@ -136,7 +136,7 @@ def test_modules_of_ours_are_nowhere_on_the_path_of_ranks(place: Place, tmp_path
     import json
 
     (place.work / "tiny.yaml").write_text(STUDY)
-    plan: Any = json.loads(place("slipway", "plan", "tiny.yaml", "--cell", "lenet-synthetic-b8-n1", "--json"))
+    plan: Any = json.loads(place("slipway", "plan", "tiny.yaml", "--cell", "lenet-synthetic-b8-n1", "--site", "local", "--json"))
     found = [env for env in _environments(plan) if "PYTHONPATH" in env and "SLIPWAY_CELL" in env]
     assert found
     assert [env["PYTHONPATH"] for env in found if env["PYTHONPATH"] != env["SLIPWAY_LIB"]] == []
