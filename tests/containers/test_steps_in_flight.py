@@ -89,7 +89,7 @@ def footnotes(path: Path, found: Performance) -> list[str]:
     record["performance"] |= {
         name: msgspec.to_builtins(getattr(found, name)) for name in ("samples_per_s", "drift", "last_half_ratio", "first_steps_ratio")
     }
-    return [sentence for _, sentence in TABLES["times"](collected(path / "results", [record], repeats=1)).footnotes()]
+    return [sentence for _, _, sentence in TABLES["times"](collected(path / "results", [record], repeats=1)).footnotes()]
 
 
 @pytest.mark.parametrize("device", ["jax", "unknown"])

@@ -111,7 +111,7 @@ def to_markdown(table: Table) -> str:
     lines += ["|" + "|".join("---:" if column.number else "---" for column in columns) + "|"]
     marks = cache(lambda found: raised(_sorted(found, table.letters)))
     lines += ["| " + " | ".join([_md(value.text) + marks(value.marks) for value in row]) + " |" for row in rows]
-    notes = [f"{raised([letter])} {_md(sentence)}  " for letter, sentence in table.footnotes()]
+    notes = [f"{raised([letter])} {mark}: {_md(sentence)}  " for letter, mark, sentence in table.footnotes()]
     return "\n".join([*lines, "", *([_md(more), ""] if more else []), _md(table.caption), "", *notes, ""])
 
 
@@ -123,7 +123,10 @@ def to_latex(table: Table) -> str:
     if not rows:
         columns, body = [words("", table.title, ())], [_tex(table.empty) + r" \\"]
     heads = " & ".join(_tex(column.title) for column in columns) + r" \\"
-    notes = [rf"\par{{\footnotesize \textsuperscript{{{letter}}} {_tex(sentence)}\par}}" for letter, sentence in table.footnotes()]
+    notes = [
+        rf"\par{{\footnotesize \textsuperscript{{{letter}}} {_tex(f'{mark}: {sentence}')}\par}}"
+        for letter, mark, sentence in table.footnotes()
+    ]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs} and \usepackage{textcomp}",
@@ -192,8 +195,7 @@ def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str]
         for row in rows
     )
     more = f'<p class="note">{html.escape(left)}</p>' if left else ""
-    sentences = dict(zip(table.letters, (sentence for _, sentence in table.footnotes()), strict=True))
-    notes = "".join(_note(mark, letters[mark], explained.new(sentence), anchors) for mark, sentence in sentences.items())
+    notes = "".join(_note(mark, letters[mark], explained.new(sentence), anchors) for _, mark, sentence in table.footnotes())
     caption = html.escape(explained.new(table.caption))
     size = " ".join(["scroll", *["tall"] * (len(rows) > TALL), *["dense"] * (len(columns) >= DENSE)])
     return (
@@ -238,7 +240,7 @@ def _folded(columns: Sequence[Column], values: Sequence[Value]) -> str:
 
 def _note(mark: str, letter: str, sentence: str, anchors: Container[str]) -> str:
     """Format a footnote. One that the page has explained above is the mark alone."""
-    text = html.escape(sentence or mark)
+    text = html.escape(f"{mark}: {sentence}" if sentence else mark)
     linked = f'<a href="#mark-{mark}">{text}</a>' if f"mark-{mark}" in anchors else text
     return f"<li{'' if sentence else ' class=again'}><sup>{letter}</sup> {linked}</li>"
 

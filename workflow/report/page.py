@@ -237,7 +237,7 @@ def findings(analysis: Analysis) -> list[str]:
         words.append(f"This is the largest of {count} measured speed-ups{wider}.")
     words += _doubt(chosen)
     if best.marks:
-        words.append(f"It carries the marks {', '.join(mark for mark in MARKS if mark in best.marks)}: see the footnotes of the table.")
+        words.append(f"It has the marks {', '.join(mark for mark in MARKS if mark in best.marks)}: see the footnotes of the table.")
     of_cell = (pl.col("source") == best.cell.source) & (pl.col("cell_id") == best.cell.cell_id)
     words.append(sentence(not_compared(analysis.frame.filter(of_cell))))
     return [" ".join(filter(None, words)), *_slowed(analysis), behind(analysis)]

@@ -135,9 +135,9 @@ class Table:
     def first(self, most: int) -> list[tuple[Value, ...]]:
         return list(zip(*(column.first(most) for column in self.columns), strict=True))
 
-    def footnotes(self) -> list[tuple[str, str]]:
-        """Return letter and sentence of the marks in this table, in the order of MARKS, so that the same table has the same letters."""
-        return [(letter, explained(mark, self.reasons)) for mark, letter in self.letters.items()]
+    def footnotes(self) -> list[tuple[str, str, str]]:
+        """Return letter, name and sentence of each mark in this table, in the order of MARKS: the same table has the same letters."""
+        return [(letter, mark, explained(mark, self.reasons)) for mark, letter in self.letters.items()]
 
     @cached_property
     def letters(self) -> dict[str, str]:

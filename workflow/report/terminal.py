@@ -88,8 +88,8 @@ def _print_rows(console: Console, table: Table) -> list[list[str]]:
 
 
 def _print_footnotes(console: Console, table: Table) -> None:
-    for letter, sentence in table.footnotes():
-        _put(console, f" {raised([letter])} {sentence}", "dim")
+    for letter, mark, sentence in table.footnotes():
+        _put(console, f" {raised([letter])} {mark}: {sentence}", "dim")
 
 
 def _put(console: Console, text: str, style: str = "") -> None:

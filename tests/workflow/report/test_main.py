@@ -86,7 +86,7 @@ def test_the_terminal_shows_table_marks_failures_and_where_the_page_is(tmp_path:
         "1 (baseline)",
         "2.000 (100.0 %) n=1, no CIᵃ",
         "oom",
-        "ᵃ nodes, processes or threads",
+        "ᵃ oversubscribed: nodes, processes or threads",
         "2 of 3 runs ok, 1 failed (1 oom)",
         "report: /x\\u202e/report.html",
     ):

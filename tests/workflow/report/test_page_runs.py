@@ -127,7 +127,7 @@ def test_a_footnote_leads_to_the_runs_that_carry_its_mark(tmp_path: Path) -> Non
     cells = scaling_cells(nodes=[1, 2])
     records = [make_record(cell, 1, oversubscribed=cell is cells[1]) for cell in cells]
     text = page(collected(tmp_path / "digits", records, cells, repeats=1), {})
-    assert '</sup> <a href="#mark-oversubscribed">nodes, processes or threads' in text
+    assert '</sup> <a href="#mark-oversubscribed">oversubscribed: nodes, processes or threads' in text
     assert [row["cells"][0] for row in Rows(text).runs if "mark-oversubscribed" in row["in"]] == [f"{cells[1]['cell_id']}-r1"]
 
 

@@ -132,7 +132,7 @@ def test_tables_and_page_mark_what_is_not_the_same_network(tmp_path: Path) -> No
     assert {cell.cell.framework for cell in found.cells if "losses" in cell.marks} == {"jax"}
     assert {one.cell.cell.framework for one in found.comparisons if "losses" in one.marks} == {"jax"}
     for table in (tables.speedup(found), tables.times(found), tables.dlbench(found)):
-        (note,) = (sentence for _, sentence in table.footnotes() if sentence.startswith("the losses of the first five steps"))
+        (note,) = (sentence for _, _, sentence in table.footnotes() if sentence.startswith("the losses of the first five steps"))
         assert note.endswith("rounding. jax against pytorch: step 3, loss 9, not 2"), table.name
     assert "step 3, loss 9, not 2" in FORMATS["md"](tables.speedup(found))
     assert "jax against pytorch: step 3, loss 9, not 2" in page(found, {})

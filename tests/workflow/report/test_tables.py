@@ -216,7 +216,7 @@ def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
     quiet = {"nodes": [node_of(load_of(0.02))]}
     records = [make_record(cell, 1, **loud), make_record(cell, 2, **hot), *[make_record(cell, repeat, **quiet) for repeat in (3, 4)]]
     for table in (TABLES["times"], TABLES["speedup"]):
-        ((_, sentence),) = table(collected(tmp_path / table.__name__, records, repeats=4)).footnotes()
+        ((_, _, sentence),) = table(collected(tmp_path / table.__name__, records, repeats=4)).footnotes()
         assert sentence == (
             "a machine did something else while it measured. Other programs used up to 1.3 of 2 cores in 1 of 4 runs. A virtual machine's "
             "host, memory, swap space, heat or a GPU was the cause in 1 of 4 runs. The warnings of these runs name the cause"
@@ -289,7 +289,7 @@ def test_marks_stand_beside_the_number(tmp_path: Path, changes: dict[str, Any], 
     table = TABLES["times"](analysis)
     assert marks_of(table, "samples_per_s") == [{mark} - {None}]
     assert [set(value.marks) for value in TABLES["dlbench"](analysis).rows[0]][-1] == {mark} - {None}, "one rule for all tables"
-    assert [letter for letter, _ in table.footnotes()] == (["a"] if mark else [])
+    assert [letter for letter, _, _ in table.footnotes()] == (["a"] if mark else [])
     for to_text, sign in (
         (to_markdown, "ᵃ"),
         (to_html, "<sup>a</sup>"),
@@ -771,7 +771,7 @@ def test_more_than_the_peak_is_marked_as_impossible(tmp_path: Path) -> None:
     assert cells_of(found, "mfu") == ["179.4 %"]
     assert marks_of(found, "mfu") == [{"impossible"}]
     assert "impossible" in analysis.cells[0].marks
-    assert "which no GPU reaches" in found.footnotes()[0][1]
+    assert "which no GPU reaches" in found.footnotes()[0][2]
 
 
 def test_runs_that_tell_different_flop_have_no_number(tmp_path: Path) -> None:
