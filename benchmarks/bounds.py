@@ -36,7 +36,8 @@ from typing import Any, Final
 from containers.frameworks import framework_folders, load_framework
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.containers.frameworks.conftest import environment, free_ports, make_cell
+from tests.containers.frameworks.conftest import environment, make_cell
+from tests.ports import held_ports
 from workflow.report.bounds import LEAST, bound_of
 from workflow.run.node.workdir import copy_library
 from workflow.run.record.events import read_events
@@ -127,7 +128,7 @@ def train(place: Place, fault: Fault, out: Path, cell: dict[str, Any], world: in
     """Let so many ranks train a cell with a fault; their files go to `out`."""
     (out / "cell.json").write_text(json.dumps(cell))
     kind = "delay" if fault.kind == "network" and not place.spaces else fault.kind
-    (port,) = free_ports(1)
+    (port,) = held_ports()
     folder = str(load_framework("pytorch").folder)
     ranks = []
     for rank in range(world):

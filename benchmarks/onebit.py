@@ -28,7 +28,8 @@ from containers.frameworks import load_framework
 from containers.renderings import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.containers.frameworks.conftest import environment, free_ports, make_cell
+from tests.containers.frameworks.conftest import environment, make_cell
+from tests.ports import held_ports
 from workflow.report.cells import geometric_mean, log_sample
 from workflow.run.node.workdir import copy_library
 from workflow.run.record.events import read_events
@@ -108,7 +109,7 @@ def trained(work: Path, data: Path, model: str, hook: str, seed: int, options: a
     spec = load_framework("pytorch")
     argv = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
     counted = subprocess.run([*OWN_NETWORK, *ENABLE], check=False, capture_output=True).returncode == 0
-    own = {**environment(work, data, work / "lib", 0, RANKS, *free_ports(1)), "GLOO_SOCKET_IFNAME": "lo"}
+    own = {**environment(work, data, work / "lib", 0, RANKS, *held_ports()), "GLOO_SOCKET_IFNAME": "lo"}
     before = cpu_seconds()
     subprocess.run([*(OWN_NETWORK if counted else ()), "sh", "-c", ALL_RANKS, "sh", *argv], env=own, check=True)
     cpu_s = cpu_seconds() - before

@@ -35,7 +35,8 @@ from containers.frameworks import framework_folders, load_framework
 from containers.renderings import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.containers.frameworks.conftest import environment, free_ports, make_cell
+from tests.containers.frameworks.conftest import environment, make_cell
+from tests.ports import held_ports
 from workflow.run.node.workdir import copy_library
 from workflow.run.record.events import read_events
 from workflow.run.record.step_parts import parts_of, without_exchange
@@ -99,7 +100,7 @@ def ours(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
     write_cell(work, data, options)
     spec = load_framework("pytorch")
     argv = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
-    (port,) = free_ports(1)
+    (port,) = held_ports()
     environments = [{**environment(work, data, work / "lib", rank, options.world, port), **LOOPBACK} for rank in range(options.world)]
     ranks = [subprocess.Popen(argv, env=own) for own in environments]
     if any([rank.wait() for rank in ranks]):
@@ -112,7 +113,7 @@ def bare(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
     """Return the seconds of the same steps of bare_torchrun.py under torchrun."""
     times = work / "times.json"
     script = [str(ROOT / "benchmarks" / "bare_torchrun.py"), str(data), str(options.batch), str(options.steps + WARMUP), "1", str(times)]
-    (port,) = free_ports(1)
+    (port,) = held_ports()
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={options.world}", f"--master_port={port}"]
     subprocess.run([*torchrun, *script], env={**environment(work, data, work / "lib", 0, 1, port), **LOOPBACK}, check=True)
     found: list[float] = json.loads(times.read_text())
@@ -179,7 +180,7 @@ def told_parts(work: Path, data: Path, options: argparse.Namespace) -> str:
     """Return what telling the parts adds to a step, and the parts of the mean step with their residual."""
     write_cell(work, data, options)
     paths = os.pathsep.join([str(work / "lib"), str(load_framework("pytorch").folder)])
-    own = {**environment(work, data, work / "lib", 0, 1, *free_ports(1)), **LOOPBACK, "PYTHONPATH": paths}
+    own = {**environment(work, data, work / "lib", 0, 1, *held_ports()), **LOOPBACK, "PYTHONPATH": paths}
     argv = [sys.executable, "-c", PARTS, str(options.steps)]
     told = subprocess.run(argv, env=own, check=True, stdout=subprocess.PIPE, text=True).stdout
     steps = [step for step in read_events(work, 1)[0].steps.values() if step.forward_s is not None]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from base.process import CODE_ROOT
-from tests.containers.frameworks.conftest import free_ports
+from tests.ports import held_ports
 from workflow.run.record.events import RankEvents, read_events
 from workflow.run.record.rate import evaluated_s
 
@@ -187,7 +187,7 @@ def test_a_call_back_parts_the_exchange_from_the_backward(tmp_path: Path, packag
         "SLIPWAY_CELL": str(tmp_path / "cell.json"),
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(*free_ports(1)), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(*held_ports()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     argv = [sys.executable, "-W", "ignore", "script.py"]
     ranks = [subprocess.Popen(argv, cwd=tmp_path, env={**own, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
     assert [rank.wait(timeout=240) for rank in ranks] == [0, 0]

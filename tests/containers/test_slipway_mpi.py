@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import held_ports
+
 LIB = Path(__file__).parents[2] / "containers" / "lib"
 SCRIPT = LIB / "slipway_mpi.py"
 PATIENCE_S = 60.0
@@ -59,12 +61,6 @@ def test_who_does_not_prove_itself_has_nothing_run(mpi: object, key: str, size: 
     theirs.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def started(place: Path, port: int, *words: str, **variables: str) -> subprocess.Popen[str]:
     env = {
         "PATH": os.environ["PATH"],
@@ -84,7 +80,7 @@ def started(place: Path, port: int, *words: str, **variables: str) -> subprocess
     ("text", "code", "node_code"), [("exit 3", 3, 3), ("echo $SLIPWAY_MPI_NODES:$SLURM_JOB_ID:", 0, 0), ("kill -9 $$", 137, -9)]
 )
 def test_the_words_of_an_agent_run_on_its_node(tmp_path: Path, text: str, code: int, node_code: int) -> None:
-    port = free_port()
+    (port,) = held_ports()
     node = started(tmp_path, port, "node")
     stranger = started(tmp_path, port, "agent", "slipway-node-0", "touch", str(tmp_path / "touched"), SLIPWAY_MPI_KEY="22" * 32)
     assert node.stderr is not None
@@ -103,7 +99,7 @@ def test_the_words_of_an_agent_run_on_its_node(tmp_path: Path, text: str, code: 
 
 @pytest.mark.processes
 def test_strangers_who_say_nothing_keep_no_agent_out(tmp_path: Path) -> None:
-    port = free_port()
+    (port,) = held_ports()
     node = started(tmp_path, port, "node")
     until = time.monotonic() + PATIENCE_S
     crowd: list[socket.socket] = []

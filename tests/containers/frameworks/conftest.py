@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from containers.renderings import RankPlace, fill, rendered, rendered_for_sideca
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.programs import interpreter
+from tests.ports import held_ports
 from workflow.run.node.workdir import copy_library
 from workflow.run.plan import HOLD, Framework, mpi_sidecars, mpi_variables
 from workflow.run.plan import LAUNCHER as MPI
@@ -136,7 +136,7 @@ def program_in(place: Path, datasets: Callable[[str], Path], lib: Path) -> Progr
         out.mkdir()
         (out / "cell.json").write_text(json.dumps(make_cell(datasets(data), world, **keys)))
         spec = load_framework(framework)
-        port, *endpoints = free_ports(1 + world)
+        port, *endpoints = held_ports(1 + world)
 
         def limit() -> None:
             if limit_bytes is not None:
@@ -157,7 +157,7 @@ def program_in(place: Path, datasets: Callable[[str], Path], lib: Path) -> Progr
             "lib": str(lib),
             "head": "127.0.0.1",
             "address": "127.0.0.1",
-            "port.spark": str(free_ports(1)[0]),
+            "port.spark": str(*held_ports()),
         }
         with sidecars(spec, environments[0], place_of(spec, 0, port, endpoints), words):
             hold = HOLD if spec.launcher == MPI else ()
@@ -211,15 +211,6 @@ def make_cell(root: Path, world: int, model: str = "lenet", global_batch_size: i
     return {**defaults, **keys}
 
 
-def free_ports(number: int) -> list[int]:
-    """So many that are different."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 @contextlib.contextmanager
 def sidecars(spec: FrameworkSpec, rank_env: Mapping[str, str], place: RankPlace, words: Mapping[str, str]) -> Iterator[None]:
     """What lives around the ranks, in the environment of rank 0 but for what is a rank's own. Ended with them."""
@@ -228,7 +219,7 @@ def sidecars(spec: FrameworkSpec, rank_env: Mapping[str, str], place: RankPlace,
     started = [(one.command, {name: str(value) for name, value in one.env.items()}) for one in spec.sidecars]
     if spec.launcher == MPI:
         framework = Framework(name=spec.name, folder=str(spec.folder), launcher=spec.launcher, command=spec.command)
-        of_mpi = mpi_variables(framework, [("127.0.0.1", free_ports(1)[0])], None, "11" * 32, crowded=False)
+        of_mpi = mpi_variables(framework, [("127.0.0.1", *held_ports())], None, "11" * 32, crowded=False)
         started += [(one.command, of_mpi) for one in mpi_sidecars(1, place.local_size)]
     with contextlib.ExitStack() as ended:
         for command, own in started:

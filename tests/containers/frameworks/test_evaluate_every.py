@@ -46,7 +46,8 @@ def test_steps_are_those_of_a_training_that_is_evaluated_at_its_end(run_program:
         assert len(spans) == 3
     stop = done.of("run_stop")[0]
     assert stop["eval_s"] == pytest.approx(sum(event["eval_s"] for event in done.of("eval")))
-    assert stop["window_wall_s"] == pytest.approx(stop["window_steps_s"], rel=0.02, abs=0.01)
+    assert 0 < stop["window_steps_s"] <= stop["window_wall_s"] * 1.001, "steps lie in the window"
+    assert stop["window_wall_s"] <= stop["train_s"], "neither holds an evaluation"
 
 
 def test_a_run_that_goes_on_evaluates_what_is_left(run_program: Run, tmp_path: Path) -> None:

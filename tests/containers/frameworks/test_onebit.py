@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from containers.frameworks import load_framework
 from tests.containers.frameworks.test_pytorch_steps import TIMEOUT_S, python
+from tests.ports import held_ports
 
 pytestmark = pytest.mark.slow
 
@@ -135,9 +135,7 @@ dist.destroy_process_group()  # whose threads would else end with the interprete
 
 
 def ranks(lib: Path, world: int, hook: str) -> list[dict[str, Any]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(*held_ports())
     started = [python(lib, RANKS, str(rank), str(world), hook, MASTER_ADDR="127.0.0.1", MASTER_PORT=port) for rank in range(world)]
     return [json.loads(process.communicate(timeout=TIMEOUT_S)[0]) for process in started]
 

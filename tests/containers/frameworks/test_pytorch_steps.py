@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from containers.frameworks import load_framework
 from containers.models import build
+from tests.ports import held_ports
 from workflow.run.record.rate import skew, straggler
 
 pytestmark = pytest.mark.slow
@@ -58,9 +58,7 @@ print(json.dumps(found))
 @pytest.mark.parametrize("slow", [0, 1])
 def test_the_rank_that_others_wait_for_is_told_apart(lib: Path, slow: int) -> None:
     """Both ways of waiting: rank 1 for the statistics of a slow rank 0, and rank 0 for the gradients of a slow rank 1."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(*held_ports())
     ranks = [python(lib, WAITING, str(rank), str(slow), "26", MASTER_ADDR="127.0.0.1", MASTER_PORT=port) for rank in (0, 1)]
     steps = [json.loads(rank.communicate(timeout=TIMEOUT_S)[0])[2:] for rank in ranks]
     assert all(0 <= exchange_s <= seconds for rank in steps for seconds, exchange_s in rank)
