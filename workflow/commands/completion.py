@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -36,11 +36,6 @@ def studies(incomplete: str) -> list[str]:
     except OSError:
         return []
     return sorted(os.path.join(directory, text) for text in found if text.endswith(("/", *SUFFIXES)))  # noqa: PTH118 - as it was typed
-
-
-def verbs(incomplete: str) -> list[str]:
-    """Complete the verbs of `slipway remote`."""
-    return _beginning(incomplete, set(REMOTE_VERBS))
 
 
 def sites(incomplete: str) -> list[str]:
@@ -105,45 +100,28 @@ def needs_command(environ: Mapping[str, str]) -> bool:
     return any(word.startswith("-") and "=" not in word for word in (last, before)) and before not in _OPTIONS
 
 
-def _runs(context: typer.Context, incomplete: str) -> list[str]:
-    return runs(context.params, os.environ, incomplete)
+OF_STUDY: Final = ("run", "plan", "submit", "status", "tables", "verify", "notify", "check-frameworks", "report")
 
 
-_Study = Annotated[str | None, typer.Option("--study", "-s", autocompletion=studies)]
-_Site = Annotated[str | None, typer.Option("--site", autocompletion=sites)]
-_StudyWords = Annotated[list[str] | None, typer.Argument(autocompletion=studies)]
-_RunWords = Annotated[list[str] | None, typer.Argument(autocompletion=_runs)]
+def _word(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete a word that stands without an option."""
+    command, before = context.info_name, len(context.params.get("words") or ())
+    if command == "logs":
+        return runs(context.params, os.environ, incomplete)
+    if command == "remote":
+        return _beginning(incomplete, REMOTE_VERBS) if before == 1 else []
+    return studies(incomplete) if command in OF_STUDY or (command == "export" and before) else []
 
 
-def _of_study(words: _StudyWords = None, study: _Study = None, site: _Site = None) -> None:
-    """Complete the words of a command on a study."""
-
-
-def _of_run(words: _RunWords = None, study: _Study = None, site: _Site = None) -> None:
-    """Complete the words of `slipway logs`."""
-
-
-def _of_export(tool: str, words: _StudyWords = None, study: _Study = None, site: _Site = None) -> None:
-    """Complete the words of `slipway export`."""
-
-
-def _of_remote(host: str, verb: Annotated[str, typer.Argument(autocompletion=verbs)], words: list[str] | None = None) -> None:
-    """Complete the words of `slipway remote`."""
-
-
-def _of_others(words: list[str] | None = None, study: _Study = None, site: _Site = None) -> None:
-    """Complete the options of other commands."""
-
-
-_COMPLETERS: Final[Mapping[str, Callable[..., None]]] = {
-    **dict.fromkeys(("run", "plan", "submit", "status", "tables", "verify", "notify", "check-frameworks", "report"), _of_study),
-    "export": _of_export,
-    "logs": _of_run,
-    "remote": _of_remote,
-}
+def _words(
+    words: Annotated[list[str] | None, typer.Argument(autocompletion=_word)] = None,
+    study: Annotated[str | None, typer.Option("--study", "-s", autocompletion=studies)] = None,
+    site: Annotated[str | None, typer.Option("--site", autocompletion=sites)] = None,
+) -> None:
+    """Complete the words of a command."""
 
 
 def completer(command: str) -> Any:
     """Return what completes the values of a command, without the module of the command."""
-    found = CommandInfo(name=command, callback=_COMPLETERS.get(command, _of_others), cls=PassingCommand)
+    found = CommandInfo(name=command, callback=_words, cls=PassingCommand)
     return get_command_from_info(found, pretty_exceptions_short=False, rich_markup_mode=None)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
@@ -26,9 +26,6 @@ from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, attempt_directories, read_record
 from workflow.study import paths
 from workflow.study.study import Study
-
-# Show logs for `slipway logs RUN --follow`: what is there, then what is written, until the run ends. Files may appear and go meanwhile.
-
 
 EVERY_S: Final = 1.0
 LOOK_S: Final = 5.0
@@ -65,41 +62,43 @@ def follow_logs(
     every_s: float = EVERY_S,
     look_s: float = LOOK_S,
 ) -> None:
-    """Print until `runs` says no, and all that was written by then. `last`: so many lines of what is there already."""
-    with ExitStack() as opened:
-        _follow(files, runs, last, opened, every_s, look_s)
-
-
-def _follow(
-    files: Callable[[], Sequence[Path]], runs: Callable[[], bool], last: int | None, opened: ExitStack, every_s: float, look_s: float
-) -> None:
+    """Print what is in the files, then what is written to them until `runs` says no. Files may appear and go. `last`: so many lines
+    of what is there already."""
     followed: dict[str, _Followed] = {}
+    silent: list[str] = []
     shown: Path | None = None
     looked, goes_on = -look_s, True
-    while goes_on:
-        if time.monotonic() - looked >= look_s:
-            goes_on, looked = runs(), time.monotonic()
-        for path in files():
-            if path.name not in followed and (content := _opened(path)) is not None:
-                followed[path.name] = _Followed(path, opened.enter_context(content))
-        for log in followed.values():
-            lines = log.new_lines(to_the_end=not goes_on)
-            for text in lines if last is None else deque(lines, maxlen=last):
-                if shown != log.path:
-                    sys.stdout.write(f"{'' if shown is None else chr(10)}==> {printable(str(log.path))} <==\n")
-                    shown = log.path
-                sys.stdout.write(printable(text) + "\n")
-        last = None
-        sys.stdout.flush()
-        if goes_on:
-            time.sleep(every_s)
+    with ExitStack() as opened:
+        while goes_on:
+            if time.monotonic() - looked >= look_s:
+                goes_on, looked = runs(), time.monotonic()
+            for path in files():
+                if path.name not in followed and (content := _opened(path)) is not None:
+                    followed[path.name] = _Followed(path, opened.enter_context(content))
+                    silent.append(path.name)
+            for name, log in followed.items():
+                for text in _last(log.new_lines(to_the_end=not goes_on), last):
+                    if shown != log.path:
+                        sys.stdout.write(f"{'' if shown is None else chr(10)}==> {printable(str(log.path))} <==\n")
+                        shown = log.path
+                        silent = [other for other in silent if other != name]
+                    sys.stdout.write(printable(text) + "\n")
+            last = None
+            sys.stdout.flush()
+            if goes_on:
+                time.sleep(every_s)
+    if silent:
+        sys.stdout.write(f"{'' if shown is None else chr(10)}nothing was written to {printable(', '.join(silent))}\n")
 
 
 def _opened(path: Path) -> BinaryIO | None:
+    """Open a log. One that cannot be shown, such as a link, is a line that says why; None where there is none any more."""
     try:
         return os.fdopen(untrusted.open_file(path), "rb")
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        return BytesIO(f"[not shown: {error.strerror}]".encode())
 
 
 def main(  # noqa: PLR0913 - its options
@@ -131,25 +130,8 @@ def main(  # noqa: PLR0913 - its options
         return
     if facts:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in facts) + "\n")
-    if follow:
-        follow_logs(partial(log_files, loaded, run_id, attempt, rank), partial(_runs_now, loaded, run_id), lines)
-    else:
-        _print_logs(found, lines)
-
-
-def _print_logs(files: Sequence[Path], most: int | None) -> None:
-    empty: list[str] = []
-    for number, file in enumerate(files):
-        lines = iter(_last(_lines(file), most))
-        first = next(lines, None)
-        if first is None:
-            empty.append(file.name)
-            continue
-        sys.stdout.write(f"{chr(10) if number > len(empty) else ''}==> {printable(str(file))} <==\n")
-        for text in chain([first], lines):
-            sys.stdout.write(printable(text) + "\n")
-    if empty:
-        sys.stdout.write(f"{chr(10) if len(empty) < len(files) else ''}nothing was written to {printable(', '.join(empty))}\n")
+    files, runs = partial(log_files, loaded, run_id, attempt, rank), partial(_runs_now, loaded, run_id)
+    follow_logs(files if follow else lambda: found, runs if follow else lambda: False, lines)
 
 
 def _runs_now(study: Study, run_id: str) -> bool:
@@ -201,14 +183,8 @@ def _nothing(study: Study, run_id: str, attempt: int | None, rank: int | None) -
 
 
 def _lines(file: Path) -> Iterator[str]:
-    try:
-        descriptor = untrusted.open_file(file)
-    except OSError as error:
-        yield f"[not shown: {error.strerror}]"
-        return
-    with os.fdopen(descriptor, "rb") as content:
-        while chunk := content.readline(MAX_LINE):
-            yield chunk.decode(errors="replace").rstrip("\r\n")
+    with _opened(file) or BytesIO() as content:
+        yield from _Followed(file, content).new_lines(to_the_end=True)
 
 
 def _last(lines: Iterable[str], count: int | None) -> Iterable[str]:

@@ -302,10 +302,10 @@ def main(
     bytes of the datasets and the time to stage them, the kind of scaling of each series, and the least memory of a process against
     what the device has. On a site with a scheduler it also has the commands that submit the jobs.
 
-    Then it refuses everything that `slipway run` would refuse, with the same sentence and exit code: results of another file of
-    this name, storage that cannot be written, a missing source, a global batch that no split fills, a missing scheduler, `device:
-    cuda` without GPUs, more GPU hours than allowed, a framework, package, interpreter or command that is not installed, too little
-    space. It does not look at what has a result already.
+    A missing source is refused at once. Else the plan is printed, and then everything is refused that `slipway run` would refuse,
+    with the same sentence and exit code: results of another file of this name, storage that cannot be written, a global batch that
+    no split fills, a missing scheduler, `device: cuda` without GPUs, more GPU hours than allowed, a framework, package, interpreter
+    or command that is not installed, too little space. It does not look at what has a result already.
     """
     if predict is not None:
         _print_prediction(study, site, sizes_of(predict), samples, as_json)
@@ -317,6 +317,7 @@ def main(
         publishing.refuse_results_of_others(loaded)
         return
     plan = plan_study(loaded)
+    refusals.refuse_missing_sources(loaded, datasets_of(run.cell for run in plan.to_run))
     if as_json:
         output.json_value(to_json(plan))
     else:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from base import calls, humanize, jsonfile, sanitize, untrusted
 from base.errors import ConfigError, SlipwayError
 from containers.engines import in_container
@@ -25,36 +23,7 @@ from workflow.study.model import CellKeys, defaults
 from workflow.study.paths import attempts_dir, record_path, results_dir
 from workflow.study.programs import Supports
 from workflow.study.programs import identity as program_identity
-from workflow.study.publishing import STORAGE_S, known_datasets
 from workflow.study.site import Site, device_of
-
-# Specify datasets in cells as the study file writes them, so that a project can be moved and copied.
-#
-# Earlier versions put absolute paths into cells. A study that has such results keeps these specifications, and with them the ids of its
-# cells, wherever it lies now.
-
-
-def identities(datasets: Mapping[str, DatasetSpec], results_dir: Path, folder: Path) -> dict[str, DatasetSpec]:
-    """Return the specification of each dataset as cells carry it. Raises StorageError.
-
-    `folder`: where the study file is.
-    """
-    found = {name: spec.as_written() for name, spec in datasets.items()}
-    relative = [name for name, spec in found.items() if spec != spec.resolved(folder)]
-    if relative:
-        values, folders = calls.call_apart(f"study.json of {results_dir.name}", known_datasets, str(results_dir), timeout_s=STORAGE_S)
-        known = [spec for value in values if (spec := _spec_of(value)) is not None]
-        for name in relative:
-            absolute = [found[name].resolved(Path(place)) for place in (*folders, folder)]
-            found[name] = next((spec for spec in known if spec in absolute), found[name])
-    return found
-
-
-def _spec_of(value: Any) -> DatasetSpec | None:
-    try:
-        return DatasetSpec.model_validate(value)
-    except ValidationError:  # of a version that has other keys
-        return None
 
 
 def spec_identity(spec: DatasetSpec) -> dict[str, object]:

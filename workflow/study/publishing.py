@@ -123,22 +123,6 @@ def last_version(history: Any) -> Mapping[str, Any]:
     return last if isinstance(last, dict) else {}
 
 
-def known_datasets(results_dir: str) -> tuple[list[Any], list[str]]:
-    """Return the dataset specifications in the cells of study.json, each once, and the folders that the study file has been in.
-
-    Both are empty where no study.json can be read. It is called in a child with a time limit.
-    """
-    try:
-        value = read_json(Path(results_dir, STUDY_FILE))
-    except RecordError:
-        return [], []
-    lists = [value.get(key) if isinstance(value, dict) else None for key in ("cells", "history")]
-    cells, history = ([one for one in found if isinstance(one, dict)] if isinstance(found, list) else [] for found in lists)
-    specs = {str(cell["dataset_spec"]): cell["dataset_spec"] for cell in cells if "dataset_spec" in cell}
-    files = {str(line["path"]) for line in history if "path" in line}
-    return list(specs.values()), sorted({str(Path(file).parent) for file in files})
-
-
 def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], last: Mapping[str, Any]) -> None:
     """Raise ConfigError if these results belong to another study file than `mine`. `last`: the file that ran last.
 

@@ -19,7 +19,7 @@ from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths, publishing
 from workflow.study.cell import NO_DATASET, Cell, ParametersFile, Run, RunLimits, profile_run
-from workflow.study.cell_maker import CellMaker, find_parameters, identities, size_faults
+from workflow.study.cell_maker import CellMaker, find_parameters, size_faults
 from workflow.study.explain import Fault, fault_error, first_names, validation_error
 from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded, layer_faults, layers_of
@@ -183,8 +183,7 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
     `profile`: with the profile runs, also where the file does not ask for them.
 
     Without `site` it is $SLIPWAY_SITE, default.yaml, the study's neighbour site.yaml, or local. Raises ConfigError, in which what is
-    wrong is said together where one thing does not hide the other, also where a site that nobody chose leaves the study's results behind;
-    StorageError where a dataset has a relative path and storage does not answer.
+    wrong is said together where one thing does not hide the other, also where a site that nobody chose leaves the study's results behind.
     """
     document = with_program_files(read_document(Path(path), "study"))
     try:
@@ -223,7 +222,8 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     datasets = {NO_DATASET: DatasetSpec(source=NO_DATASET)} | {name: spec.resolved(folder) for name, spec in keys.datasets.items()}
     results_dir = paths.results_dir(site.storage, keys.study)
     find = partial(find_parameters, folder=folder, storage=site.storage, study=keys.study)
-    cells, notes = _cells(document, keys, datasets | identities(keys.datasets, results_dir, folder), site, find)
+    as_written = {name: spec.as_written() for name, spec in keys.datasets.items()}  # so that a project can be moved and copied
+    cells, notes = _cells(document, keys, datasets | as_written, site, find)
     notes += _unused_programs(keys, cells)
     notes += program_notes(keys.programs, ((cell.framework, list(cell.args or ())) for cell in cells if cell.program is not None))
     baseline = baseline_of(document, keys, cells)

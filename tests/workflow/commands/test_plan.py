@@ -106,6 +106,7 @@ def test_bytes_of_a_dataset_that_is_not_built(house: House) -> None:
     assert needs.bytes is not None
     assert 4096 * 48 * 64 * 3 < needs.bytes < 1.5 * 4096 * 48 * 64 * 3
     assert needs.train_samples == 3686
+    (house.root / "photos").mkdir()
     study = house.study(datasets={"digits": {"source": "folder", "path": "photos", "size": 32}})
     assert requirements_of(study, "digits").bytes_are == "unknown until built"
     assert "unknown until built" in house("plan").out

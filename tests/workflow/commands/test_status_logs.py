@@ -47,7 +47,7 @@ def test_every_state(house: House) -> None:
     (torn / "record.json").write_text('{"stat')
     said = house.json("status")
     found = {run["run_id"]: run for run in said["runs"]}
-    assert list(found) == names
+    assert list(found) == [f"{cell.cell_id}-r{repeat}" for cell in study.cells for repeat in (1, 2)], "as tables have them"
     assert [found[name]["state"] for name in names] == ["done", "failed", "prevented", "running", "missing", "missing", "failed", "missing"]
     assert found[names[1]]["reason"] == "rank 1 on here met a loss that is not a number"
     assert found[names[1]]["log"] == str(study.results_dir / "runs" / names[1] / "attempts" / "1" / "logs")

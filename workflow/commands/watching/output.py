@@ -119,10 +119,10 @@ def progress(
 
 
 @contextmanager
-def waiting(title: str, stream: TextIO | None = None, every_s: float | None = EVERY_S) -> Iterator[Callable[[str], None]]:
+def waiting(title: str, stream: TextIO | None = None, every_s: float = EVERY_S) -> Iterator[Callable[[str], None]]:
     """Show `title` and the time since it began during work that counts nothing; the callback adds words.
 
-    Elsewhere than on a terminal a line every `every_s` seconds; None: none. Short work leaves nothing behind.
+    Elsewhere than on a terminal a line every `every_s` seconds. Short work leaves nothing behind.
     """
     stream = stream or sys.stderr
     with _waiting_spinner(printable(title), stream) if stream.isatty() else _waiting_lines(printable(title), stream, every_s) as callback:
@@ -215,7 +215,7 @@ def _every(seconds: float, call: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def _waiting_lines(title: str, stream: TextIO, every_s: float | None) -> Iterator[Callable[[str], None]]:
+def _waiting_lines(title: str, stream: TextIO, every_s: float) -> Iterator[Callable[[str], None]]:
     started, words = time.monotonic(), title
 
     def callback(text: str) -> None:
@@ -226,7 +226,7 @@ def _waiting_lines(title: str, stream: TextIO, every_s: float | None) -> Iterato
         stream.write(f"{words} ({format_duration(time.monotonic() - started)})\n")
         stream.flush()
 
-    with nullcontext() if every_s is None else _every(every_s, say):
+    with _every(every_s, say):
         yield callback
 
 
