@@ -8,8 +8,8 @@ BUILDER_WAIT_S: Final = 600.0
 """The time to wait for another builder of the same dataset. After it the work is done twice, and the result is right too."""
 BUILDER_DEAD_S: Final = 3600.0
 """A part of another host's builder that nobody has touched for so long, by storage's own clock, has no writer."""
-HOLDER_TELLS_EVERY_S: Final = 0.1
-"""The shortest time between two progress notes of the holder in a lock of the cache."""
+LOCK_LOOK_S: Final = 0.1
+"""The time between two progress notes of the holder in a lock of the cache, and between two looks of those who wait."""
 
 RECHECK_S: Final = 5.0
 """The time for hashing chunks of a dataset that is on the node already, at each use."""

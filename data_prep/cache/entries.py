@@ -61,7 +61,7 @@ def rm(cache_dir: Path, name: str, force: bool = False, *, group: bool = False) 
     LeaseError while it is in use (leases, unless `force`) or being staged, StagingError when it is not there or not ours."""
     cache = open_cache(cache_dir, group=group)
     name = dataset_name(Path(dataset_of(Path(name))))
-    with usable(cache.root), Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
+    with usable(cache.root), Lock(cache, name, "remove") as lock:
         if not lock.try_acquire():
             raise LeaseError(
                 f"dataset {name} is being worked on ({lock.holder().get('what')}) by {describe(lock.holder())}; try again later"

@@ -1,7 +1,7 @@
 """Lay out a node's cache, and refuse directories that cannot be trusted.
 
 <cache>/datasets/<name>-<digest12>/       a whole dataset, files 0444; it appears by one rename
-<cache>/datasets/.<name>-<digest12>.part/ a copy in progress, or left by a kill: the next stager resumes it
+<cache>/datasets/.<name>-<digest12>.part-<uid>/ a copy in progress, or left by a kill: the next stager of this user resumes it
 <cache>/leases/<dataset>/<token>.json     one file per user of a dataset
 <cache>/locks/<dataset>.lock              flock: one process at a time stages, leases or removes a dataset
 <cache>/used/<dataset>.json               bytes of the dataset; its time stamp is the last use
@@ -23,9 +23,7 @@ from base.errors import StagingError
 from base.untrusted import described, is_group_open, trusted_directory
 
 DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}-[0-9a-f]{12}")
-HIDDEN = re.compile(
-    rf"\.({DATASET.pattern})\.(part|gone)(?:-(\d+)-(\d+))?.*"
-)  # of dataset, kind, and pid and start time of its only writer
+HIDDEN = re.compile(rf"\.({DATASET.pattern})\.(part|gone).*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +111,8 @@ def dataset_name(path: Path) -> str:
 
 
 def part_of(cache: Cache, name: str) -> Path:
-    """Return the directory that the stager of `name` copies to."""
-    return cache.datasets / f".{name}.part"
+    """Return the directory that this user's stager of `name` copies to."""
+    return cache.datasets / f".{name}.part-{os.geteuid()}"
 
 
 def mark_of(cache: Cache, name: str) -> Path:

@@ -1,22 +1,17 @@
 """Lock a dataset on this node, so that one process at a time stages, leases or removes it.
 
-The lock is flock, which ends with the process, however it ends. The holder writes its work and its progress into the lock file. A holder
-that is alive but frozen keeps the flock; waiting processes see that nothing moves, and are told so. A lease is a small file of a user of a
-dataset, which keeps it from eviction.
+The lock is flock, which ends with the process, however it ends. The holder writes its work and its progress into the lock file. A lease is
+a small file of a user of a dataset, which keeps it from eviction.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from base.errors import LeaseError
@@ -28,7 +23,7 @@ from cluster.holder import holder_of, lives
 from cluster.types import Holder
 from data_prep.cache.layout import Cache, dataset_name
 from data_prep.cache.stored import json_object
-from data_prep.limits import HOLDER_TELLS_EVERY_S
+from data_prep.limits import LOCK_LOOK_S
 
 # Users
 
@@ -76,110 +71,54 @@ def describe(holder: Mapping[str, object]) -> str:
     return ", ".join(word for word in words if word) or "an unknown holder"
 
 
-logger = logging.getLogger(__name__)
-
 _LEAST_LETTERS = 512
 """Letters that are always written, so that the file keeps its size."""
 
 
 class Lock:
-    """A lock, as a context manager that releases it if it was acquired. `what` is the holder's work: stage, lease, remove or space."""
+    """The lock of a dataset, as a context manager that gives it up. Its file says who has it, for what (stage or remove), and how far the
+    work is."""
 
-    def __init__(self, path: Path, what: str, mode: int) -> None:
-        self.path = path
-        self.what = what
-        self._said: dict[str, object] = {}
-        self._writing = threading.Lock()
-        self._news: tuple[int, int] | None = None
-        self._last = (0, 0)
-        self._busy = False
-        self._stop = threading.Event()
-        self._pulse: threading.Thread | None = None
-        self._file = LockFile(path, mode)
-
-    @property
-    def held(self) -> bool:
-        return self._file.held
+    def __init__(self, cache: Cache, name: str, what: str) -> None:
+        self._file = LockFile(cache.locks / f"{name}.lock", cache.file_mode)
+        self._said: dict[str, object] = {**this_process(), "what": what, "done": 0, "total": 0}
+        self._said_at = 0.0
 
     def __enter__(self) -> Lock:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stop.set()
-        if self._pulse is not None:
-            self._pulse.join()
+    def __exit__(self, *_error: object) -> None:
         self._file.close()
 
     def try_acquire(self) -> bool:
         if not self._file.try_take():
             return False
-        self._say(**this_process(), what=self.what, done=0, total=0)
+        self._write()
         return True
 
-    def acquire(self, stall_s: float, on_wait: Callable[[dict[str, object]], None] | None = None) -> bool:
-        """Wait for the lock as long as its holder gets on; False when nothing has moved for `stall_s`."""
-        seen: str | None = None
-        since, pause = time.monotonic(), 0.01
+    def acquire(self, on_wait: Callable[[dict[str, object]], None]) -> None:
+        """Wait for the lock; `on_wait` gets what its holder wrote, again and again."""
         while not self.try_acquire():
-            now, found = time.monotonic(), self._file.said()
-            if found != seen:
-                seen, since = found, now
-                if on_wait is not None:
-                    on_wait(self.holder())
-            elif now - since > stall_s:
-                return False
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.25, max(stall_s / 4, 0.01))
-        return True
+            on_wait(self.holder())
+            time.sleep(LOCK_LOOK_S)
 
-    def beat(self, done: int, total: int) -> None:
-        """Show those who wait that we get on. Costs the caller nothing: a thread writes what was said last, ten times a second at most, and
-        nothing where nothing was said. So a disk that is slow with a few bytes stops nobody, and who is frozen does not beat."""
-        self._news = self._last = done, total
-        if self.held and self._pulse is None:
-            pulse = threading.Thread(target=self._write_beats, name="beat", daemon=True)
-            pulse.start()  # may be refused: then there is nothing to wait for
-            self._pulse = pulse
-
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """Write progress from a thread during work that reports none, such as the removal of a large dataset. A stopped process writes none
-        even then."""
-        self._busy = True
-        self.beat(*self._last)
-        try:
-            yield
-        finally:
-            self._busy = False
-
-    def _write_beats(self) -> None:
-        while not self._stop.is_set():
-            news, self._news = self._news or (self._last if self._busy else None), None
-            try:
-                if news is not None:
-                    self._say(done=news[0], total=news[1], beat=time.monotonic_ns())
-            except OSError as error:
-                logger.warning("who waits for %s cannot be shown any more that we get on: %s", self.path, error.strerror)
-                return
-            self._stop.wait(HOLDER_TELLS_EVERY_S)
-
-    def doing(self, what: str) -> None:
-        self.what = what
-        if self.held:
-            self._say(what=what)
+    def show(self, done: int, total: int) -> None:
+        """Show those who wait how far we are, a few times a second."""
+        if time.monotonic() - self._said_at >= LOCK_LOOK_S:
+            self._said |= {"done": done, "total": total}
+            self._write()
 
     def holder(self) -> dict[str, object]:
         """Read what the holder wrote last: {"pid", ..., "what", "done", "total"}, or {} if that cannot be read now."""
         try:
-            found = parse_json(self._file.said().encode(), self.path, LeaseError)
+            found = parse_json(self._file.said().encode(), self._file.path, LeaseError)
         except LeaseError:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _say(self, **news: Any) -> None:
-        with self._writing:
-            self._said.update(news)
-            self._file.say(json_line(self._said).decode().ljust(_LEAST_LETTERS))
+    def _write(self) -> None:
+        self._said_at = time.monotonic()
+        self._file.say(json_line(self._said).decode().ljust(_LEAST_LETTERS))
 
 
 # Leases
@@ -238,11 +177,3 @@ def live_leases(cache: Cache, name: str) -> list[Lease]:
         else:
             remove_leftover(path)
     return found
-
-
-def refuse_if_removing(lock: Lock, name: str) -> None:
-    """Refuse to go on while a frozen process removes the dataset. It may rename the dataset away when it continues, so it cannot be
-    bypassed as a frozen stager can."""
-    holder = lock.holder()
-    if holder.get("what") == "remove":
-        raise LeaseError(f"dataset {name} is being removed by {describe(holder)}, which does not move; end it (kill -9), then try again")

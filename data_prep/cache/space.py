@@ -11,7 +11,7 @@ from pathlib import Path
 from base.errors import NotEnoughSpace, StagingError
 from base.humanize import format_size
 from data_prep.cache.layout import HIDDEN, Cache, part_of
-from data_prep.cache.lock import Lock, is_alive, live_leases
+from data_prep.cache.lock import Lock, live_leases
 from data_prep.cache.stored import allocated_bytes, changed_at, dataset_of, entry_bytes, last_used, names, remove_entry
 from data_prep.space import free_bytes, free_inodes
 
@@ -29,7 +29,7 @@ def evict(cache: Cache, need_bytes: int, keep: str | None = None) -> list[str]:
         if need_bytes <= 0:
             break
         name = dataset_of(path)
-        with Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
+        with Lock(cache, name, "remove") as lock:
             if path.exists() and lock.try_acquire() and not live_leases(cache, name) and _is_removed(cache, path):
                 removed.append(path.name)
                 need_bytes -= num_bytes
@@ -39,7 +39,10 @@ def evict(cache: Cache, need_bytes: int, keep: str | None = None) -> list[str]:
 def evictable(cache: Cache, keep: str | None = None) -> Iterator[tuple[Path, int]]:
     """List candidates and their bytes in the order of eviction, as far as can be seen without their locks."""
     for path in sorted(cache.datasets.glob(".*"), key=lambda path: (".gone-" not in path.name, changed_at(path))):
-        if dataset_of(path) != keep and is_left_over(cache, path):
+        match = HIDDEN.fullmatch(path.name)
+        if match is None or match[1] == keep or not os.access(path, os.W_OK):
+            continue
+        if match[2] == "gone" or not _is_locked(cache, match[1]):
             yield path, allocated_bytes(path)
     for name in sorted(names(cache), key=lambda name: last_used(cache, name)):
         path = cache.datasets / name
@@ -47,25 +50,12 @@ def evictable(cache: Cache, keep: str | None = None) -> Iterator[tuple[Path, int
             yield path, entry_bytes(cache, name)
 
 
-def is_left_over(cache: Cache, path: Path) -> bool:
-    """Return True if a hidden directory is a copy or a removal that no process works on any more."""
-    match = HIDDEN.fullmatch(path.name)
-    if match is None or not os.access(path, os.W_OK):
-        return False
-    name, kind, pid, started = match.groups()
-    if pid is not None:
-        return not is_alive({"pid": int(pid), "start_time": int(started)})
-    return kind == "gone" or not _is_locked(cache, name)
-
-
 def sweep(cache: Cache, name: str) -> None:
-    """Remove what is left over of one dataset beside it. The caller holds its lock, so that nobody works on the common copy; with the
-    dataset published that one is of no use either."""
+    """Remove what is left over of one dataset beside it. The caller holds its lock, so that nobody works on a copy; with the dataset
+    published that one is of no use either."""
     for path in cache.datasets.glob(f".{name}.*"):
-        match = HIDDEN.fullmatch(path.name)
-        if match is None or match[1] != name or (match[3] is not None and not is_left_over(cache, path)):
-            continue
-        if path != part_of(cache, name) or (cache.datasets / name).exists():
+        is_of_it = dataset_of(path) == name
+        if is_of_it and os.access(path, os.W_OK) and (path != part_of(cache, name) or (cache.datasets / name).exists()):
             _is_removed(cache, path)
 
 
@@ -80,7 +70,7 @@ def _is_removed(cache: Cache, path: Path) -> bool:
 
 
 def _is_locked(cache: Cache, name: str) -> bool:
-    with Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
+    with Lock(cache, name, "remove") as lock:
         return not lock.try_acquire()
 
 

@@ -110,7 +110,6 @@ def _stage(arguments: argparse.Namespace, group_staging: GroupStaging | None) ->
         max_bytes=arguments.max_bytes,
         progress=_Progress(),
         options=StageOptions(
-            stall_s=arguments.stall_s,
             patience_s=arguments.patience_s,
             check_s=arguments.check_s,
             group=arguments.group,
@@ -160,7 +159,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--holder", help="JSON object: who uses the dataset; without it there is no lease")
     parser.add_argument("--bytes-per-s", type=float, help="read no faster than this from storage")
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--stall-s", type=float, default=60.0, help="read around another stager that does not move for so long")
     parser.add_argument("--patience-s", type=float, default=60.0, help="look so long for files that storage does not show yet")
     parser.add_argument("--peer-group", metavar="INDEX/NODES", help="our place among the nodes that stage this dataset together")
     parser.add_argument("--address", default="127.0.0.1", help="where this node listens for the others")

@@ -25,13 +25,12 @@ from data_prep.hashing import ChunkedFile
 from data_prep.manifest import FILE_NAME, MAX_BYTES
 from data_prep.staging.files import (
     BLOCK,
-    OpenFiles,
-    aligned_buffer,
+    Buffers,
     open_file,
+    opened,
     read_into,
     supports_direct_read,
     supports_direct_write,
-    write_from,
 )
 from data_prep.staging.table import Chunk
 from data_prep.tree.manifest import PLACE_NAME, Place, advice_of, parse_place
@@ -79,9 +78,8 @@ class ReadBack:
 
     def __init__(self, root: Path, files: Sequence[ChunkedFile], *, past_cache: bool) -> None:
         self._root, self._files, self._past_cache = root, files, past_cache
-        self._buffers = threading.local()
+        self._buffers = Buffers(max((min(file.chunk_bytes, file.bytes) for file in files), default=0))
         self._pool = ThreadPoolExecutor(THREADS)
-        self._opened = OpenFiles[_File](lambda number: _File(root / files[number].path, self._direct), 64)
 
     @cached_property
     def _direct(self) -> bool:
@@ -93,22 +91,23 @@ class ReadBack:
         """Return the chunks whose bytes are not the manifest's. They are checked in the given order, and none is begun after `until`
         (time.monotonic). `on_bytes(n)` is called in the caller's thread for each chunk that was checked. Several threads may call this."""
         found: list[Chunk] = []
-        for batch in _batches(iter(chunks), BATCH):
-            if until is not None and time.monotonic() >= until:
-                break
-            for chunk, right in zip(batch, self._pool.map(self.is_right, batch), strict=True):
+        left = iter(chunks)
+        while (batch := list(islice(left, BATCH))) and (until is None or time.monotonic() < until):
+            for chunk, right in zip(batch, self._pool.map(self._is_right, batch), strict=True):
                 if not right:
                     found.append(chunk)
                 if on_bytes is not None:
                     on_bytes(self.num_bytes(chunk))
         return found
 
-    def is_right(self, where: Chunk) -> bool:
+    def _is_right(self, where: Chunk) -> bool:
         number, chunk = where
         file = self._files[number]
-        buffer, num_bytes, offset = self._buffer(min(file.chunk_bytes, file.bytes)), self.num_bytes(where), chunk * file.chunk_bytes
-        with self._opened.use(number) as opened:
-            count = opened.read(buffer, num_bytes, offset, self._past_cache)
+        buffer, num_bytes, offset = self._buffers.mine(), self.num_bytes(where), chunk * file.chunk_bytes
+        with opened(self._root / file.path, os.O_RDONLY, self._direct) as descriptor:
+            if self._past_cache and not self._direct:
+                os.posix_fadvise(descriptor, offset, num_bytes, os.POSIX_FADV_DONTNEED)
+            count = read_into(descriptor, buffer, num_bytes, offset)
         return count == num_bytes and xxhash.xxh3_128_hexdigest(buffer[:count]) == file.chunks[chunk]
 
     def num_bytes(self, where: Chunk) -> int:
@@ -117,26 +116,6 @@ class ReadBack:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
-        self._opened.close()
-
-    def _buffer(self, num_bytes: int) -> memoryview:
-        found: memoryview | None = getattr(self._buffers, "buffer", None)
-        if found is None or len(found) < num_bytes:
-            found = self._buffers.buffer = aligned_buffer(num_bytes)
-        return found
-
-
-class _File:
-    def __init__(self, path: Path, direct: bool) -> None:
-        self._descriptor, self._direct = open_file(path, os.O_RDONLY, direct), direct
-
-    def read(self, buffer: memoryview, num_bytes: int, offset: int, past_cache: bool) -> int:
-        if past_cache and not self._direct:
-            os.posix_fadvise(self._descriptor, offset, num_bytes, os.POSIX_FADV_DONTNEED)
-        return read_into(self._descriptor, buffer, num_bytes, offset)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
 
 def disk_lies(path: Path, files: Sequence[ChunkedFile], wrong: Sequence[Chunk], tries: int) -> StagingError:
@@ -146,11 +125,6 @@ def disk_lies(path: Path, files: Sequence[ChunkedFile], wrong: Sequence[Chunk], 
         f"the disk of {path} does not keep what it is given: chunk {chunk} of {files[number].name} was right when it was written, and "
         f"read back it is not, {tries} times ({len(wrong)} such chunks); see the kernel's log, or set another cache.path of the site file"
     )
-
-
-def _batches(chunks: Iterator[Chunk], size: int) -> Iterator[list[Chunk]]:
-    while batch := list(islice(chunks, size)):
-        yield batch
 
 
 # Files on storage
@@ -217,146 +191,83 @@ def open_single(file: Path, patience_s: float, num_bytes: int | None = None) -> 
 
 
 def _read(path: Path, patience_s: float, parse: Callable[[bytes, str], T]) -> T:
-    with contextlib.closing(SourceFile(path, direct=False, patience_s=patience_s)) as file:
-        if file.bytes > MAX_BYTES:
-            raise DigestMismatch(f"{path} has {file.bytes} bytes: this is not a manifest")
-        return parse(file.read_all(), str(path))
+    with stored_file(path, False, patience_s) as descriptor:
+        num_bytes = os.fstat(descriptor).st_size
+        if num_bytes > MAX_BYTES:
+            raise DigestMismatch(f"{path} has {num_bytes} bytes: this is not a manifest")
+        content = memoryview(bytearray(num_bytes))
+        count = _read_stored(path, descriptor, content, num_bytes, 0, direct=False)
+    return parse(bytes(content[:count]), str(path))
 
 
-class SourceFile:
-    """A file on storage that several threads read at given offsets. A failed read is tried once more with a fresh handle, since handles go
-    stale when a server fails over."""
-
-    def __init__(self, path: Path, *, direct: bool, patience_s: float) -> None:
-        self.path = path
-        self._direct = direct
-        self._descriptor = self._patiently(lambda: open_file(path, os.O_RDONLY, direct), patience_s)
-        self.bytes = os.fstat(self._descriptor).st_size
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-    def read(self, buffer: memoryview, num_bytes: int, offset: int) -> int:
-        """Read `num_bytes` from `offset`, less only at the end of the file. Raises StorageError if it fails twice."""
+@contextlib.contextmanager
+def stored_file(path: Path, direct: bool, patience_s: float, advice: str = "") -> Iterator[int]:
+    """Open a file on storage as soon as it is there, within `patience_s`. Listing the directory makes NFS look again. Raises StagingError
+    where it is not there, with `advice`, and StorageError."""
+    until, pause = time.monotonic() + patience_s, 0.05
+    while True:
         try:
-            return read_into(self._descriptor, buffer, num_bytes, offset)
+            descriptor = open_file(path, os.O_RDONLY, direct)
+            break
+        except FileNotFoundError as error:
+            if time.monotonic() >= until:
+                raise StagingError(f"{path} does not exist (looked for {patience_s:g} s): was it made and published?{advice}") from error
+        except OSError as error:
+            if error.errno not in STORAGE_FAILS or time.monotonic() >= until:
+                raise StorageError(f"{path} cannot be opened: {error.strerror}") from error
+        with contextlib.suppress(OSError):
+            os.listdir(path.parent)
+        time.sleep(pause)
+        pause = min(2 * pause, 2.0)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read_stored(path: Path, descriptor: int, buffer: memoryview, num_bytes: int, offset: int, *, direct: bool) -> int:
+    """Read from a file on storage, once more with a fresh handle where that fails: handles go stale when a server fails over. Raises
+    StorageError."""
+    try:
+        try:
+            return read_into(descriptor, buffer, num_bytes, offset)
         except OSError as error:
             if error.errno not in STORAGE_FAILS:
-                raise self._failed(error) from error
-        try:
-            fresh = open_file(self.path, os.O_RDONLY, self._direct)
-            try:
-                return read_into(fresh, buffer, num_bytes, offset)
-            finally:
-                os.close(fresh)
-        except OSError as error:
-            raise self._failed(error) from error
-
-    def read_all(self) -> bytes:
-        buffer = bytearray(self.bytes)
-        count = self.read(memoryview(buffer), self.bytes, 0)
-        return bytes(buffer[:count])
-
-    def forget(self, offset: int, num_bytes: int) -> None:
-        """Drop these bytes from this machine's page cache: what is read again then comes from storage."""
-        os.posix_fadvise(self._descriptor, offset, num_bytes, os.POSIX_FADV_DONTNEED)
-
-    def _failed(self, error: OSError) -> StorageError:
-        return StorageError(f"{self.path} cannot be read: {error.strerror} (twice); ask the storage's people, or try again later")
-
-    def _patiently(self, function: Callable[[], int], patience_s: float) -> int:
-        """Call `function` until the file is there, at most `patience_s`. Listing the directory makes NFS look again."""
-        until, pause = time.monotonic() + patience_s, 0.05
-        while True:
-            try:
-                return function()
-            except FileNotFoundError as error:
-                if time.monotonic() >= until:
-                    raise StagingError(f"{self.path} does not exist (looked for {patience_s:g} s): was it made and published?") from error
-            except OSError as error:
-                if error.errno not in STORAGE_FAILS or time.monotonic() >= until:
-                    raise StorageError(f"{self.path} cannot be opened: {error.strerror}") from error
-            with contextlib.suppress(OSError):
-                os.listdir(self.path.parent)
-            time.sleep(pause)
-            pause = min(2 * pause, 2.0)
-
-
-# Files in a part directory
-
-
-class Target:
-    """A file in a part directory that several threads write and one syncs. Its descriptors stay open until the data are synced: a failed
-    write-back is reported to them only."""
-
-    def __init__(self, part: Path, file: ChunkedFile, direct: bool) -> None:
-        path = part / file.path
-        self._file = open_file(path, os.O_RDWR, direct)
-        self._tail = open_file(path, os.O_RDWR, False) if direct and file.bytes % BLOCK else self._file
-        self._lock = threading.Lock()
-        self._written = self._synced = 0
-
-    @property
-    def is_synced(self) -> bool:
-        return self._written == self._synced
-
-    def write(self, buffer: memoryview, offset: int) -> None:
-        """Write a chunk's bytes; the end of a file that is no whole block goes through the page cache. Raises OSError."""
-        whole = len(buffer) - len(buffer) % BLOCK if self._tail != self._file else len(buffer)
-        write_from(self._file, buffer[:whole], offset)
-        write_from(self._tail, buffer[whole:], offset + whole)
-        with self._lock:
-            self._written += 1
-
-    def sync(self) -> None:
-        """Flush everything that was written so far to the disk. Raises OSError when that may have failed."""
-        written = self._written
-        if written != self._synced:
-            os.fdatasync(self._file)
-            self._synced = written
-
-    def close(self) -> None:
-        if self._tail != self._file:
-            os.close(self._tail)
-        os.close(self._file)
+                raise
+        with opened(path, os.O_RDONLY, direct) as fresh:
+            return read_into(fresh, buffer, num_bytes, offset)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror} (twice); ask the storage's people, or try again later") from error
 
 
 # Verified reads
 
 
-def open_source(source: Source, file: ChunkedFile, direct: bool) -> SourceFile:
-    """Open a file on storage. Raises DigestMismatch when its size is not the manifest's."""
-    try:
-        opened = SourceFile(source.path_of(file), direct=direct, patience_s=source.patience_s)
-    except StagingError as error:
-        raise StagingError(f"{error}; {source.advice}") from error
-    if opened.bytes == file.bytes:
-        return opened
-    opened.close()
-    raise DigestMismatch(f"{opened.path} has {opened.bytes} bytes, its manifest says {file.bytes}; {source.advice}")
-
-
 class VerifiedReader:
-    """A reader that reads chunks no faster than `rate`, and each again up to `retries` times while its hash is wrong."""
+    """A reader that reads chunks from storage no faster than `rate`, and each again up to `retries` times while its hash is wrong."""
 
     def __init__(self, source: Source, rate: Rate, retries: int) -> None:
         self._source, self._rate, self._retries = source, rate, retries
 
-    def read(self, opened: SourceFile, file: ChunkedFile, chunk: int, buffer: memoryview) -> memoryview:
-        """Read a chunk into `buffer` and return its bytes. Raises DigestMismatch, StorageError."""
+    def read(self, file: ChunkedFile, chunk: int, buffer: memoryview, *, direct: bool) -> memoryview:
+        """Read a chunk into `buffer` and return its bytes. Raises DigestMismatch, StorageError, and StagingError for a missing file."""
+        path, advice = self._source.path_of(file), self._source.advice
         offset = chunk * file.chunk_bytes
         num_bytes = min(file.chunk_bytes, file.bytes - offset)
-        for _ in range(1 + self._retries):
-            self._rate.take(num_bytes)
-            count = opened.read(buffer, num_bytes, offset)
-            found = xxhash.xxh3_128_hexdigest(buffer[:count])
-            opened.forget(offset, num_bytes)
-            if found == file.chunks[chunk]:
-                return buffer[:num_bytes]
+        with stored_file(path, direct, self._source.patience_s, f"; {advice}") as descriptor:
+            if (size := os.fstat(descriptor).st_size) != file.bytes:
+                raise DigestMismatch(f"{path} has {size} bytes, its manifest says {file.bytes}; {advice}")
+            for _ in range(1 + self._retries):
+                self._rate.take(num_bytes)
+                count = _read_stored(path, descriptor, buffer, num_bytes, offset, direct=direct)
+                found = xxhash.xxh3_128_hexdigest(buffer[:count])
+                os.posix_fadvise(descriptor, offset, num_bytes, os.POSIX_FADV_DONTNEED)  # what is read again comes from storage
+                if found == file.chunks[chunk]:
+                    return buffer[:num_bytes]
         raise DigestMismatch(
-            f"{opened.path}: chunk {chunk} of {len(file.chunks)} (from byte {offset} on) has the hash {found}, "
+            f"{path}: chunk {chunk} of {len(file.chunks)} (from byte {offset} on) has the hash {found}, "
             f"the manifest says {file.chunks[chunk]}, also after {self._retries} more reads: the file on storage is "
-            f"damaged; {self._source.advice}"
+            f"damaged; {advice}"
         )
 
 

@@ -12,9 +12,9 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
 BLOCK: Final = 4096
 HUGE_PAGE: Final = 2 << 20
@@ -46,6 +46,20 @@ def whole_buffer(buffer: memoryview) -> memoryview:
     return memoryview(memory)[start : start + len(memory) - HUGE_PAGE]
 
 
+class Buffers:
+    """A buffer for each thread that asks for one."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._num_bytes = num_bytes
+        self._of_thread = threading.local()
+
+    def mine(self) -> memoryview:
+        if not hasattr(self._of_thread, "buffer"):
+            self._of_thread.buffer = aligned_buffer(self._num_bytes)
+        buffer: memoryview = self._of_thread.buffer
+        return buffer
+
+
 def rounded_up(num_bytes: int) -> int:
     """Return the size rounded up to whole blocks, at least one."""
     return max(BLOCK, -(-num_bytes // BLOCK) * BLOCK)
@@ -64,6 +78,16 @@ def open_file(path: Path, flags: int, direct: bool) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return descriptor
+
+
+@contextlib.contextmanager
+def opened(path: Path, flags: int, direct: bool) -> Iterator[int]:
+    """Open a file as `open_file` does, and close it in the end."""
+    descriptor = open_file(path, flags, direct)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def supports_direct_read(path: Path) -> bool:
@@ -116,6 +140,23 @@ def write_from(descriptor: int, buffer: memoryview, offset: int) -> None:
         done += os.pwritev(descriptor, [buffer[done:]], offset + done)
 
 
+def write_chunk(path: Path, content: memoryview, offset: int, direct: bool) -> None:
+    """Write a chunk into a file; the end of a file that is no whole block goes through the page cache. Raises OSError."""
+    whole = len(content) - len(content) % BLOCK if direct else len(content)
+    if whole:
+        with opened(path, os.O_WRONLY, direct) as descriptor:
+            write_from(descriptor, content[:whole], offset)
+    if whole < len(content):
+        with opened(path, os.O_WRONLY, False) as descriptor:
+            write_from(descriptor, content[whole:], offset + whole)
+
+
+def sync(path: Path) -> None:
+    """Flush a file to the disk. Raises OSError, also for an earlier write that failed and that nobody was told of."""
+    with opened(path, os.O_WRONLY, False) as descriptor:
+        os.fdatasync(descriptor)
+
+
 def allocate(descriptor: int, num_bytes: int) -> None:
     """Reserve the file's room on the disk and give it its size. Raises OSError (ENOSPC) without room; the file may have grown then."""
     if os.fstat(descriptor).st_size > num_bytes:
@@ -126,69 +167,3 @@ def allocate(descriptor: int, num_bytes: int) -> None:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise
         os.ftruncate(descriptor, num_bytes)  # this file system cannot reserve
-
-
-# Open files that threads share
-
-
-class Closable(Protocol):
-    """An object that can be closed."""
-
-    def close(self) -> None:
-        """Give it back."""
-
-
-T = TypeVar("T", bound=Closable)
-
-
-class OpenFiles(Generic[T]):
-    """A pool of about `keep` open files, by number, each used by several threads for a short time. `may_close(file)` is asked before one is
-    closed for another."""
-
-    def __init__(self, open_: Callable[[int], T], keep: int, may_close: Callable[[T], bool] = lambda _file: True) -> None:
-        self._open, self._keep, self._may_close = open_, keep, may_close
-        self._files: dict[int, T] = {}
-        self._users: dict[int, int] = {}
-        self._lock = threading.Lock()
-        self._closed = False
-
-    @contextlib.contextmanager
-    def use(self, number: int) -> Iterator[T]:
-        with self._lock:
-            if number not in self._files:
-                self._files[number] = self._open(number)
-            self._files[number] = self._files.pop(number)  # the last used is the last
-            self._users[number] = self._users.get(number, 0) + 1
-        try:
-            yield self._files[number]
-        finally:
-            with self._lock:
-                self._users[number] -= 1
-                self._trim()
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def trim(self) -> None:
-        """Close the files beyond those kept open. To be called when what kept a file open, such as a sync, is done."""
-        with self._lock:
-            self._trim()
-
-    def all(self) -> list[T]:
-        with self._lock:
-            return list(self._files.values())
-
-    def _trim(self) -> None:
-        keep = 0 if self._closed else self._keep
-        for number in list(self._files)[: max(0, len(self._files) - keep)]:
-            if not self._users.get(number) and (self._closed or self._may_close(self._files[number])):
-                self._files.pop(number).close()
-
-    def close(self) -> None:
-        """Close them all; those that a thread still has in use, or opens, when that has done with it, if ever."""
-        self._closed = True
-        if self._lock.acquire(blocking=False):
-            try:
-                self._trim()
-            finally:
-                self._lock.release()

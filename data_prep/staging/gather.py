@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import xxhash
 
@@ -18,10 +19,11 @@ from base import errors, publish
 from data_prep.limits import EXCHANGE_TURN_S, SLOW_SCAN_EVERY_S
 from data_prep.staging import copy, table
 from data_prep.staging.exchange import Exchange
-from data_prep.staging.files import OpenFiles, aligned_buffer, whole_buffer
+from data_prep.staging.files import Buffers, aligned_buffer, sync, whole_buffer, write_chunk
 from data_prep.staging.swarm import NOBODY, owners_of
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Quota:
@@ -101,8 +103,6 @@ PER_PEER: Final = 2
 _WRITERS: Final = 2
 _CHECKS: Final = 2
 """Batches that are synced and read back at once, so that the disk has work while one of them is noted; as many of an interrupted copy."""
-MAX_OPEN: Final = 64
-"""Files of the copy that stay open although they are synced."""
 
 
 class Gather:
@@ -117,14 +117,10 @@ class Gather:
         self._journal, self._exchange, self._options = journal, exchange, options
         self._table, self._swarm = exchange.table, exchange.swarm
         self._is_alone = exchange.peer_group.nodes == 1
-        files = source.file_set.files
-        self._targets = OpenFiles[copy.Target](
-            lambda number: copy.Target(part, files[number], self._is_alone and self._direct[1]), MAX_OPEN, lambda target: target.is_synced
-        )
-        self._sources = OpenFiles[copy.SourceFile](lambda number: copy.open_source(source, files[number], self._direct[0]), 8)
-        self._read_back = copy.ReadBack(part, files, past_cache=True)
+        self._read_back = copy.ReadBack(part, source.file_set.files, past_cache=True)
         self._source, self._part = source, part
         self._rate = copy.Rate(None)
+        self._reader = copy.VerifiedReader(source, self._rate, options.retries)
         self._readers = ThreadPoolExecutor(options.threads)
         self._writers = ThreadPoolExecutor(_WRITERS)
         self._checkers = ThreadPoolExecutor(2 * _CHECKS)
@@ -135,10 +131,9 @@ class Gather:
         self._tries: Counter[int] = Counter()
         self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
         self._spare: list[memoryview] = []
-        self._buffers = threading.local()
+        self._buffers = Buffers(self._table.largest)
         self._asked_at = 0.0
         self._jobs = 0
-        self._done: deque[tuple[Callable[[Any], None], Future[Any]]] = deque()
         self._unsynced: list[int] = []
         self._unsynced_bytes = 0
         self._syncs = 0
@@ -158,10 +153,8 @@ class Gather:
             while exchange.others is None:
                 self._recheck_more()
                 exchange.turn(EXCHANGE_TURN_S)
-                self._take_done()
                 on_wait()
             self._quota = Quota(exchange)
-            self._reader = copy.VerifiedReader(self._source, self._rate, self._options.retries)
             self._share_rate()
             while self._swarm.missing or self._jobs > self._swarm.num_left or self._unsynced or self._left:
                 self._recheck_more()
@@ -170,21 +163,19 @@ class Gather:
                     exchange.changed = False
                     self._ask_more()
                 self._sync_sometimes()
-                exchange.turn(0 if self._done else EXCHANGE_TURN_S)
-                self._take_done()
+                exchange.turn(EXCHANGE_TURN_S)
                 on_wait()
                 exchange.changed |= time.monotonic() - self._asked_at > EXCHANGE_TURN_S
         finally:
             self._close()
 
     def _close(self) -> None:
-        """Close the files. A read that storage has not answered is abandoned."""
+        """End the threads. A read that storage has not answered is abandoned."""
+        self._closed = True
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._writers.shutdown(wait=True, cancel_futures=True)
         self._checkers.shutdown(wait=True)
-        self._closed = True
-        for files in (self._targets, self._sources, self._read_back):
-            files.close()
+        self._read_back.close()
 
     def _share_rate(self) -> None:
         if self._options.bytes_per_s is not None:
@@ -210,12 +201,12 @@ class Gather:
             chunk = self._quota.next(self._patience_s)
             if chunk is None:
                 return
-            self._swarm.reading[chunk] = begun = time.monotonic()
-            self._start(self._readers, partial(self._read, chunk), partial(self._was_read, chunk, begun))
+            self._swarm.reading[chunk] = time.monotonic()
+            self._start(self._from_storage(chunk))
 
     def _is_ahead_of_sync(self) -> bool:
         """Return True if so much waits for the disk that an interruption now would cost more than is synced at once."""
-        return self._syncs == _CHECKS and (self._unsynced_bytes >= self._options.sync_bytes or len(self._targets) > 4 * MAX_OPEN)
+        return self._syncs == _CHECKS and self._unsynced_bytes >= self._options.sync_bytes
 
     def _ask_more(self) -> None:
         self._asked_at = now = time.monotonic()
@@ -232,44 +223,38 @@ class Gather:
                     if chunk is not None:
                         self._exchange.ask(peer, chunk)
 
-    # -- jobs of other threads
+    # -- jobs, parts of which are done by other threads
 
-    def _start(self, pool: ThreadPoolExecutor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Start work in the pool. `then(result)` runs later in the caller's thread."""
-
-        def ended(future: Future[Any]) -> None:
-            self._done.append((then, future))
+    def _start(self, job: Coroutine[Any, Any, None]) -> None:
+        async def counted() -> None:
+            await job
+            self._jobs -= 1
             self._exchange.wake()
 
         self._jobs += 1
-        pool.submit(work).add_done_callback(ended)
+        self._exchange.start(counted())
 
-    def _take_done(self) -> None:
-        while self._done:
-            then, future = self._done.popleft()
-            self._jobs -= 1
-            then(future.result())
+    async def _from_storage(self, chunk: int) -> None:
+        begun = self._swarm.reading[chunk]
+        await _in(self._readers, self._read, chunk)
+        self._swarm.reading.pop(chunk, None)
+        self.storage_bytes += self._table.span(chunk)[2]
+        self._is_here(chunk, begun)
 
     def _read(self, number: int) -> None:
         file, chunk = self._table.where(number)
-        buffer = getattr(self._buffers, "buffer", None)
-        if buffer is None:
-            buffer = self._buffers.buffer = aligned_buffer(self._table.largest)
-        with self._sources.use(file) as source, self._targets.use(file) as target:
-            try:
-                content = self._reader.read(source, self._table.files[file], chunk, buffer)
-            except (errors.SlipwayError, OSError):
-                if self._swarm.have[number]:
-                    return
-                raise
-            if not self._swarm.have[number]:  # else another node has sent it meanwhile
-                target.write(content, self._table.span(number)[1])
+        try:
+            content = self._reader.read(self._table.files[file], chunk, self._buffers.mine(), direct=self._direct[0])
+        except (errors.SlipwayError, OSError):
+            if self._swarm.have[number]:
+                return
+            raise
+        if not self._swarm.have[number]:  # else another node has sent it meanwhile
+            self._write(number, content)
 
-    def _was_read(self, number: int, begun: float, _result: None) -> None:
-        self._swarm.reading.pop(number, None)
-        num_bytes = self._table.span(number)[2]
-        self.storage_bytes += num_bytes
-        self._is_here(number, begun)
+    def _write(self, number: int, content: memoryview) -> None:
+        file, offset, _ = self._table.span(number)
+        write_chunk(self._part / self._table.files[file].path, content, offset, self._is_alone and self._direct[1])
 
     # -- what others send
 
@@ -286,25 +271,24 @@ class Gather:
             self._give_back(buffer)
             return
         swarm.writing.add(chunk)
-        self._start(self._writers, partial(self._write, chunk, buffer), partial(self._was_written, peer, chunk, begun, buffer))
+        self._start(self._from_peer(peer, chunk, begun, buffer))
 
-    def _write(self, number: int, buffer: memoryview) -> bool:
-        """Write a chunk in a thread. Return False for wrong bytes, which are not written."""
-        if xxhash.xxh3_128_hexdigest(buffer) != self._table.hash(number):
-            return False
-        file, offset, _ = self._table.span(number)
-        with self._targets.use(file) as target:
-            target.write(buffer, offset)
-        return True
-
-    def _was_written(self, peer: int, chunk: int, begun: float, buffer: memoryview, right: bool) -> None:
+    async def _from_peer(self, peer: int, chunk: int, begun: float, buffer: memoryview) -> None:
+        is_right = await _in(self._writers, self._check_and_write, chunk, buffer)
         self._swarm.writing.discard(chunk)
-        if right:
+        if is_right:
             self.peer_bytes += len(buffer)
             self._is_here(chunk, begun)
         else:
             self._exchange.lose(peer, f"it sent wrong bytes for chunk {chunk}")
         self._give_back(buffer)
+
+    def _check_and_write(self, number: int, buffer: memoryview) -> bool:
+        """Write a chunk, unless its bytes are wrong; then return False."""
+        is_right = xxhash.xxh3_128_hexdigest(buffer) == self._table.hash(number)
+        if is_right:
+            self._write(number, buffer)
+        return is_right
 
     def _give_back(self, buffer: memoryview) -> None:
         self._spare.append(whole_buffer(buffer))
@@ -321,24 +305,16 @@ class Gather:
             self._on_bytes(self._table.span(chunk)[2])
 
     def _sync_sometimes(self) -> None:
-        enough = self._unsynced_bytes >= self._options.sync_bytes or len(self._targets) > 2 * MAX_OPEN
+        enough = self._unsynced_bytes >= self._options.sync_bytes
         enough |= not (self._swarm.missing or self._jobs > self._swarm.num_left + self._syncs + self._rechecks)
         if self._syncs == _CHECKS or not enough or not self._unsynced:
             return
         chunks, self._unsynced, self._unsynced_bytes = self._unsynced, [], 0
         self._syncs += 1
-        self._start(self._checkers, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
+        self._start(self._synced([self._table.where(chunk) for chunk in chunks]))
 
-    def _sync(self, chunks: list[table.Chunk]) -> list[table.Chunk]:
-        """Flush the data in a thread, and return the chunks that the disk does not give back."""
-        with self._sync_lock:
-            publish.each(copy.Target.sync, self._targets.all())
-        self._targets.trim()
-        wrong = set(self._read_back.wrong(chunks))
-        self._journal.add([chunk for chunk in chunks if chunk not in wrong])
-        return sorted(wrong)
-
-    def _was_synced(self, wrong: list[table.Chunk]) -> None:
+    async def _synced(self, chunks: list[table.Chunk]) -> None:
+        wrong = await _in(self._checkers, self._sync, chunks)
         self._syncs -= 1
         for where in wrong:
             chunk = self._table.number(where)
@@ -349,26 +325,34 @@ class Gather:
             self._exchange.changed = True
             self._on_bytes(-self._table.span(chunk)[2])
 
+    def _sync(self, chunks: list[table.Chunk]) -> list[table.Chunk]:
+        """Flush the data, note in the journal what the disk gives back, and return the other chunks."""
+        with self._sync_lock:
+            publish.each(sync, [self._part / self._table.files[file].path for file in sorted({file for file, _ in chunks})])
+        wrong = set(self._read_back.wrong(chunks))
+        self._journal.add([chunk for chunk in chunks if chunk not in wrong])
+        return sorted(wrong)
+
     # -- what an interrupted copy left
 
     def _recheck_more(self) -> None:
         while self._left and self._rechecks < _CHECKS:
-            chunks = [self._left.popleft() for _ in range(min(copy.BATCH, len(self._left)))]
             self._rechecks += 1
-            self._start(self._checkers, partial(self._read_back.wrong, chunks), partial(self._was_rechecked, chunks))
+            self._start(self._rechecked([self._left.popleft() for _ in range(min(copy.BATCH, len(self._left)))]))
 
-    def _was_rechecked(self, chunks: list[table.Chunk], wrong: list[table.Chunk]) -> None:
+    async def _rechecked(self, chunks: list[table.Chunk]) -> None:
+        self._lost.update(await _in(self._checkers, self._read_back.wrong, chunks))
         self._rechecks -= 1
-        self._lost.update(wrong)
         num_bytes = sum(self._read_back.num_bytes(chunk) for chunk in chunks if chunk not in self._lost)
         self.resumed_bytes += num_bytes
         self._on_bytes(num_bytes)
         if self._lost and not self._left and not self._rechecks:
             logger.warning("%d chunks that a copy left in %s are not what they were: copied again", len(self._lost), self._part)
-            self._start(self._checkers, partial(self._journal.strike, self._lost), self._was_struck)
+            await _in(self._checkers, self._journal.strike, self._lost)
+            for chunk in self._lost:  # which the journal lists no more
+                self._swarm.drop(self._table.number(chunk))
+            self._exchange.changed = True
 
-    def _was_struck(self, _result: None) -> None:
-        """Copy again what was lost, which the journal lists no more."""
-        for chunk in self._lost:
-            self._swarm.drop(self._table.number(chunk))
-        self._exchange.changed = True
+
+async def _in(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, partial(work, *arguments))

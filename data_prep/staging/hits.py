@@ -15,7 +15,7 @@ from base import humanize, logs, publish, seal
 from base.errors import DigestMismatch, RecordError, SlipwayError, StagingError
 from cluster.processes import boot_id
 from data_prep.cache.layout import Cache, mark_of
-from data_prep.cache.lock import Lock, live_leases
+from data_prep.cache.lock import live_leases
 from data_prep.cache.stored import check_entry, remove_entry, remove_unlisted
 from data_prep.file_set import FileSet
 from data_prep.staging import copy, table
@@ -117,7 +117,7 @@ def _problem(entry: Entry, wrong: list[table.Chunk]) -> str:
     return f"{humanize.some([f'chunk {chunk} of {files[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"
 
 
-def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int]) -> tuple[Entry, int] | None:
+def find_hit(cache: Cache, name: str, check: Callable[[Entry], int]) -> tuple[Entry, int] | None:
     """Find the published dataset and return it with the bytes that `check` hashed, or None if there is no whole one.
 
     `check` raises DigestMismatch for a damaged dataset, which is removed. Raises StagingError when it cannot be removed because it belongs
@@ -131,13 +131,13 @@ def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int])
         if _take_unlisted_away(root, file_set):
             check_entry(root)  # a link in the place of a directory led to files until now
     except SlipwayError as error:
-        _remove(cache, name, lock, error)
+        _remove(cache, name, error)
         return None
     entry = Entry(cache=cache, root=root, file_set=file_set)
     try:
         return entry, check(entry)
     except DigestMismatch as error:
-        _remove(cache, name, lock, error)
+        _remove(cache, name, error)
         return None
 
 
@@ -153,11 +153,8 @@ def _take_unlisted_away(root: Path, file_set: FileSet) -> bool:
     return bool(removed)
 
 
-def _remove(cache: Cache, name: str, lock: Lock, why: SlipwayError) -> None:
+def _remove(cache: Cache, name: str, why: SlipwayError) -> None:
     root = cache.datasets / name
     users = "; ".join(str(lease) for lease in live_leases(cache, name)) or "nobody"
     logger.warning("%s is damaged and staged again (in use by %s): %s", root, users, why)
-    lock.doing("remove")
-    with lock.busy():
-        remove_entry(cache, root)
-    lock.doing("stage")
+    remove_entry(cache, root)

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, SlipwayError, StagingError
+from base.lock import LockFile
 from base.publish import publish_directory, remove_tree
 from base.system import DISK_FULL
+from base.untrusted import described
 from data_prep import hashing, limits, manifest, space
 from data_prep.cache.layout import Cache, dataset_name, open_cache, part_of, usable
-from data_prep.cache.lock import Lock, describe, refuse_if_removing, this_process, write_lease
+from data_prep.cache.lock import Lock, describe, write_lease
 from data_prep.cache.space import Need, make_room, not_enough, sweep
 from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet
@@ -122,14 +124,12 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 class StageOptions:
     """The options of staging.
 
-    After `stall_s` without progress, another stager of the same dataset is bypassed by a copy of its own. A file that storage does not show
-    yet is looked for during `patience_s`. A dataset that is here already is hashed for `check_s`, or whole with None. `group_staging` is
-    the group that stages the same dataset at the same time, which the caller serves afterwards; None means this node alone. `group` is
-    explained at open_cache. With `single` the source is one file with the list of its chunk hashes beside it, and `num_bytes` its length,
-    where known.
+    A file that storage does not show yet is looked for during `patience_s`. A dataset that is here already is hashed for `check_s`, or
+    whole with None. `group_staging` is the group that stages the same dataset at the same time, which the caller serves afterwards; None
+    means this node alone. `group` is explained at open_cache. With `single` the source is one file with the list of its chunk hashes beside
+    it, and `num_bytes` its length, where known.
     """
 
-    stall_s: float = 60.0
     patience_s: float = 60.0
     check_s: float | None = limits.RECHECK_S
     group: bool = False
@@ -140,16 +140,15 @@ class StageOptions:
 
 
 class Part:
-    """The directory of an unfinished copy. With the dataset's lock it is the one that can be resumed; without it, since the lock's holder
-    is frozen, a separate one."""
+    """The directory of an unfinished copy. The dataset's lock must be held."""
 
-    def __init__(self, cache: Cache, source: Source, locked: bool) -> None:
+    def __init__(self, cache: Cache, source: Source) -> None:
         self.source = source
-        common = part_of(cache, source.name)
-        me = this_process()
-        own = common.parent / f"{common.name}-{me['pid']}-{me['start_time']}"
-        self.path = common if locked and _is_free(common) else own
+        self.path = part_of(cache, source.name)
         self.path.mkdir(exist_ok=True)
+        status = self.path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise StagingError(f"{described(self.path, status)} lies where {source.name} is copied to; remove it")
         self.path.chmod(0o2750 if cache.shared else 0o700)
         self.journal = Journal(self.path, source.file_set.digest)
         struck = {number for number, file in enumerate(source.file_set.files) if not self._is_whole(file)}
@@ -210,15 +209,6 @@ class Part:
         return stat.S_ISREG(status.st_mode) and status.st_size == file.bytes
 
 
-def _is_free(path: Path) -> bool:
-    """Return True if `path` can be used: it is absent, or a directory of this user and no link."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return True
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-
-
 _NO_FILES = "no more files can be opened", "the limit of open files (ulimit -n)"
 _NO_MEMORY = "there is no more memory or thread", "the limits of memory and processes (ulimit -v, ulimit -u)"
 _OF_NO_DISK = {errno.EMFILE: _NO_FILES, errno.ENFILE: _NO_FILES, errno.ENOMEM: _NO_MEMORY}
@@ -239,10 +229,6 @@ class Copied:
     hit: bool = False
 
 
-class _Overtaken(Exception):
-    """Another process, which bypassed this one while it was frozen, has published the same dataset."""
-
-
 class Stager:
     """A copy of a set of files into the cache, from the check for free space to the rename, alone or in a group."""
 
@@ -256,7 +242,7 @@ class Stager:
         if any(file.chunk_bytes > MAX_CHUNK_BYTES for file in self.source.file_set.files):
             raise StagingError(f"{self.source.root}: chunks of more than {MAX_CHUNK_BYTES} bytes: this is not a manifest of ours")
         try:
-            part = Part(self.cache, self.source, self.lock.held)
+            part = Part(self.cache, self.source)
         except OSError as error:
             raise self._disk_failed(error) from error
         try:
@@ -274,8 +260,6 @@ class Stager:
             if self.options.single:  # its list may be a forged one, and the next list makes another copy; a dataset's copy is resumed
                 part.remove()
             raise
-        except _Overtaken:
-            part.remove()
         finally:
             part.close()
         return Copied(
@@ -319,10 +303,9 @@ class Stager:
         need = Need(
             name=self.source.name, bytes=part.missing_bytes(), inodes=2 * len(self.source.file_set.files) + 8, max_bytes=self.max_bytes
         )
-        with Lock(self.cache.locks / "space.lock", "space", self.cache.file_mode) as lock:
-            lock.acquire(self.options.stall_s)
-            with lock.busy(), self.lock.busy():
-                self._make_room(part, need)
+        with LockFile(self.cache.locks / "space.lock", self.cache.file_mode) as lock:
+            lock.take()
+            self._make_room(part, need)
 
     def _make_room(self, part: Part, need: Need) -> None:
         try:
@@ -336,17 +319,14 @@ class Stager:
 
     def _advance(self, num_bytes: int) -> None:
         self.done += num_bytes
-        self.lock.beat(self.done, self.source.file_set.bytes)
+        self.lock.show(self.done, self.source.file_set.bytes)
         self._show()
 
     def _show(self) -> None:
-        """Show progress without a beat of the lock: others on this node may bypass a copy that waits long for other nodes."""
         try:
             self.progress(self.done, self.source.file_set.bytes)
         except OSError as error:  # not one of the cache's disk
             raise Cancelled(f"progress cannot be shown any more: {error.strerror}; the unfinished copy is kept") from error
-        if self.target.exists():
-            raise _Overtaken
 
     def _refused(self, what: str, limit: str, reason: str) -> StagingError:
         return StagingError(
@@ -407,13 +387,12 @@ def stage(
     name = dataset_name(source) if file is None else file.name
     cache = open_cache(cache_dir, group=options.group)
     show = progress or _silent
-    with usable(cache.root), Lock(cache.locks / f"{name}.lock", "stage", cache.file_mode) as lock:
-        if not lock.acquire(options.stall_s, lambda other: _wait(other, show, options.group_staging)):
-            refuse_if_removing(lock, name)
-            logger.warning("%s has not moved for %g s while staging %s: reading around it", describe(lock.holder()), options.stall_s, name)
+    with usable(cache.root), Lock(cache, name, "stage") as lock:
+        if not lock.try_acquire():
+            logger.info("waiting for %s, which has the lock of %s on this node", describe(lock.holder()), name)
+            lock.acquire(lambda other: _wait(other, show, options.group_staging))
         found = _hit(cache, name, lock, options, show, int(started * 1e9))
-        if lock.held:
-            sweep(cache, name)
+        sweep(cache, name)
         if found is None:
             found = Stager(cache, file or open_dataset(source, options.patience_s), lock, max_bytes, options, show).run()
         touch_used(cache, name, found.bytes)
@@ -434,7 +413,7 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
         def on_bytes(num_bytes: int) -> None:
             nonlocal checked
             checked += num_bytes
-            lock.beat(checked, entry.file_set.bytes)
+            lock.show(checked, entry.file_set.bytes)
             show(checked, entry.file_set.bytes)
 
         if group_staging is None:
@@ -442,7 +421,7 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
         group_staging.open(entry.root, entry.file_set, None).announce()  # the others check what they get themselves
         return group_staging.during(lambda: recheck(entry, options.check_s, asked_ns, on_bytes))
 
-    hit = find_hit(cache, name, lock, check)
+    hit = find_hit(cache, name, check)
     if hit is None:
         if group_staging is not None:
             group_staging.leave()

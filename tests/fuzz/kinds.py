@@ -418,11 +418,12 @@ def _read_cache_lease(content: bytes, directory: Path) -> None:
 
 
 def _read_lock(content: bytes, directory: Path) -> None:
-    path = _written(content, directory / "a.lock")
-    with Lock(path, "stage", 0o600) as lock_:
+    cache = open_cache(directory / "cache-1")
+    _written(content, cache.locks / "a.lock")
+    with Lock(cache, "a", "stage") as lock_:
         lock.describe(lock_.holder()).encode()
         assert lock_.try_acquire()
-        lock_.beat(1, 2)
+        lock_.show(1, 2)
 
 
 def _read_stamp(content: bytes, directory: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from data_prep.staging import StageOptions, stage
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import idle_process, immutable
 
-QUICK = StageOptions(stall_s=0.05, patience_s=0.0)
+QUICK = StageOptions(patience_s=0.0)
 
 
 @pytest.mark.processes
@@ -124,7 +125,7 @@ def test_eviction_frees_what_was_asked_and_leaves_the_rest(tmp_path: Path) -> No
     for age, name in enumerate(names):
         os.utime(cache / "used" / f"{name}.json", (1000 + age, 1000 + age))
     lease(cache, names[0], this_process())
-    with Lock(cache / "locks" / f"{names[1]}.lock", "stage", 0o600) as busy:
+    with Lock(open_cache(cache), names[1], "stage") as busy:
         assert busy.try_acquire()
         assert evict(open_cache(cache), 20_001) == names[2:]
     assert sorted(row.name for row in ls(cache)) == names[:2]
@@ -152,60 +153,23 @@ def test_a_lost_stamp_is_made_again(tmp_path: Path) -> None:
     assert json.loads(stamp.read_bytes()) == {"bytes": 20_000}
 
 
-def test_a_frozen_remover_is_not_read_around(tmp_path: Path) -> None:
-    name, cache = staged(tmp_path), tmp_path / "cache"
-    with Lock(cache / "locks" / f"{name}.lock", "remove", 0o600) as frozen:
-        assert frozen.try_acquire()
-        with pytest.raises(LeaseError, match=rf"being removed by pid {os.getpid()}, which does not move; end it"):
-            stage(tmp_path / "storage" / name, cache, options=QUICK)
-        with pytest.raises(LeaseError, match=rf"being worked on \(remove\) by pid {os.getpid()}"):
-            rm(cache, name)
-    with Lock(cache / "locks" / f"{name}.lock", "stage", 0o600) as frozen:
-        assert frozen.try_acquire()
-        assert stage(tmp_path / "storage" / name, cache, holder=this_process(), options=QUICK).hit
+def test_who_waits_for_a_lock_sees_its_holder_and_how_far_that_is(tmp_path: Path) -> None:
+    name, cache = staged(tmp_path), open_cache(tmp_path / "cache")
+    seen: list[dict[str, object]] = []
 
+    def see(holder: dict[str, object]) -> None:
+        seen.append(holder)
+        one.__exit__()
 
-def test_a_lock_that_gets_on_is_waited_for(tmp_path: Path) -> None:
-    seen = []
-    with Lock(tmp_path / "lock", "stage", 0o600) as other:
-        with Lock(tmp_path / "lock", "stage", 0o600) as one:
-            assert one.try_acquire()
-            one.beat(5, 10)
-            assert not other.acquire(0.05, seen.append)
-            assert [seen[-1][key] for key in ("what", "done", "total", "pid")] == ["stage", 5, 10, os.getpid()]
-        assert other.acquire(0.0)
-
-
-def test_a_beat_waits_for_no_disk(tmp_path: Path) -> None:
-    """While a write into the lock's file hangs, here because another thread is in the middle of one."""
-    with Lock(tmp_path / "lock", "stage", 0o600) as lock:
-        assert lock.try_acquire()
-        with lock._writing:
-            lock.beat(1, 3)
-            lock.beat(2, 3)
-        with Lock(tmp_path / "lock", "stage", 0o600) as other:
-
-            def seen(holder: dict[str, Any]) -> None:
-                if holder["done"] == 2:
-                    raise InterruptedError
-
-            with pytest.raises(InterruptedError):
-                other.acquire(30.0, seen)
-
-
-def test_who_removes_terabytes_gets_on_though_nothing_can_be_told(tmp_path: Path) -> None:
-    with Lock(tmp_path / "lock", "stage", 0o600) as lock, Lock(tmp_path / "lock", "stage", 0o600) as other:
-        assert lock.try_acquire()
-        beats: list[int] = []
-
-        def seen(holder: dict[str, Any]) -> None:
-            beats.append(holder.get("beat", 0))
-            if len(beats) == 4:
-                raise InterruptedError
-
-        with lock.busy(), pytest.raises(InterruptedError):
-            other.acquire(30.0, seen)
-        assert beats == sorted(set(beats))
+    one = Lock(cache, name, "stage")
+    assert one.try_acquire()
+    one._said_at = -math.inf
+    one.show(5, 10)
+    with pytest.raises(LeaseError, match=rf"being worked on \(stage\) by pid {os.getpid()}"):
+        rm(cache.root, name)
+    with Lock(cache, name, "stage") as other:
+        other.acquire(see)
+    assert [seen[-1][key] for key in ("what", "done", "total", "pid")] == ["stage", 5, 10, os.getpid()]
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])

@@ -48,7 +48,7 @@ from tests.data_prep.tree.corpus import contents
 
 CAUGHT, WITHOUT, WRONG = "caught", "without effect", "WRONG"
 SIZES: Final = [60_000, 32_768, 1, 33_333]
-OPTIONS: Final = StageOptions(stall_s=5.0, patience_s=0.0, copy=CopyOptions(sync_bytes=8_000))
+OPTIONS: Final = StageOptions(patience_s=0.0, copy=CopyOptions(sync_bytes=8_000))
 Trial = Callable[[random.Random, Path], str]
 
 

@@ -7,8 +7,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -45,36 +44,25 @@ def peer_group(address: str = "127.0.0.1") -> Iterator[PeerGroup]:
 
 
 class ByHand(Gather):
-    """A copy without threads: `jobs` are what they would do, and what is to follow."""
+    """A copy whose jobs wait until the test does them."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.jobs: list[Coroutine[Any, Any, None]] = []
         self._on_bytes = lambda _num_bytes: None
 
-    def _start(self, _pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        self.jobs.append((work, then))
+    def _start(self, job: Coroutine[Any, Any, None]) -> None:
+        self.jobs.append(job)
 
+    def do_jobs(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for job in jobs:
+            self._exchange._loop.run_until_complete(job)
 
-class AtOnce(Gather):
-    """A copy whose jobs are done before they can be waited for."""
-
-    def _start(self, _pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        future: Future[Any] = Future()
-        future.set_result(work())
-        self._jobs += 1
-        self._done.append((then, future))
-
-
-class Turns(Exchange):
-    """Notes the limit of each turn, and takes none."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.limits: list[float] = []
-
-    def turn(self, limit_s: float) -> None:
-        self.limits.append(limit_s)
+    def forget(self) -> None:
+        for job in self.jobs:
+            job.close()
+        self._close()
 
 
 class Rig:
@@ -82,18 +70,13 @@ class Rig:
 
     def __init__(self, root: Path, us: PeerGroup) -> None:
         self.source = open_dataset(random_dataset(root / "storage", [3 * CHUNK], chunk_bytes=CHUNK), 0)
-        self.part = Part(open_cache(root / "cache"), self.source, True)
+        self.part = Part(open_cache(root / "cache"), self.source)
         self.part.allocate()
         table = ChunkTable(self.source.file_set.files)
         self.exchange = Exchange(
             us, self.source.file_set.digest, table, bytearray(table.num_chunks), lambda _shard: os.open(os.devnull, os.O_RDONLY)
         )
         self.gather = ByHand(self.source, self.part.path, self.part.journal, self.exchange, CopyOptions(direct=False))
-
-    def do_jobs(self) -> None:
-        jobs, self.gather.jobs = self.gather.jobs, []
-        for work, then in jobs:
-            then(work())
 
     def sends(self, peer: int, chunk: int, content: bytes | None = None) -> None:
         """A node sends the chunk."""
@@ -109,7 +92,7 @@ def alone(tmp_path: Path) -> Iterator[Rig]:
     with peer_group() as us:
         rig = Rig(tmp_path, us)
         yield rig
-        rig.gather._close()
+        rig.gather.forget()
         rig.exchange.close()
         rig.part.close()
 
@@ -132,7 +115,7 @@ def test_what_has_come_and_waits_for_our_disk_is_asked_of_nobody(rig: Rig) -> No
     assert swarm.pick(2) is None
     assert swarm.pick_late(2, before=1.0) is None
     assert swarm.unclaimed(stuck_before=1.0) == [1, 2]
-    rig.do_jobs()
+    rig.gather.do_jobs()
     assert swarm.have[0]
     assert not swarm.writing
     assert rig.gather.peer_bytes == CHUNK
@@ -145,7 +128,7 @@ def test_what_two_have_sent_is_written_once(rig: Rig) -> None:
     for peer in (1, 2):
         rig.sends(peer, 0)
     assert len(rig.gather.jobs) == 1
-    rig.do_jobs()
+    rig.gather.do_jobs()
     assert swarm.have[0]
     assert not any(view.asked for view in swarm.views.values())
     assert rig.gather.peer_bytes == CHUNK
@@ -156,7 +139,7 @@ def test_wrong_bytes_cost_the_sender_its_place_and_are_asked_of_another(rig: Rig
     swarm = rig.exchange.swarm
     swarm.ask(1, 0, now=0.0)
     rig.sends(1, 0, bytes(CHUNK))
-    rig.do_jobs()
+    rig.gather.do_jobs()
     assert "wrong bytes" in rig.exchange.lost[1]
     assert not swarm.have[0]
     assert swarm.pick(2) == 0
@@ -252,17 +235,6 @@ def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: R
         assert len(peers._pending) == 1
 
 
-def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig) -> None:
-    table, file_set = alone.exchange.table, alone.source.file_set
-    exchange = Turns(alone.exchange.peer_group, file_set.digest, table, bytearray(table.num_chunks), lambda _shard: -1)
-    exchange.others = Others(peers=(None, None, None), readers=(0,), most_readers=None, late=False)
-    AtOnce(alone.source, alone.part.path, alone.part.journal, exchange, CopyOptions(direct=False)).run(lambda _bytes: None, lambda: None)
-    exchange.close()
-    assert not exchange.swarm.missing
-    assert exchange.limits
-    assert not any(exchange.limits)
-
-
 @pytest.mark.parametrize(
     ("has_it", "asked_s_ago", "read"),
     [(False, None, 1), (True, None, 0), (True, 1.0, 0), (True, 100.0, 1)],
@@ -289,7 +261,7 @@ def test_what_storage_does_not_give_is_asked_of_another_in_the_end(rig: Rig) -> 
     swarm.ask(1, 0, now=6.0)
     assert swarm.pick_late(2, before=5.9) is None, "one is enough until that one is late too"
     rig.sends(1, 0)
-    rig.do_jobs()
+    rig.gather.do_jobs()
     assert swarm.have[0]
     assert swarm.num_left == 1
 
@@ -298,17 +270,20 @@ def test_what_the_disk_lost_is_asked_for_again(rig: Rig) -> None:
     swarm = rig.exchange.swarm
     swarm.ask(1, 0, now=0.0)
     rig.sends(1, 0)
-    rig.do_jobs()
+    rig.gather.do_jobs()
     missing = swarm.missing
     assert swarm.pick(2) is None
-    rig.gather._was_synced([(0, 0)])
+    shard = rig.part.path / "shard-00000.lmdb" / "data.mdb"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    sync = rig.gather._synced
+    rig.exchange._loop.run_until_complete(sync([(0, 0)]))
     assert (swarm.have[0], swarm.missing) == (0, missing + 1)
     assert swarm.pick(2) == 0
     for _ in range(2):
         swarm.got(0)
-        rig.gather._was_synced([(0, 0)])
+        rig.exchange._loop.run_until_complete(sync([(0, 0)]))
     with pytest.raises(StagingError, match="does not keep what it is given: chunk 0 of shard-00000.lmdb .* 4 times"):
-        rig.gather._was_synced([(0, 0)])
+        rig.exchange._loop.run_until_complete(sync([(0, 0)]))
 
 
 @pytest.fixture
@@ -323,9 +298,10 @@ def interrupted(tmp_path: Path) -> Iterator[Rig]:
         rig.part.journal.done = {(0, 0), (0, 1)}
         rig.exchange.close()
         table = ChunkTable(rig.source.file_set.files)
-        rig.exchange = Turns(PeerGroup(), rig.source.file_set.digest, table, table.marks(rig.part.journal.done))
+        rig.exchange = Exchange(PeerGroup(), rig.source.file_set.digest, table, table.marks(rig.part.journal.done))
         rig.gather = ByHand(rig.source, rig.part.path, rig.part.journal, rig.exchange, CopyOptions(direct=False))
         yield rig
+        rig.gather.forget()
         rig.exchange.close()
         rig.part.close()
 
@@ -349,14 +325,11 @@ def test_a_chunk_that_the_disk_lost_is_copied_again_when_the_journal_lists_it_no
     seen: list[int] = []
     gather._on_bytes = seen.append
     gather._recheck_more()
-    interrupted.do_jobs()
+    journal.add([(0, 2)])
+    gather.do_jobs()
     assert seen == [CHUNK]
     assert gather.resumed_bytes == CHUNK
-    assert list(swarm.have) == [1, 1, 0], "the journal lists it still"
-    journal.add([(0, 2)])
-    interrupted.do_jobs()
     assert list(swarm.have) == [1, 0, 0]
-    again = Part(open_cache(tmp_path / "cache"), interrupted.source, True)
+    again = Part(open_cache(tmp_path / "cache"), interrupted.source)
     again.close()
     assert again.journal.done == {(0, 0), (0, 2)}
-    gather._close()

@@ -69,19 +69,6 @@ def test_several_nodes_read_it_once_from_storage(tmp_path: Path, file: Path) -> 
 
 
 @pytest.mark.processes
-def test_who_needs_it_alone_reads_around_a_copy_that_waits_for_other_nodes(tmp_path: Path, file: Path) -> None:
-    """An image's archive may wait until all nodes of its run have the dataset."""
-    with crew(file, [tmp_path / "cache", tmp_path / "other"], "--single") as stagers:
-        stagers.until(lambda: all("listening" in stager.said for stager in stagers.all))
-        found = stage(file, tmp_path / "cache", options=replace(SINGLE, stall_s=0.5))
-        assert found.storage_bytes == file.stat().st_size
-        first, second = stagers.finish(1)[0], stagers.all[1]
-        assert (first["storage_bytes"], first["digest"]) == (0, found.digest), "it was overtaken"
-        assert "result" not in second.said
-    assert (found.root / NAME).read_bytes() == file.read_bytes()
-
-
-@pytest.mark.processes
 def test_a_node_that_dies_while_others_get_chunks_from_it_is_done_without(tmp_path: Path, file: Path) -> None:
     caches = [tmp_path / f"cache{index}" for index in range(3)]
     with crew(file, caches, "--single", "--late-s", "0.5", "--bytes-per-s", "4e6") as stagers:

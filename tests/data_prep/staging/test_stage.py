@@ -24,7 +24,7 @@ from tests.data_prep.staging.disks import idle_process
 from tests.data_prep.tree.corpus import contents
 
 SIZES = [60_000, 4096 * 8, 1, 33_333]
-QUICK = StageOptions(stall_s=0.2, patience_s=0.0, copy=CopyOptions(sync_bytes=10_000))
+QUICK = StageOptions(patience_s=0.0, copy=CopyOptions(sync_bytes=10_000))
 
 
 class Stopped(Exception):
@@ -180,7 +180,7 @@ def stopped(tmp_path: Path) -> tuple[Path, Path]:
     source = random_dataset(tmp_path / "storage", SIZES)
     with pytest.raises(Stopped):
         stage(source, tmp_path / "cache", progress=stop_after(100_000), options=QUICK)
-    return source, tmp_path / "cache" / "datasets" / f".{source.name}.part"
+    return source, tmp_path / "cache" / "datasets" / f".{source.name}.part-{os.geteuid()}"
 
 
 def test_what_a_disk_lost_of_an_interrupted_copy_is_copied_again(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_what_a_kill_left_goes_first(tmp_path: Path) -> None:
     gone = part.parent / f".{source.name}.gone-0123abcd"
     gone.mkdir()
     (gone / "data.mdb").write_bytes(bytes(10_000))
-    own = part.parent / f".{other.name}.part-4194304-1"  # of a process that is not there
+    own = part.parent / f".{other.name}.part-4194304"  # of another user
     own.mkdir()
     stage(other, tmp_path / "cache", max_bytes=80_000, options=QUICK)
     assert [row.kind for row in ls(tmp_path / "cache")].count("dataset") == 1

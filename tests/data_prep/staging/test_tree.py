@@ -18,7 +18,7 @@ from tests.data_prep.staging.test_stage import Stopped, stop_after
 from tests.data_prep.staging.two_nodes import stage_on_two
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant
 
-QUICK = StageOptions(stall_s=0.2, patience_s=0.0, copy=CopyOptions(sync_bytes=1 << 20))
+QUICK = StageOptions(patience_s=0.0, copy=CopyOptions(sync_bytes=1 << 20))
 TOTAL = sum(SIZES.values())
 
 
