@@ -16,8 +16,6 @@ TELLING: Final = ("step", "seconds", "milliseconds", "loss")
 """It has one of these."""
 MAX_EXPRESSION: Final = 1000
 MAX_EVERY: Final = 1_000_000
-OLD: Final = "log:"
-"""Beginning of an expression in a framework.yaml of an earlier version."""
 
 
 def expression_fault(text: str) -> str | None:
@@ -78,17 +76,6 @@ class LogEvents(typed.Closed):
 Events = Literal["program", "none", "log"]
 
 
-def _is_word(text: str) -> bool:
-    return text in ("program", "none") or text.startswith(OLD)
-
-
-EventsWord = Annotated[str, typed.Check("program, none, or {log: {step: EXPRESSION}}", _is_word)]
-
-
-def events_of(said: EventsWord | LogEvents) -> tuple[Events, StepLines | None]:
-    """Return who writes the events, and how lines with steps look. Raises ValueError."""
-    if isinstance(said, LogEvents):
-        return "log", said.log
-    if said.startswith(OLD):
-        return "log", StepLines(step=said.removeprefix(OLD))
-    return ("none" if said == "none" else "program"), None
+def events_of(said: str | LogEvents) -> tuple[Events, StepLines | None]:
+    """Return who writes the events, and how lines with steps look."""
+    return ("log", said.log) if isinstance(said, LogEvents) else ("none" if said == "none" else "program", None)

@@ -283,9 +283,8 @@ class FrameworkSpec(Closed):
     """processes around the ranks, each with the keys below"""
     command: Words
     """one process; `{python}`, `{folder}`, `{head}`, `{address}` and `{port.NAME}` are filled in"""
-    events: step_lines.EventsWord | step_lines.LogEvents
-    """who reports steps: `program`, `none`, or `log: {step, every, ranks}`. The text `log:EXPRESSION` means `log: {step:
-    EXPRESSION}`"""
+    events: Literal["program", "none"] | step_lines.LogEvents
+    """who reports steps: `program`, `none`, or `log: {step, every, ranks}`"""
     supports: Supports
     """what cells may ask for; anything else is refused when the study is read"""
     missing: Annotated[tuple[Missing, ...], SHORT] = ()
@@ -310,22 +309,19 @@ class FrameworkSpec(Closed):
 
     def __post_init__(self) -> None:
         for key, command in (("command", self.command), *((f"sidecars: {one.name}: command", one.command) for one in self.sidecars)):
-            if not command or not all(map(_is_placeholder, (found for word in command for found in re.findall(r"{[^}]*}", word)))):
+            found = [place for word in command for place in re.findall(r"{[^}]*}", word)]
+            if not command or not all(place in PLACEHOLDERS or PORT_PLACEHOLDER.fullmatch(place) for place in found):
                 valid = ", ".join((*PLACEHOLDERS, "{port.NAME}"))
                 raise ValueError(f"{key}: expected words, with no placeholder but {valid}, found {command!r}")
         names = [one.name for one in self.sidecars]
         if len(set(names)) < len(names):
             raise ValueError(f"sidecars: expected each name once, found {names!r}")
-        try:
-            kind, _ = step_lines.events_of(self.events)
-        except ValueError as error:
-            raise ValueError(f"events: {error}") from error
         supported = {word for one in fields(Supports) if isinstance(words := getattr(self.supports, one.name), tuple) for word in words}
         if both := supported & self.why.keys():
             raise ValueError(f"missing: found {sorted(both)!r}, which supports has; valid: one of the two")
         if wrong := [word for word in self.library if not Path(word).name.startswith("slipway_")]:
             raise ValueError(f"library: expected folders whose names begin with slipway_, found {wrong!r}")
-        if kind != "program" and self.checkpoint:
+        if self.events != "program" and self.checkpoint:
             raise ValueError("checkpoint: found true, and a program that writes no events cannot tell of one; valid: false")
 
     @property
@@ -335,10 +331,6 @@ class FrameworkSpec(Closed):
     @property
     def why(self) -> Mapping[str, str]:
         return {word: one.why for one in self.missing for word in one.words}
-
-
-def _is_placeholder(found: str) -> bool:
-    return found in PLACEHOLDERS or PORT_PLACEHOLDER.fullmatch(found) is not None
 
 
 def read_framework(path: Path) -> FrameworkSpec:
