@@ -252,7 +252,7 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
     deadline = time.monotonic() + timeout_s
     interpreter = _waiting() or _Interpreter()
     try:
-        answer = interpreter.answer(jsonfile.json_line([_umask(), function.__module__, function.__name__, arguments]), deadline)
+        answer = interpreter.answer(jsonfile.json_line([system.umask(), function.__module__, function.__name__, arguments]), deadline)
     except TimeoutError:
         interpreter.kill()
         raise too_late(what, timeout_s) from None
@@ -264,12 +264,6 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
     else:
         interpreter.kill()
     return result_of(what, answer)
-
-
-def _umask() -> int:
-    """Return the umask of this process without changing it, as os.umask() would for all threads; 077 where the kernel does not show it."""
-    lines = system.machine_text("/proc/self/status").splitlines()
-    return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o077)
 
 
 def _waiting() -> _Interpreter | None:

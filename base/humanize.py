@@ -206,14 +206,8 @@ def absolute_path(text: str, base: Path) -> Path:
         raise ValueError(f"{text!r}: {text.split('/', 1)[0]} has no home directory on this machine; write the path itself") from error
     if any(character < " " or character == "\x7f" for character in text + path):
         raise ValueError(f"{path!r} is not a path: it holds a control character")
-    if not _is_utf8(path):
-        raise ValueError(f"{printable(path)!r} is not UTF-8, as the names in our files are; choose another path, or link to it")
-    return Path(path)
-
-
-def _is_utf8(path: str) -> bool:
     try:
         path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{printable(path)!r} is not UTF-8, as the names in our files are; choose another path, or link to it") from error
+    return Path(path)

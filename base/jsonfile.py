@@ -51,12 +51,7 @@ def json_text(value: Any) -> bytes:
 
 def json_line(value: Any) -> bytes:
     """Encode a value as one line of ASCII with its newline, for pipes and sockets. NaN and infinity are written as null."""
-    return json_ascii(value).encode() + b"\n"
-
-
-def json_ascii(value: Any) -> str:
-    """Encode a value as `json_line` does, as text and without the newline."""
-    return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], _escaped(_dumps(value, separators=(",", ":"))))
+    return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], _escaped(_dumps(value, separators=(",", ":")))).encode() + b"\n"
 
 
 def _dumps(value: Any, **layout: Any) -> str:

@@ -81,7 +81,9 @@ class LockFile:
             if has_name(self.descriptor, self.path):
                 self.held = True
                 return True
-            self._reopen()
+            fresh = self._open()
+            os.dup2(fresh, self.descriptor, inheritable=False)
+            os.close(fresh)
         return False
 
     def take(self, limit_s: float = math.inf, pause_s: float = PAUSE_S) -> bool:
@@ -139,8 +141,3 @@ class LockFile:
             os.close(descriptor)
             raise
         return descriptor
-
-    def _reopen(self) -> None:
-        fresh = self._open()
-        os.dup2(fresh, self.descriptor, inheritable=False)
-        os.close(fresh)

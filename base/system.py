@@ -105,6 +105,17 @@ def machine_number(path: str | Path) -> int | None:
     return sanitize.ascii_int(machine_text(path))
 
 
+def status_field(pid: int | str, name: str) -> str | None:
+    """Return the value of a field of /proc/PID/status, or None where it is not there."""
+    lines = machine_text(f"/proc/{pid}/status").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(f"{name}:")), None)
+
+
+def umask() -> int:
+    """Return the umask of this process without changing it, as os.umask() would for all threads; 077 where the kernel does not show it."""
+    return int(status_field("self", "Umask") or "077", 8)
+
+
 # What the operating system answers where a disk is full or network storage fails, and the time by a file system's own clock.
 
 

@@ -63,7 +63,7 @@ def _narrowed(headers: Row, rows: Sequence[Row], width: int) -> list[int] | None
     """Compute the widths of the columns, the widest made narrower first; None where even the longest words are too wide together."""
     widths = _widths(headers, rows)
     least = [
-        max(min(LEAST_WRAPPED, have), *(_longest_word(text) for text in column))
+        max(min(LEAST_WRAPPED, have), *(len(word) for text in column for word in _kept(text).split(" ")))
         for have, column in zip(widths, _columns(headers, rows), strict=True)
     ]
     while _total(widths) > width:
@@ -85,10 +85,6 @@ def _widths(headers: Row, rows: Sequence[Row]) -> list[int]:
 
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
-
-
-def _longest_word(text: str) -> int:
-    return max(map(len, _kept(text).split(" ")))
 
 
 def _kept(text: str) -> str:

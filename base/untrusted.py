@@ -270,7 +270,8 @@ def why_way_distrusted(path: Path) -> str | None:
 def is_group_open(status: os.stat_result) -> bool:
     """Return True if a group of ours works in it too, by mode: set-group-ID and group-writable, closed to all others."""
     mode = status.st_mode
-    return bool(mode & stat.S_ISGID and mode & stat.S_IWGRP) and not mode & stat.S_IWOTH and _is_our_group(status)
+    ours = status.st_gid in {os.getegid(), *os.getgroups()}
+    return bool(mode & stat.S_ISGID and mode & stat.S_IWGRP) and not mode & stat.S_IWOTH and ours
 
 
 def described(path: Path | str, status: os.stat_result) -> str:
@@ -325,7 +326,3 @@ def _of_root(place: Place, group: bool) -> str | None:
     if status.st_mode & _OTHERS and not status.st_mode & stat.S_ISVTX:
         return f"{who} can be written by others: chmod go-w {place.path}"
     return None
-
-
-def _is_our_group(status: os.stat_result) -> bool:
-    return status.st_gid in {os.getegid(), *os.getgroups()}

@@ -49,11 +49,6 @@ def address_of(interface: str) -> str:
     return address
 
 
-def interface_of(address: str) -> str | None:
-    """Return our interface that has this address, or None."""
-    return next((name for name, found in ipv4_addresses().items() if found == address), None)
-
-
 def here(peer: str, interface: str | None) -> tuple[str, str | None]:
     """Return our address for others, and its interface: `interface`, or the one on the route to `peer`. Raises AllocationError."""
     if interface is not None:
@@ -61,7 +56,7 @@ def here(peer: str, interface: str | None) -> tuple[str, str | None]:
     address = source_address(resolve(peer) or peer)
     if address is None:
         raise errors.AllocationError(f"no way leads from {socket.gethostname()} to {peer}: set network_interface in the site file")
-    return address, interface_of(address)
+    return address, next((name for name, found in ipv4_addresses().items() if found == address), None)
 
 
 def listening_address(peers: Iterable[str], interface: str | None) -> str:

@@ -27,7 +27,9 @@ def complete(
     nodes = tuple(_node(allocation, node, grant, processes) for node, grant in zip(allocation.nodes, answered, strict=True))
     crowded = _crowded(nodes, answered, processes)
     done = dataclasses.replace(allocation, nodes=nodes, oversubscribed=allocation.oversubscribed or bool(crowded))
-    foreign = _other_use(allocation, nodes, answered, foreign_gpu)
+    own = zip(nodes, answered, strict=True)
+    used = [(node.name, use) for node, grant in own for use in grant.foreign if use.uuid in ("", *node.gpus)]
+    foreign = other_use_warnings(f"job {allocation.job_id}", used, foreign_gpu)
     return done, (*crowded, *_unbound(allocation, answered), *_different_models(nodes), *foreign)
 
 
@@ -114,32 +116,25 @@ def _unbound(allocation: Allocation, grants: Sequence[Grant]) -> list[str]:
     )
 
 
-def _other_use(allocation: Allocation, nodes: Sequence[Node], grants: Sequence[Grant], foreign_gpu: str) -> list[str]:
-    """Warn of processes of others on the GPUs of the run. Raises AllocationError if the site refuses them."""
-    found = [(node.name, use) for node, grant in zip(nodes, grants, strict=True) for use in grant.foreign if use.uuid in ("", *node.gpus)]
-    return other_use_warnings(f"job {allocation.job_id}", found, foreign_gpu)
-
-
 def other_use_warnings(job: str, found: Sequence[tuple[str, OtherUse]], foreign_gpu: str) -> list[str]:
     """Warn of processes of others on the GPUs of (node, ...). Raises AllocationError if the site refuses them."""
-    used = [(name, use) for name, use in found if use.uuid]
-    if used and foreign_gpu == "refuse":
-        raise AllocationError(
-            f"{job}, node {used[0][0]}: {used[0][1].text}{f', and {len(used) - 1} more such' if len(used) > 1 else ''}; "
-            f"the site file says foreign_gpu: refuse; end that process, or exclude the node"
-        )
+    if foreign_gpu == "refuse":
+        _refuse(job, [(name, use.text) for name, use in found if use.uuid], "foreign_gpu: refuse; end that process, or exclude the node")
     return _by_text((name, use.text) for name, use in found)
 
 
 def health_warnings(job: str, found: Sequence[tuple[str, GpuFault]], gpu_health: str) -> list[str]:
     """Warn of the faulty GPUs of (node, ...). Raises AllocationError if the site refuses them."""
-    if found and gpu_health == "refuse":
+    faulty = [(name, f"GPU {fault.text}") for name, fault in found]
+    if gpu_health == "refuse":
+        _refuse(job, faulty, "gpu_health: refuse; have the node looked at, or exclude it")
+    return _by_text(faulty)
+
+
+def _refuse(job: str, found: Sequence[tuple[str, str]], why: str) -> None:
+    if found:
         more = f", and {len(found) - 1} more such" if len(found) > 1 else ""
-        raise AllocationError(
-            f"{job}, node {found[0][0]}: GPU {found[0][1].text}{more}; the site file says gpu_health: refuse; have the node looked at, or "
-            "exclude it"
-        )
-    return _by_text((name, f"GPU {fault.text}") for name, fault in found)
+        raise AllocationError(f"{job}, node {found[0][0]}: {found[0][1]}{more}; the site file says {why}")
 
 
 def _by_text(found: Iterable[tuple[str, str]]) -> list[str]:

@@ -11,9 +11,11 @@ import re
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from base.process import is_readable
 from base.system import machine_text, user_name
 from cluster.limits import CONTAINER_REMAINS_S
 
@@ -114,15 +116,12 @@ def all_pids() -> list[int]:
 def session_of(leader: int) -> list[int]:
     """List the processes that are left of the session that a child of ours has begun, `leader`; none where that number is a newer
     process's."""
-    found = [pid for pid in all_pids() if _session(pid) == leader]
+    found = []
+    for pid in all_pids():
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == leader:
+                found.append(pid)
     return [] if leader in found else found
-
-
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None
 
 
 def all_processes() -> list[ProcessState]:
@@ -147,19 +146,15 @@ def descendants(root: int, processes: Iterable[ProcessState] | None = None) -> l
 def send(pids: Iterable[int], number: int) -> None:
     """Send a signal to each that is still there."""
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            continue
 
 
 def reap(pids: Iterable[int]) -> None:
     """Take the exit status of those that are our ended children, without waiting."""
     for pid in pids:
-        try:
+        with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            continue
 
 
 def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
@@ -177,7 +172,9 @@ def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
         deadline = began + (limit_s if doomed else max(limit_s, CONTAINER_REMAINS_S))
         if time.monotonic() > deadline:
             return False
-        _wait_for_end(doomed or left, deadline)
+        wait_for_ends(
+            (doomed or left)[-1:], min(0.2, deadline - time.monotonic())
+        )  # not longer: it may have left children that are ours now
 
 
 def _is_tidying(pid: int) -> bool:
@@ -187,25 +184,15 @@ def _is_tidying(pid: int) -> bool:
     return name == "conmon" or (state is not None and machine_text(f"/proc/{state.parent}/comm") == "conmon")
 
 
-def _wait_for_end(pids: list[int], deadline: float) -> None:
-    """Wait at most 0.2 s: a killed process may have left children that are ours now."""
-    wait_for_ends(pids[-1:], min(0.2, deadline - time.monotonic()))
-
-
 def tagged(variable: str, wanted: Callable[[str], bool]) -> list[int]:
     """List the pids of our own processes, without ourselves, whose environment holds `variable` with a value that is wanted."""
     prefix = f"{variable}=".encode()
     found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                values = [entry[len(prefix) :] for entry in file.read().split(b"\0") if entry.startswith(prefix)]
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-        if any(wanted(value.decode(errors="replace")) for value in values):
-            found.append(int(name))
+    for pid in all_pids():
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError), open(f"/proc/{pid}/environ", "rb") as file:
+            values = [entry[len(prefix) :] for entry in file.read().split(b"\0") if entry.startswith(prefix)]
+            if pid != os.getpid() and any(wanted(value.decode(errors="replace")) for value in values):
+                found.append(pid)
     return found
 
 
@@ -222,15 +209,11 @@ def wait_for_ends(pids: Iterable[int], limit_s: float) -> bool:
     """Wait until all of these have ended, at most `limit_s`. Return True if they have."""
     deadline = time.monotonic() + limit_s
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            import select
-
-            if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                return False
-        finally:
-            os.close(descriptor)
+            try:
+                if not is_readable(descriptor, max(0.0, deadline - time.monotonic())):
+                    return False
+            finally:
+                os.close(descriptor)
     return True

@@ -75,10 +75,11 @@ def advice_on(host: str, said: str) -> str:
     """Write one paragraph for an error message."""
     lines = last_lines(said, 4)
     if CHANGED in said:
+        offending = "\n".join(line for line in said.splitlines() if line.startswith(("SHA256:", "Offending", "Host key for")))
         return (
             f"the key of {host} is not the one that your known_hosts has: either the centre has a new one, or somebody stands between. "
             f"Nothing was sent. Ask the centre for the fingerprint of today; only if it has changed, `ssh-keygen -R {host}`, then `ssh "
-            f"{host}` and compare:\n{_offending(said) or lines}"
+            f"{host}` and compare:\n{offending or lines}"
         )
     if UNKNOWN.search(said):
         return (
@@ -96,10 +97,6 @@ def advice_on(host: str, said: str) -> str:
     if is_lost(said):
         return f"{host} is not reached now; the same command again goes on:\n{lines}"
     return f"ssh to {host} failed:\n{lines}"
-
-
-def _offending(said: str) -> str:
-    return "\n".join(line for line in said.splitlines() if line.startswith(("SHA256:", "Offending", "Host key for")))
 
 
 # How an argv becomes the one line that a login shell there gets, and how its answer is told from what that shell says by itself.

@@ -40,19 +40,6 @@ class AllocationRequest:
     avoid: tuple[str, ...] = ()
     """Nodes that failed earlier attempts of the run: they are taken last, where runs share a job."""
 
-    def __post_init__(self) -> None:
-        if self.node_set is not None and not 0 <= self.node_set[0] < self.node_set[1]:
-            raise ValueError(f"node_set must be an index and a larger number of sets, found {self.node_set!r}")
-        if self.gres < 0:
-            raise ValueError(f"gres must not be negative, found {self.gres!r}")
-        for name in ("nodes", "gpus_per_node", "largest_nodes"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive, found {getattr(self, name)!r}")
-        if self.largest_nodes < self.nodes:
-            raise ValueError(f"largest_nodes must be at least nodes ({self.nodes}), found {self.largest_nodes!r}")
-        if self.device is not None and self.device not in DEVICES:
-            raise ValueError(f"device must be one of {', '.join(DEVICES)}, found {self.device!r}")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Node:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from base.system import machine_number
+from base.system import machine_number, umask
 from cluster.machine import memory_bytes, memory_cgroups
 from containers.spec import ContainerSpec, User
 
@@ -54,7 +54,7 @@ def facts_here(granted: int | None = None) -> NodeFacts:
     return NodeFacts(
         user=user_here(),
         rootless=os.geteuid() != 0,
-        umask=_umask(),
+        umask=umask(),
         memory_bytes=limited,
         shm_bytes=(limited or machine or 16 << 30) // 2,
         limits=limits_here(),
@@ -103,9 +103,3 @@ def _group_name(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return f"group{gid}"
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

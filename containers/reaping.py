@@ -140,7 +140,9 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
     """
     if engine == trees.ENGINE:
         marked = {tree for cache in caches for tree in marks.marked_trees(cache / "images", engine)}
-        return tuple(_found_tree(tree) for tree in trees.idle() if tree.name not in marked)
+        left = [tree for tree in trees.trees() if not tree.runs and tree.name not in marked]
+        labels = [((JOB, tree.job), (TAG, tree.name), (USER, str(tree.uid))) for tree in left]
+        return tuple(Found(engine=engine, id=tree.listed_as, name=tree.name, labels=own) for tree, own in zip(left, labels, strict=True))
     where = STORES[engine].where(os.environ)
     listed = container_client.call(list_argv(engine), where)
     if listed.returncode:
@@ -151,11 +153,6 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
     # One that has gone meanwhile makes the call fail, and the others are told all the same.
     told = container_client.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids), where)
     return parse_found(engine, told.stdout)
-
-
-def _found_tree(tree: trees.Tree) -> Found:
-    labels = ((JOB, tree.job), (TAG, tree.name), (USER, str(tree.uid)))
-    return Found(engine=trees.ENGINE, id=tree.listed_as, name=tree.name, labels=labels)
 
 
 def parse_found(engine: str, text: str) -> tuple[Found, ...]:

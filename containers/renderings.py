@@ -84,10 +84,6 @@ def _dmlc_of_all(place: RankPlace) -> dict[str, str]:
     }
 
 
-def _dmlc(place: RankPlace) -> dict[str, str]:
-    return {**_dmlc_of_all(place), "DMLC_ROLE": "worker"}
-
-
 def _horovod(place: RankPlace) -> dict[str, str]:
     """Return the variables of horovodrun's gloo controller, whose rendezvous a sidecar on the head must serve."""
     return {
@@ -109,7 +105,7 @@ def _horovod(place: RankPlace) -> dict[str, str]:
 RENDERINGS: Final[Mapping[str, Callable[[RankPlace], dict[str, str]]]] = {
     "tf_config": _tf_config,
     "paddle": _paddle,
-    "dmlc": _dmlc,
+    "dmlc": lambda place: {**_dmlc_of_all(place), "DMLC_ROLE": "worker"},
     "horovod": _horovod,
 }
 _ANY: Final = RankPlace(

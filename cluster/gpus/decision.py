@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -296,8 +296,8 @@ def compare(expected: Sequence[str], seen: Sequence[str]) -> str | None:
     foreign = [uuid for uuid in dict.fromkeys(seen) if uuid not in expected]
     if not missing and not foreign:
         return None
-    said = [f"{len(missing)} missing ({_names(missing)})"] if missing else []
-    said += [f"{len(foreign)} that were not granted ({_names(foreign)})"] if foreign else []
+    said = [f"{len(missing)} missing ({', '.join(missing)})"] if missing else []
+    said += [f"{len(foreign)} that were not granted ({', '.join(foreign)})"] if foreign else []
     return f"the container sees other GPUs than it was given: of {len(set(expected))} granted it shows {len(set(seen))}: {', '.join(said)}"
 
 
@@ -307,10 +307,6 @@ def beyond(granted: Sequence[str], seen: Sequence[str]) -> str | None:
     if not foreign:
         return None
     return (
-        f"the container shows {len(foreign)} GPUs beyond the {len(set(granted))} granted ({_names(foreign)}): only CUDA_VISIBLE_DEVICES, "
-        "by UUID, keeps the ranks to theirs; the scheduler can constrain a job's devices (docs/how-to/containers.md)"
+        f"the container shows {len(foreign)} GPUs beyond the {len(set(granted))} granted ({', '.join(foreign)}): only "
+        "CUDA_VISIBLE_DEVICES, by UUID, keeps the ranks to theirs; the scheduler can constrain a job's devices (docs/how-to/containers.md)"
     )
-
-
-def _names(uuids: Iterable[str]) -> str:
-    return ", ".join(uuids)

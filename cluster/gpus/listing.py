@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from base.errors import AllocationError, SlipwayError
 from base.jsonfile import read_content
-from base.process import CommandResult, describe, run
+from base.process import describe, run
 from base.sanitize import ascii_int, printable, text
 from cluster import detection, processes
 from cluster.limits import GPU_LIST_S, GPU_USE_S, XID_RECENT_S
@@ -157,7 +157,7 @@ def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
 def _ask(argv: Sequence[str]) -> str:
     """Return what nvidia-smi prints; empty if it reports that there are no devices."""
     try:
-        result: CommandResult = run(argv, timeout_s=GPU_LIST_S)
+        result = run(argv, timeout_s=GPU_LIST_S)
     except SlipwayError as error:
         raise AllocationError(f"the GPUs of {os.uname().nodename} cannot be listed, one of them or the driver hangs: {error}") from error
     if (result.stdout + result.stderr).strip().startswith(NO_DEVICES):
@@ -188,6 +188,11 @@ class App(NamedTuple):
     name: str
     owner: str | None = None
 
+    @property
+    def words(self) -> str:
+        memory = f", which holds {self.used_mib} MiB" if self.used_mib is not None else ""
+        return f"{self.gpu} is used by process {self.pid} ({self.name}) of {self.owner or 'another user'}{memory}"
+
 
 def parse_apps(answer: str) -> tuple[App, ...]:
     """Parse the output of `PROCESSES_QUERY`. Lines in brackets, by which old cards report nothing, are skipped. Raises ValueError."""
@@ -207,7 +212,7 @@ def parse_apps(answer: str) -> tuple[App, ...]:
 def other_use(uuids: Sequence[str], apps: Iterable[App], own_pids: Collection[int]) -> tuple[OtherUse, ...]:
     """Select the processes that are not ours and use a GPU of ours, in the order of the GPUs."""
     others = [app for app in apps if app.pid not in own_pids]
-    return tuple(OtherUse(uuid, _describe_app(app)) for uuid in uuids for app in others if app.gpu == uuid)
+    return tuple(OtherUse(uuid, app.words) for uuid in uuids for app in others if app.gpu == uuid)
 
 
 def query_other_use(uuids: Sequence[str]) -> tuple[OtherUse, ...]:
@@ -229,15 +234,8 @@ def query_apps(timeout_s: float = GPU_USE_S) -> tuple[App, ...]:
     return tuple(app._replace(owner=processes.owner_of(app.pid)) for app in parse_apps(result.stdout))
 
 
-def _describe_app(app: App) -> str:
-    memory = f", which holds {app.used_mib} MiB" if app.used_mib is not None else ""
-    return f"{app.gpu} is used by process {app.pid} ({app.name}) of {app.owner or 'another user'}{memory}"
-
-
 # What driver and kernel know to be wrong with GPUs, before anything runs on them: errors of memory, Xids, held-down clocks.
 
-
-logger = logging.getLogger(__name__)
 
 Bus = tuple[int, int, int, int]
 """A PCI address as `bus_key` returns it."""

@@ -69,12 +69,6 @@ def launcher_argv(node: str, argv: Sequence[str]) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", "cluster.pbs_tasks.launcher", "--node", node, "--", *argv)
 
 
-def order_of(line: bytes, directory: str, node: str) -> bytes:
-    """Encode our environment, without the variables of each node, and what else a program needs on the node."""
-    pairs = [os.fsencode(f"{name}={value}") for name, value in os.environ.items() if not remote.is_of_a_node(name)]
-    return b"\0".join([line, os.fsencode(directory), os.fsencode(node), *pairs])
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code. If it cannot be started, print the reason and return 1."""
     parser = argparse.ArgumentParser(prog="python -m cluster.pbs_tasks.launcher")
@@ -90,8 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _private_directory() as place:
             order = place / "order"
             descriptor = os.open(order, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            pairs = [f"{name}={value}" for name, value in os.environ.items() if not remote.is_of_a_node(name)]
             with open(descriptor, "wb") as file:
-                file.write(order_of(line, str(Path.cwd()), arguments.node))
+                file.write(b"\0".join([line, *map(os.fsencode, (str(Path.cwd()), arguments.node, *pairs))]))
             return _Program(arguments.node, order, arguments.command).run()
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

@@ -7,7 +7,8 @@ network's. Nobody is named who reaches half of the reference, nor for a few mill
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -90,23 +91,23 @@ def best_of(attempts: Sequence[Rates]) -> dict[tuple[int, int], Sample]:
 
 def judge_rates(places: Sequence[Place], rates: Rates, excess_s: float = EXCESS_S) -> list[Finding]:
     """Find slow nodes, slow links between other nodes, links that pass no data, and a network that is slow as a whole."""
-    dead = [_dead(places, pair) for pair, sample in sorted(rates.items()) if sample.bytes == 0]
+    lost = "they connect, but no data passes: packets of full size are lost (compare the MTU of interfaces and switches)"
+    dead = [
+        Finding(text=describe_failure(places, pair, lost), nodes=tuple(sorted(pair)), fatal=True)
+        for pair, sample in sorted(rates.items())
+        if sample.bytes == 0
+    ]
     if dead or not rates:
         return dead
     pairs = _pairs(rates)
-    reference = _reference(pairs, len(places))
+    best = sorted(samples[-1].mbit for index in range(len(places)) if (samples := _of(pairs, index)))
+    reference = best[len(best) // 2]
     slow = _slow_nodes(pairs, len(places), reference, excess_s)
     return [
         *[_slow_node(places, rates, index, reference) for index in slow],
         *_slow_links(places, rates, set(slow), excess_s),
         *_slow_network(places, reference),
     ]
-
-
-def _dead(places: Sequence[Place], pair: tuple[int, int]) -> Finding:
-    problem = "they connect, but no data passes: packets of full size are lost (compare the MTU of interfaces and switches)"
-    text = describe_failure(places, pair, problem)
-    return Finding(text=text, nodes=tuple(sorted(pair)), fatal=True)
 
 
 def _pairs(rates: Rates) -> dict[tuple[int, int], Sample]:
@@ -123,11 +124,6 @@ def _of(pairs: Rates, index: int, among: set[int] | None = None) -> list[Sample]
     """Return the samples of one node, slowest first."""
     chosen = [sample for pair, sample in pairs.items() if index in pair and (among is None or among.issuperset(pair))]
     return sorted(chosen, key=lambda sample: sample.mbit)
-
-
-def _reference(pairs: Rates, nodes: int) -> float:
-    best = sorted(samples[-1].mbit for index in range(nodes) if (samples := _of(pairs, index)))
-    return best[len(best) // 2]
 
 
 def _slow(sample: Sample, reference: float, excess_s: float) -> bool:
@@ -223,27 +219,14 @@ def unreachable(places: Sequence[Place], reached: Mapping[tuple[int, int], Reach
     if not failed:
         return None
     shown = some([describe_failure(places, pair, str(reach.problem)) for pair, reach in failed.items()], MOST_PAIRS, "; ")
-    accused = _most_accused(failed, len(places))
-    blame = ""
-    if accused is not None:
-        count = sum(accused in pair for pair in failed)
-        blame = f". {places[accused].name} is in {count} of these {len(failed)}: look there first (address, interface, firewall, cable)"
+    counts = Counter(index for pair in failed for index in pair)
+    (accused, most), *others = counts.most_common(2)
+    nodes, blame = tuple(sorted(counts)), ""
+    if others[0][1] < most:  # else nobody is in most of them
+        nodes = (accused,)
+        blame = f". {places[accused].name} is in {most} of these {len(failed)}: look there first (address, interface, firewall, cable)"
     what = "this pair of nodes" if len(failed) == 1 else f"these pairs of nodes ({len(failed)} of {len(reached)})"
-    return Finding(text=f"the network does not connect {what}: {shown}{blame}", nodes=_involved(failed, accused), fatal=True)
-
-
-def _most_accused(failed: Iterable[tuple[int, int]], nodes: int) -> int | None:
-    """Return None for a tie, or if only one pair of nodes failed."""
-    counts = [0] * nodes
-    for pair in failed:
-        for index in pair:
-            counts[index] += 1
-    most = max(counts)
-    return counts.index(most) if counts.count(most) == 1 else None
-
-
-def _involved(failed: Iterable[tuple[int, int]], accused: int | None) -> tuple[int, ...]:
-    return tuple(sorted({index for pair in failed for index in pair})) if accused is None else (accused,)
+    return Finding(text=f"the network does not connect {what}: {shown}{blame}", nodes=nodes, fatal=True)
 
 
 def network_verdict(places: Sequence[Place], attempts: Sequence[Rates]) -> tuple[list[Finding], bool]:

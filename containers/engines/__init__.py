@@ -145,10 +145,6 @@ def docker_daemon(environ: Mapping[str, str]) -> str:
     return "dockerd at unix:///var/run/docker.sock"
 
 
-def _pull_by_docker(reference: str, credentials: Path | None) -> tuple[str, ...]:
-    return (*(() if credentials is None else ("--config", str(credentials))), "pull", "--quiet", reference)
-
-
 @contextlib.contextmanager
 def _directory_of(credentials: Path) -> Iterator[Path]:
     """Yield a directory of our own with a config.json in it, as docker wants: a link to the user's file."""
@@ -167,17 +163,13 @@ def podman_service(environ: Mapping[str, str]) -> str:
     return "podman's storage, whose lock another podman may hold (`podman info` shows graphRoot)"
 
 
-def _pull_by_podman(reference: str, credentials: Path | None) -> tuple[str, ...]:
-    return ("pull", "--quiet", *(() if credentials is None else ("--authfile", str(credentials))), reference)
-
-
 STORES: Final = {
     "docker": Store(
         where=docker_daemon,
         local_names="",
         root="{{.DockerRootDir}}",
         unpacks_in_root=True,
-        pull=_pull_by_docker,
+        pull=lambda reference, place: (*(("--config", str(place)) if place else ()), "pull", "--quiet", reference),
         save_format=lambda _form: (),
         credentials=_directory_of,
     ),
@@ -186,7 +178,7 @@ STORES: Final = {
         local_names="localhost/",
         root="{{.Store.GraphRoot}}",
         unpacks_in_root=False,
-        pull=_pull_by_podman,
+        pull=lambda reference, place: ("pull", "--quiet", *(("--authfile", str(place)) if place else ()), reference),
         save_format=lambda form: ("--format", form),
         credentials=contextlib.nullcontext,
     ),

@@ -120,12 +120,9 @@ def gpu_environment(spec: ContainerSpec) -> dict[str, str]:
 
 def plan_inside(spec: ContainerSpec, host_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
     """Return argv and environment of each process; the environment is added to the image's own."""
-    own = {**_user_environment(spec.user), "TMPDIR": TEMPORARY, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **gpu_environment(spec)}
+    name = {} if spec.user is None else {"USER": spec.user.name, "LOGNAME": spec.user.name}
+    own = {"HOME": _home(spec.user), **name, "TMPDIR": TEMPORARY, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **gpu_environment(spec)}
     return plan_processes(spec, INSIDE, spec.python, {**inherited(host_env, ALLOWED), **own})
-
-
-def _user_environment(user: User | None) -> dict[str, str]:
-    return {"HOME": _home(user), **({"USER": user.name, "LOGNAME": user.name} if user else {})}
 
 
 def _home(user: User | None) -> str:

@@ -258,13 +258,9 @@ def host_pids(watchdog: int, inner: Sequence[int]) -> list[int]:
     found = {}
     for state in processes.all_processes():
         if state.parent == watchdog:
-            found[_innermost_pid(state.pid)] = state.pid
+            numbers = (system.status_field(state.pid, "NSpid") or str(state.pid)).split()
+            found[int(numbers[-1])] = state.pid
     return [found.get(pid, 0) for pid in inner]
-
-
-def _innermost_pid(pid: int) -> int:
-    lines = system.machine_text(f"/proc/{pid}/status").splitlines()
-    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), pid)
 
 
 LOG: Final = "engine.log"

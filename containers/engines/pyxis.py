@@ -35,10 +35,11 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     processes = plan_image_file(NAME, spec, host_env)
     scratch = (f"{spec.paths.control}/{SCRATCH}", TEMPORARY, True)
     bound = (scratch, *mounts(spec), *((device, device, True) for device in spec.devices))
+    memory = f"tmpfs:/dev/shm:rw+nosuid+nodev+mode=1777+size={spec.shm_bytes}"
     unpacked = f"--container-name={spec.image_id}:no_exec"  # another run's container of the same image is not entered
     run = (
         *_step_argv(host_env, len(spec.gpus), gpu_environment(spec)),
-        f"--container-mounts={','.join((_shared_memory(spec), *(_mount(*one) for one in bound)))}",
+        f"--container-mounts={','.join((memory, *(_mount(*one) for one in bound)))}",
         f"--container-image={spec.image}" if spec.image_id is None else unpacked,
         spec.python,
         *watchdog_argv(),
@@ -77,10 +78,6 @@ def _step_argv(host_env: Mapping[str, str], num_gpus: int, variables: Mapping[st
         *("--container-workdir=/", "--container-readonly", "--no-container-mount-home"),
         *("--no-container-remap-root", "--no-container-entrypoint"),
     )
-
-
-def _shared_memory(spec: ContainerSpec) -> str:
-    return f"tmpfs:/dev/shm:rw+nosuid+nodev+mode=1777+size={spec.shm_bytes}"
 
 
 def _mount(source: str, target: str, writable: bool) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from base import chunks, jsonfile, publish, system
-from base.errors import ContainerError, DigestMismatch, RecordError, StorageError
+from base.errors import ContainerError, RecordError, StorageError
 from containers.images.commands import save_argv
 from containers.images.model import FILES, ArchivedImage, PinnedImage, manifest_path, read_manifest
 from containers.images.streams import HashingWriter, copy_hashed, not_enough, require, save_compressed
@@ -51,14 +51,6 @@ def is_there(image: PinnedImage, target: Path) -> bool:
         return found.image.image_id == image.image_id and target.stat().st_size == found.bytes
     except (RecordError, FileNotFoundError):
         return False
-
-
-def not_as_archived(archive: Path, doing: str, found: HashingWriter, entry: ArchivedImage) -> DigestMismatch:
-    """Return the error for an archive that is not what its manifest says."""
-    return DigestMismatch(
-        f"{doing}: {archive} has {found.bytes} bytes and SHA-256 {found.hexdigest()[:12]}..., its manifest promises {entry.bytes} and "
-        f"{entry.sha256[:12]}...: it was cut or changed on storage; remove both, and archive the image again"
-    )
 
 
 def remove_dead_parts(directory: Path) -> None:

@@ -73,11 +73,6 @@ def _digest(reference: str, known: Sequence[str]) -> str | None:
     return next(iter(mine or [digest for _, digest in pairs]), None)
 
 
-def is_unknown(result: CommandResult) -> bool:
-    """Return True if an inspect failed because there is no such image."""
-    return result.returncode != 0 and any(word in result.stderr.lower() for word in _UNKNOWN)
-
-
 def where(engine: str) -> str:
     """Return whom the engine's client talks to, for messages."""
     return STORES[engine].where(os.environ) if engine in STORES else engine
@@ -119,8 +114,8 @@ def _failed(result: CommandResult) -> ContainerError:
 def find(engine: str, name: str) -> PinnedImage | None:
     """Return what the engine has under `name`, a tag or an id; None where it has nothing. Raises ContainerError."""
     result = ask([engine, "image", "inspect", name])
-    if is_unknown(result):
-        return None
     if result.returncode:
+        if any(word in result.stderr.lower() for word in _UNKNOWN):
+            return None
         raise _failed(result)
     return parse_inspect(result.stdout, name, engine)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from base import chunks, errors, publish, system
 from containers.engines import STORES
-from containers.images import archiving, commands, trees
+from containers.images import commands, trees
 from containers.images.marks import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.streams import copy_hashed, feed_decompressed, hash_file, not_enough, require
@@ -125,7 +125,10 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: 
                 copy = part
             found = hash_file(copy)  # the list of chunks says nothing of what was pinned
         if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
-            raise archiving.not_as_archived(archive, doing, found, entry)
+            raise errors.DigestMismatch(
+                f"{doing}: {archive} has {found.bytes} bytes and SHA-256 {found.hexdigest()[:12]}..., its manifest promises {entry.bytes} "
+                f"and {entry.sha256[:12]}...: it was cut or changed on storage; remove both, and archive the image again"
+            )
         if image.form in FILES:
             publish.publish_file(part, place / entry.file)
         else:

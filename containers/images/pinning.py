@@ -55,10 +55,6 @@ def apptainer_build_argv(target: Path, reference: str, credentials: Path | None 
     return ["apptainer", "build", *(["--authfile", str(credentials)] if credentials else []), str(target), source]
 
 
-def _apptainer_exec_argv(source: str, command: tuple[str, ...], _: str) -> list[str]:
-    return ["apptainer", "exec", "--containall", "--cleanenv", source, *command]
-
-
 def enroot_uri(reference: str) -> str:
     """Return the reference as enroot writes it. One without a scheme is of a registry, whose name ends with # there."""
     if reference.startswith(FROM_ENROOT):
@@ -94,7 +90,11 @@ def _enroot_start_argv(source: str, command: tuple[str, ...], place: str) -> lis
 
 _ENROOT: Final = FileEngine(form=SQSH, make_argv=enroot_import_argv, run_argv=_enroot_start_argv)
 FILE_ENGINES: Final = {
-    "apptainer": FileEngine(form=SIF, make_argv=apptainer_build_argv, run_argv=_apptainer_exec_argv),
+    "apptainer": FileEngine(
+        form=SIF,
+        make_argv=apptainer_build_argv,
+        run_argv=lambda source, command, _: ["apptainer", "exec", "--containall", "--cleanenv", source, *command],
+    ),
     "enroot": _ENROOT,
     "pyxis": _ENROOT,
 }
@@ -175,12 +175,9 @@ def pin(
         _fetch(reference, engine, credentials)
         found = find(engine, reference)
     if found is None:
-        raise ContainerError(f"image {reference!r} is not known to {engine} on this machine{_never(pull)}")
+        never = ", and nothing may be pulled here: `make image` builds it, or name another" if pull == "never" else ""
+        raise ContainerError(f"image {reference!r} is not known to {engine} on this machine{never}")
     return found
-
-
-def _never(pull: Pull) -> str:
-    return ", and nothing may be pulled here: `make image` builds it, or name another" if pull == "never" else ""
 
 
 def _fetch(reference: str, engine: str, credentials: Path | None) -> None:

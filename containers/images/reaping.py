@@ -60,12 +60,9 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
         rows = parse_images(commands.demand(list_argv(engine, uid), limits.IMAGE_LIST_S), engine)
     else:
         files = sorted(place.glob(f"*{suffix_of(engine)}")) if engine in FILE_ENGINES else []
-        rows = [(path.stem, str(path), path.stat().st_size) for path in files if _last_engine(place, path.stem, engine) == engine]
+        users = {path: {other: last_used(place, path.stem, other) or 0.0 for other in _engines_of_same_file(engine)} for path in files}
+        rows = [(path.stem, str(path), path.stat().st_size) for path, used in users.items() if max(used, key=used.__getitem__) == engine]
     return tuple(LoadedImage(short=short, handle=handle, bytes=size, used=last_used(place, short, engine)) for short, handle, size in rows)
-
-
-def _last_engine(place: Path, short: str, engine: str) -> str:
-    return max(_engines_of_same_file(engine), key=lambda other: last_used(place, short, other) or 0.0)
 
 
 def _engines_of_same_file(engine: str) -> list[str]:

@@ -123,11 +123,6 @@ def free_bytes(path: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def disk_of(path: Path) -> int:
-    """Return the same number for places on one disk."""
-    return _visible(path).stat().st_dev
-
-
 def _visible(path: Path) -> Path:
     while True:
         try:
@@ -144,7 +139,7 @@ def require(needs: dict[Path, int], doing: str) -> None:
     """Raise NotEnoughSpace unless all of `needs` (place -> bytes) fit at the same time; places on one disk add up."""
     disks: dict[int, list[Path]] = {}
     for place in needs:
-        disks.setdefault(disk_of(place), []).append(place)
+        disks.setdefault(_visible(place).stat().st_dev, []).append(place)
     for places in disks.values():
         need, free = sum(needs[place] for place in places) + RESERVE, free_bytes(places[0])
         if need > free:

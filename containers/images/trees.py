@@ -106,11 +106,6 @@ def is_here(name: str) -> bool:
     return any(tree.name == name for tree in trees())
 
 
-def idle() -> tuple[Tree, ...]:
-    """List the trees of this node in which nothing runs. Raises ContainerError."""
-    return tuple(tree for tree in trees() if not tree.runs)
-
-
 def remove(name: str) -> None:
     """Remove a tree, if it is there. Raises ContainerError."""
     for tree in trees():

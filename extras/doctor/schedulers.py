@@ -21,8 +21,8 @@ from cluster.schedulers.lsf.answers import LSF
 from cluster.schedulers.lsf.answers import parse_hosts as lsf_hosts
 from cluster.schedulers.lsf.answers import parse_queues as lsf_queues
 from cluster.schedulers.pbs import node_names as nodes_of_pbs_job
-from cluster.schedulers.pbs.answers import PBS, parse_clock, parse_entries, parse_size, whole
-from cluster.schedulers.pbs.jobs import NODES, QUEUES, UNUSABLE, Entries, resources_of
+from cluster.schedulers.pbs.answers import PBS, parse_clock, parse_entries, parse_size, resources_of, whole
+from cluster.schedulers.pbs.jobs import NODES, QUEUES, UNUSABLE, Entries
 from cluster.schedulers.queries import QUICK_ANSWER_S, Server, ask
 from cluster.schedulers.sge import hosts_of_job as hosts_of_sge_job
 from cluster.schedulers.sge.answers import SGE, SHORT_NOTICE_S, parse_settings

@@ -12,7 +12,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -53,18 +54,14 @@ def hosts_of_job(environ: Mapping[str, str]) -> dict[str, int]:
     pairs = environ.get("LSB_MCPU_HOSTS", "").split()
     counts = [ascii_int(word) for word in pairs[1::2]]
     if pairs and len(pairs) % 2 == 0 and all(counts):
-        return _summed(zip(pairs[::2], (count or 0 for count in counts), strict=True))
+        found: Counter[str] = Counter()
+        for host, count in zip(pairs[::2], counts, strict=True):
+            found[host] += count or 0
+        return dict(found)
     if environ.get("LSB_DJOB_HOSTFILE"):
         with contextlib.suppress(OSError):
-            return _summed((host, 1) for host in Path(environ["LSB_DJOB_HOSTFILE"]).read_text().split())
-    return _summed((host, 1) for host in environ.get("LSB_HOSTS", "").split())
-
-
-def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for host, slots in pairs:
-        found[host] = found.get(host, 0) + slots
-    return found
+            return dict(Counter(Path(environ["LSB_DJOB_HOSTFILE"]).read_text().split()))
+    return dict(Counter(environ.get("LSB_HOSTS", "").split()))
 
 
 def restart_count(environ: Mapping[str, str]) -> int:

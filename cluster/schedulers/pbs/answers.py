@@ -41,6 +41,7 @@ class JobInfo:
     restarts: int = 0
     exit_status: int | None = None
     hosts: tuple[str, ...] = ()
+    """Of `n1/0*8+n2/0` the names, each once, in order."""
     submitted: float | None = None
     started: float | None = None
     """The time of the current start, or None for a job that waits."""
@@ -84,7 +85,7 @@ def blocks(answer: str) -> Iterator[tuple[str, str]]:
 
 def read_job(job_id: str, job: Mapping[str, object]) -> JobInfo:
     """Read one entry. A value that is missing, or is not what it should be, is unknown."""
-    asked, variables = _mapping(job.get("Resource_List")), _mapping(job.get("Variable_List"))
+    asked, variables = resources_of(job, "Resource_List"), resources_of(job, "Variable_List")
     state = _word(job.get("job_state"))
     runs = whole(job.get("run_count")) or 0
     has_nodes = state in ("R", "E", "S", "U", "F")
@@ -96,18 +97,13 @@ def read_job(job_id: str, job: Mapping[str, object]) -> JobInfo:
         comment=_word(job.get("comment")).strip(),
         restarts=max(0, runs - 1) if has_nodes else runs,
         exit_status=whole(job.get("Exit_status")),
-        hosts=hosts_of(_word(job.get("exec_host"))),
+        hosts=tuple(dict.fromkeys(part.partition("/")[0] for part in _word(job.get("exec_host")).split("+") if part)),
         submitted=time_of(job.get("ctime")),
         started=time_of(job.get("stime")) if has_nodes else None,
         walltime_s=parse_clock(_word(asked.get("walltime"))),
         work=_word(variables.get(WORK)),
         directory=_word(variables.get("PBS_O_WORKDIR")),
     )
-
-
-def hosts_of(exec_host: str) -> tuple[str, ...]:
-    """Return the names in `n1/0*8+n2/0`, each once, in order."""
-    return tuple(dict.fromkeys(part.partition("/")[0] for part in exec_host.split("+") if part))
 
 
 def parse_size(text: str) -> int | None:
@@ -146,7 +142,9 @@ def _word(value: object) -> str:
     return str(value) if isinstance(value, str | int | float) else ""
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def resources_of(entry: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """Return the resources, or variables, under a key of an entry; empty if there are none."""
+    value = entry.get(key)
     return value if isinstance(value, dict) else {}
 
 
@@ -264,11 +262,6 @@ REASONS: Final = (
 def stage_of(state: str) -> Stage:
     """Return the stage for a letter. A job with an unknown letter may run."""
     return STATES.get(state, ("runs", ""))[0]
-
-
-def word_of(state: str) -> str:
-    """Return the letter in words."""
-    return STATES.get(state, ("runs", state))[1]
 
 
 def ended_by(job: JobInfo) -> str | None:

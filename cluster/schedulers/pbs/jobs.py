@@ -34,7 +34,7 @@ def queue_problem(queues: Entries, size: JobSize) -> str | None:
         return None
     if name not in queues:
         return f"queue {name!r} of the site file is no queue of this cluster; {choices(name, queues)}"
-    most = resources_of(queues[name], "resources_max")
+    most = answers.resources_of(queues[name], "resources_max")
     longest = answers.parse_clock(str(most.get("walltime", "")))
     if longest is not None and size.minutes * 60 > longest:
         return (
@@ -53,14 +53,12 @@ def others(nodes: Entries, size: JobSize) -> tuple[str, ...]:
     fitting = {
         name: node
         for name, node in nodes.items()
-        if name not in size.exclude and _is_up(node) and nodes_problem({name: node}, replace(size, nodes=1)) is None
+        if name not in size.exclude
+        and not any(word in str(node.get("state", "")) for word in UNUSABLE)
+        and nodes_problem({name: node}, replace(size, nodes=1)) is None
     }
     names = sorted(fitting, key=lambda name: fitting[name].get("state") != "free")  # in the server's order otherwise
     return tuple(names[: size.nodes]) if len(names) >= size.nodes else ()
-
-
-def _is_up(node: Mapping[str, object]) -> bool:
-    return not any(word in str(node.get("state", "")) for word in UNUSABLE)
 
 
 def instead_of_failed(size: JobSize) -> tuple[str, ...]:
@@ -79,7 +77,7 @@ def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
         return None
     hosts: dict[str, dict[str, int]] = {}
     for name, node in nodes.items():
-        has = resources_of(node, "resources_available")
+        has = answers.resources_of(node, "resources_available")
         host = hosts.setdefault(str(has.get("host", name)), {"ncpus": 0, "ngpus": 0, "mem": 0})
         host["ncpus"] += answers.whole(has.get("ncpus")) or 0
         host["ngpus"] += answers.whole(has.get("ngpus")) or 0
@@ -101,12 +99,6 @@ def never_starts(size: JobSize) -> str | None:
     """Compare a job with the limits of its queue, and with the nodes of the cluster."""
     problem = queue_problem(answers.parse_entries(ask(answers.PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size)
     return problem or nodes_problem(answers.parse_entries(ask(answers.PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
-
-
-def resources_of(entry: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """Return the resources under a key of an entry; empty if there are none."""
-    value = entry.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 # The batch script.
@@ -146,8 +138,11 @@ def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
         ("ngpus", size.gpus),
         ("mpiprocs", 1),
     ]
-    each = [*(f"{name}={value}" for name, value in chunk if value is not None), *_words(size.constraint)]
-    _one_word("constraint", ":".join(each))
+    each = [*(f"{name}={value}" for name, value in chunk if value is not None), *([size.constraint] if size.constraint else [])]
+    if re.search(r"[\s+]", wanted := ":".join(each)):
+        raise ConfigError(
+            f"constraint: {wanted!r} of `qsub -l select` holds a space or a plus; valid: resources of one chunk, such as `gpu_model=a100`"
+        )
     select = "+".join(":".join(["1", f"host={host}", *each]) for host in hosts) or ":".join([str(size.nodes), *each])
     said = [
         ("-N", job.name),
@@ -201,18 +196,6 @@ def clock(minutes: int) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
 
 
-def _words(constraint: str | None) -> list[str]:
-    return [constraint] if constraint else []
-
-
-def _one_word(what: str, value: str) -> str:
-    if re.search(r"[\s+]", value):
-        raise ConfigError(
-            f"{what}: {value!r} of `qsub -l select` holds a space or a plus; valid: resources of one chunk, such as `gpu_model=a100`"
-        )
-    return value
-
-
 # Our jobs in PBS's queue. A job for one run or shard has its work in its variable SLIPWAY_WORK, a job of `slipway submit` in its name.
 
 
@@ -255,7 +238,7 @@ def queued_job(job: answers.JobInfo) -> QueuedJob:
     return QueuedJob(
         job_id=job.job_id,
         stage=stage,
-        state=answers.word_of(job.state),
+        state=answers.STATES.get(job.state, (stage, job.state))[1],
         why=answers.plain_reason(job) if stage == "waits" else "",
         hold=answers.hold_of(job),
         ended_by=end,

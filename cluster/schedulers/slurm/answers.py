@@ -83,7 +83,7 @@ def parse_queue(answer: str) -> tuple[JobInfo, ...]:
         found.append(
             JobInfo(
                 **{key: words[key] for key in ("job_id", "reason", "name", "comment", "nodes", "directory")},
-                state=state_word(words["state"]),
+                state=re.split(r"[,+ ]", words["state"])[0],  # the first of several that Slurm reports together
                 restarts=restarts,
                 submitted=time_of(words["submitted"]),
                 started=time_of(words["started"]),
@@ -116,11 +116,6 @@ def parse_duration(text: str) -> float | None:
         clock = [0, *clock[:2]]
     hours, minutes, seconds = clock
     return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
-
-
-def state_word(text: str) -> str:
-    """Return the first state of several that Slurm reports together."""
-    return re.split(r"[,+ ]", text)[0]
 
 
 def time_of(text: str) -> float | None:
@@ -259,11 +254,6 @@ def parse_nodes(text: str) -> tuple[Nodes, ...]:
             )
         )
     return tuple(found)
-
-
-def whole_number(text: str) -> int | None:
-    """Parse a number of at most 9 digits. Returns None for anything else."""
-    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def default_partition(partitions: Mapping[str, Partition]) -> str | None:

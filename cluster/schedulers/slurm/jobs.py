@@ -125,7 +125,7 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
     if name not in partitions:
         return f"queue {name!r} of the site file is no partition of this cluster; {choices(name, partitions)}"
     line = partitions[name]
-    limits = [(limit, key) for key in ("TotalNodes", "MaxNodes") if (limit := answers.whole_number(line.get(key, ""))) is not None]
+    limits = [(limit, key) for key in ("TotalNodes", "MaxNodes") if (limit := ascii_int(line.get(key, ""))) is not None]
     most, why = min(limits, default=(nodes, ""))
     if nodes > most:
         said = f"partition {name} has {most}" if why == "TotalNodes" else f"partition {name} allows {most} (MaxNodes)"
