@@ -41,7 +41,7 @@ class JobInfo:
     restarts: int = 0
     exit_status: int | None = None
     hosts: tuple[str, ...] = ()
-    """Of `n1/0*8+n2/0` the names, each once, in order."""
+    """The names in `n1/0*8+n2/0`, each once, in order."""
     submitted: float | None = None
     started: float | None = None
     """The time of the current start, or None for a job that waits."""
