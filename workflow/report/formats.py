@@ -59,6 +59,7 @@ TALL: Final = 30
 """Rows of a table beyond which it scrolls in itself, below a head that stays."""
 _SENTENCE: Final = re.compile(r"(?<=\.) (?=[A-Z\[\N{PLUS-MINUS SIGN}\N{EN DASH}])")
 FORMULA: Final = frozenset("=+-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
+_UNBROKEN: Final = re.compile(r"\[[\d.,\N{EN DASH} ]+\]| %")
 _LATEX: Final = str.maketrans(
     {character: f"\\{character}" for character in "{}$&#%_"}
     | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}", "\n": " / "}
@@ -195,14 +196,14 @@ def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str]
         for row in rows
     )
     more = f'<p class="note">{html.escape(left)}</p>' if left else ""
-    notes = "".join(_note(mark, letters[mark], explained.new(sentence), anchors) for _, mark, sentence in table.footnotes())
+    notes = footnotes([(mark, explained.new(sentence)) for _, mark, sentence in table.footnotes()], letters, anchors)
     caption = html.escape(explained.new(table.caption))
     size = " ".join(["scroll", *["tall"] * (len(rows) > TALL), *["dense"] * (len(columns) >= DENSE)])
     return (
         f'<figure class="table" id="table-{table.name}"><div class="{size}" role="group" tabindex="0" aria-label="{title}">'
         f"<table>\n<caption>{title}</caption>\n"
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{more}"
-        f"{f'<figcaption>{caption}</figcaption>' if caption else ''}{f'<ul class=notes>{notes}</ul>' if notes else ''}</figure>"
+        f"{f'<figcaption>{caption}</figcaption>' if caption else ''}{notes}</figure>"
     )
 
 
@@ -238,23 +239,31 @@ def _folded(columns: Sequence[Column], values: Sequence[Value]) -> str:
     return f'<td class="folded">{html.escape(", ".join(words))}</td>' if values else ""
 
 
-def _note(mark: str, letter: str, sentence: str, anchors: Container[str]) -> str:
-    """Format a footnote. One that the page has explained above is the mark alone."""
-    text = html.escape(f"{mark}: {sentence}" if sentence else mark)
-    linked = f'<a href="#mark-{mark}">{text}</a>' if f"mark-{mark}" in anchors else text
-    return f"<li{'' if sentence else ' class=again'}><sup>{letter}</sup> {linked}</li>"
+def footnotes(notes: Iterable[tuple[str, str]], letters: Mapping[str, str], anchors: Container[str]) -> str:
+    """Format marks with their sentences. One that the page has explained above is the mark alone."""
+    found = []
+    for mark, sentence in notes:
+        text = html.escape(f"{mark}: {sentence}" if sentence else mark)
+        linked = f'<a href="#mark-{mark}">{text}</a>' if f"mark-{mark}" in anchors else text
+        found.append(f"<li{'' if sentence else ' class=again'}><sup>{letters[mark]}</sup> {linked}</li>")
+    return f"<ul class=notes>{''.join(found)}</ul>" if found else ""
 
 
 def _td(names: Sequence[str], value: Value, marks: Callable[[frozenset[str]], str], link: str) -> str:
     text = value.text
     muted = value.is_reason and text not in NOTHING
-    shown = _html(text).replace(" %", "&nbsp;%")
+    shown = _html(unbroken(text))
     linked = f"{link}{shown}</a>" if link else shown
     return f"<td{names[muted]}>{linked}{marks(value.marks)}</td>"
 
 
 def _sup(letters: Sequence[str]) -> str:
     return f"<sup>{' '.join(letters)}</sup>" if letters else ""
+
+
+def unbroken(text: str) -> str:
+    """Return a text that breaks neither inside of an interval nor before the sign of a percentage."""
+    return _UNBROKEN.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text) if " " in text else text
 
 
 def _class(column: Column, *, muted: bool = False, fold: bool = False) -> str:

@@ -80,6 +80,13 @@ def line_label(analysis: Analysis, comparison: Comparison, line: Line | None = N
     return printable(SEPARATOR.join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
 
 
+def cell_label(analysis: Analysis, cell: CellResult) -> str:
+    """Format a label that tells a cell from all others of the study, such as `lenet · batch 32 · 2×1`."""
+    shape = f"{cell.cell.nodes}\N{MULTIPLICATION SIGN}{cell.cell.gpus_per_node}"
+    source = [cell.source] if len(analysis.sources) > 1 else []
+    return printable(SEPARATOR.join([*series_words(cell, analysis.cell_names), f"batch {cell.cell.batch_size}", shape, *source]))
+
+
 def shares(analysis: Analysis, source: str | None = None) -> str:
     """Explain what a node is if nodes are parts of one machine, in all of the study or in one source of it; else empty."""
     frame = analysis.frame if source is None else analysis.frame.filter(pl.col("source") == source)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,17 +23,30 @@ from workflow.report.bounds import advice
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.cost import has_cost
 from workflow.report.derive import Comparison
-from workflow.report.formats import CSP, EMPTY, STYLE, Explained, html_table
+from workflow.report.formats import CSP, EMPTY, STYLE, Explained, footnotes, html_table, unbroken
 from workflow.report.framework_tables import FACTS, in_parts
 from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shares
 from workflow.report.layers_table import profiles, step_of
 from workflow.report.prediction_table import line_models, prediction_words, rows_of
 from workflow.report.profile.copies import advice_on, described
 from workflow.report.provenance import Block, provenance, reproduction
-from workflow.report.table import LETTERS, NONE, Column, Table, estimate_text, explained, numbers, percent, significant, with_error, words
+from workflow.report.table import (
+    LETTERS,
+    NONE,
+    Column,
+    Table,
+    estimate_text,
+    explained,
+    numbers,
+    percent,
+    raised,
+    significant,
+    with_error,
+    words,
+)
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, has_curves
-from workflow.report.timeline import timeline
+from workflow.report.timeline import picture_of, placed_runs, sentences_of
 from workflow.run.record.columns import MISSING, UNREADABLE
 
 # Failures and warnings that many runs have in common, each printed once.
@@ -47,15 +61,11 @@ _PROGRAMS: Final = re.compile(r" \([^()]*\)$")
 _VARYING: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Groups:
-    """A table with a row per group, and for each run the names of the places that lead to it."""
-
-    table: Table
-    places: Mapping[RunKey, tuple[str, ...]]
+Places = dict[RunKey, list[str]]
+"""For each run the names of the places in the page that lead to it."""
 
 
-def failures(analysis: Analysis) -> Groups:
+def failures(analysis: Analysis) -> tuple[Table, Places]:
     """Group the runs without a measurement: those that failed alike, but for numbers and the names of run and host, share a row."""
     rows = analysis.frame.filter(~MEASURED).with_columns(END.alias("end_word")).sort(pl.col("status") == MISSING, maintain_order=True)
     alike: dict[tuple[Any, ...], list[Mapping[str, object]]] = {}
@@ -91,7 +101,7 @@ def failures(analysis: Analysis) -> Groups:
     )
 
 
-def warnings(analysis: Analysis) -> Groups:
+def warnings(analysis: Analysis) -> tuple[Table, Places]:
     """Group the warnings of the runs, each kind once: they may differ in numbers, and in the names of nodes and of others' programs."""
     kinds: dict[str, tuple[str, list[Mapping[str, Any]]]] = {}
     noted = analysis.frame.select("source", "run_id", "warnings", "hosts").filter(pl.col("warnings").is_not_null())
@@ -124,13 +134,13 @@ def _kind(text: str, hosts: Collection[str]) -> str:
     return _VARYING.sub("0", _PROGRAMS.sub("", words))
 
 
-def _groups(kind: str, groups: Sequence[Sequence[Mapping[str, Any]]], table: Table) -> Groups:
-    places: dict[RunKey, list[str]] = {}
+def _groups(kind: str, groups: Sequence[Sequence[Mapping[str, Any]]], table: Table) -> tuple[Table, Places]:
+    places: Places = {}
     for index, rows in enumerate(groups, 1):
         for row in rows:
             places.setdefault((row["source"], row["run_id"]), []).append(f"{kind}-{index}")
     sizes = numbers("runs", "Runs", str, [*map(len, groups)], links=[f"{kind}-{index}" for index in range(1, len(groups) + 1)])
-    return Groups(table=replace(table, columns=(sizes, *table.columns)), places={run: tuple(names) for run, names in places.items()})
+    return replace(table, columns=(sizes, *table.columns)), places
 
 
 def _which(groups: Sequence[Sequence[Mapping[str, Any]]]) -> Column:
@@ -219,7 +229,7 @@ def _interval(estimate: Estimate, show: Callable[[float], str]) -> str:
     return f"95 % interval {show(estimate.low)} to {show(estimate.high)}{unsure}"
 
 
-def findings(analysis: Analysis) -> list[str]:
+def findings(analysis: Analysis, letters: Mapping[str, str]) -> list[str]:
     """Describe the best speed-up with all that speaks against it, and how many runs stand behind a cell."""
     best = _best(analysis)
     if best is None or best.speedup is None or best.efficiency is None or best.partner is None:
@@ -237,13 +247,18 @@ def findings(analysis: Analysis) -> list[str]:
         words.append(f"This is the largest of {count} measured speed-ups{wider}.")
     words += _doubt(chosen)
     if best.marks:
-        words.append(f"It has the marks {', '.join(mark for mark in MARKS if mark in best.marks)}: see the footnotes of the table.")
+        words.append(f"It has the marks {_named(best.marks, letters)}: see the footnotes of the table.")
     of_cell = (pl.col("source") == best.cell.source) & (pl.col("cell_id") == best.cell.cell_id)
     words.append(sentence(not_compared(analysis.frame.filter(of_cell))))
-    return [" ".join(filter(None, words)), *_slowed(analysis), behind(analysis)]
+    return [" ".join(filter(None, words)), *_slowed(analysis, letters), behind(analysis)]
 
 
-def _slowed(analysis: Analysis) -> list[str]:
+def _named(marks: Collection[str], letters: Mapping[str, str]) -> str:
+    """Name marks as their footnotes do, each with its letter."""
+    return ", ".join(f"{mark}{raised(letters.get(mark, ''))}" for mark in MARKS if mark in marks)
+
+
+def _slowed(analysis: Analysis, letters: Mapping[str, str]) -> list[str]:
     """Describe the marks of slow baselines: of the best speed-up, and of those above the growth in processes."""
     best = _best(analysis)
     found, other = [], "The largest speed-up, that" if len(_measured(analysis)) > 1 else "The speed-up"
@@ -251,23 +266,17 @@ def _slowed(analysis: Analysis) -> list[str]:
         superlinear = one.efficiency is not None and one.efficiency.value > 1
         if one.partner is None or not (one is best or superlinear):
             continue
-        marks = _of_baseline(analysis, one)
-        if marks:
+        if marks := SLOWED & analysis.base_marks.get(id(one.partner), frozenset()):
             what = f"{percent(one.efficiency.value)} efficiency" if superlinear and one.efficiency else other
             found.append(
                 f"{what} of {line_label(analysis, one)} on {counted_shape(analysis, one.cell)}: "
-                f"the baseline, {counted_shape(analysis, one.partner)}, is marked {', '.join(marks)}"
+                f"the baseline, {counted_shape(analysis, one.partner)}, is marked {_named(marks, letters)}"
             )
     if not found:
         return []
     shown = "; ".join(found[:MOST_KINDS])
     more = and_more(len(found), MOST_KINDS)
     return [f"A baseline that was slowed down makes a speed-up too large. {f'{shown} {more}'.rstrip()}."]
-
-
-def _of_baseline(analysis: Analysis, comparison: Comparison) -> list[str]:
-    marks = analysis.base_marks.get(id(comparison.partner), frozenset[str]())
-    return [mark for mark in MARKS if mark in SLOWED & marks]
 
 
 def _doubt(speedup: Estimate) -> list[str]:
@@ -360,33 +369,26 @@ TOOLS: Final = (
 )
 """Shown by the script, since nothing else makes it work."""
 _RUN_COLUMNS: Final = (
-    *(
-        "source",
-        "run_id",
-        "cell_id",
-        "record",
-        "attempt",
-        "unit",
-        "rate_per_s",
-        "step_p50_s",
-        "run_s",
-        "start",
-        "hosts",
-        "framework_version",
-    ),
+    *("source", "run_id", "cell_id", "record", "attempt", "status", "unit", "rate_per_s", "step_p50_s", "run_s", "start", "hosts"),
+    "framework_version",
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunsTable:
-    """The table of runs as markup, and the names of the places in it."""
+def places_of(analysis: Analysis, *groups: Places) -> list[list[str]]:
+    """Return for each run the names of the places that lead to it: of its cell, its marks, and of `groups`."""
+    rows = analysis.frame.select("source", "run_id", "cell_id", *marks_as_columns()).iter_rows(named=True)
+    return [
+        [
+            cell_anchor(analysis, row["source"], row["cell_id"]),
+            *[place for group in groups for place in group.get((row["source"], row["run_id"]), ())],
+            *[f"mark-{mark}" for mark in RUN_MARKS if row[mark]],
+        ]
+        for row in rows
+    ]
 
-    markup: str
-    places: frozenset[str]
 
-
-def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, ...]]], page_dir: Path | None) -> RunsTable:
-    """Build the table of every run. `groups`: other places that lead to runs; `page_dir`: where the page will lie."""
+def runs_table(analysis: Analysis, places: Sequence[Sequence[str]], letters: Mapping[str, str], page_dir: Path | None) -> str:
+    """Build the table of every run. `places`: those that lead to each; `page_dir`: where the page will lie."""
     several = len(analysis.sources) > 1
     rates = [f"{unit.capitalize()}/s" for unit in analysis.units]
     heads = {name: kind for title, kind in HEADS.items() for name in (rates if title == RATE else [title])} | (
@@ -396,9 +398,9 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
     cells = {(cell.source, cell.cell_id): (_in_words(analysis, cell), cell.num_processes) for cell in analysis.cells}
     met: set[str] = set()
     rows = []
-    for row in _rows(analysis):
-        marks = [mark for mark in RUN_MARKS if row[mark]]
-        places = _places(analysis, row, marks, groups)
+    every = analysis.frame.select(*_RUN_COLUMNS, END.alias("end_word"), MEASURED.alias("measured"))
+    for row, own in zip(every.iter_rows(named=True), places, strict=True):
+        marks = [place.removeprefix("mark-") for place in own if place.startswith("mark-")]
         words, processes = cells.get((row["source"], row["cell_id"]), ("", None))
         values = (
             _text(row["run_id"]),
@@ -409,30 +411,21 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
             *[significant(row["rate_per_s"] if row["measured"] and row["unit"] == unit else None) for unit in analysis.units],
             significant(1000 * row["step_p50_s"] if row["measured"] and row["step_p50_s"] is not None else None),
             significant(row["run_s"]),
-            ", ".join(marks),
+            ", ".join(f"{mark}<sup>{letters[mark]}</sup>" for mark in marks),
             _hosts(row["hosts"]),
             _text((row["start"] or "")[:19].replace("T", " ")),
             *([_text(row["source"])] if several else []),
         )
-        anchors = "".join(f'<span id="{html.escape(place)}"></span>' for place in places if place not in met)
-        met.update(places)
+        anchors = "".join(f'<span id="{html.escape(place)}"></span>' for place in own if place not in met)
+        met.update(own)
         tags = [f'<th scope="row">{anchors}{values[0]}</th>', *(f"<td>{value}</td>" for value in values[1:])]
-        rows.append(f'<tr data-in="{html.escape(" ".join(places))}">{"".join(tags)}</tr>')
+        rows.append(f'<tr data-in="{html.escape(" ".join(own))}">{"".join(tags)}</tr>')
     titles = "".join(f'<th scope="col"{f" data-sort={kind}" if kind else ""}>{html.escape(title)}</th>' for title, kind in heads.items())
-    markup = (
+    return (
         f'{TOOLS}<div class="scroll tall" role="region" tabindex="0" aria-label="All runs">'
         '<table id="all-runs">\n<caption>All runs</caption>\n'
         f"<thead><tr>{titles}</tr></thead>\n<tbody>\n" + "\n".join(rows[:MOST_DRAWN]) + f"\n</tbody></table></div>\n{_folded(rows)}"
         '<p><button type="button" id="runs-more" hidden></button></p>\n'
-    )
-    return RunsTable(markup=markup, places=frozenset(met))
-
-
-def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    frame = analysis.frame
-    wanted = [pl.col(name) for name in _RUN_COLUMNS if name in frame.columns]
-    return frame.select(*wanted, END.alias("end_word"), pl.col("status"), MEASURED.alias("measured"), *marks_as_columns()).iter_rows(
-        named=True
     )
 
 
@@ -440,14 +433,6 @@ def _in_words(analysis: Analysis, cell: Any) -> str:
     nodes, per_node = cell.cell.nodes, cell.cell.gpus_per_node
     shape = f"{nodes} {'node' if nodes == 1 else 'nodes'} \N{MULTIPLICATION SIGN} {per_node}"
     return printable(", ".join([*series_words(cell, analysis.cell_names), f"batch {cell.cell.batch_size}", shape]))
-
-
-def _places(
-    analysis: Analysis, row: Mapping[str, Any], marks: Sequence[str], groups: Sequence[Mapping[RunKey, tuple[str, ...]]]
-) -> list[str]:
-    own = cell_anchor(analysis, row["source"], row["cell_id"])
-    other = [place for group in groups for place in group.get((row["source"], row["run_id"]), ())]
-    return [own, *other, *(f"mark-{mark}" for mark in marks)]
 
 
 def _files(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) -> str:
@@ -480,17 +465,6 @@ def _folded(rows: Sequence[str]) -> str:
     note = f"{MOST_DRAWN} of {len(rows):,} runs are shown; where scripts run, the others are folded here, and else in records.parquet."
     rest = "\n".join(rows[MOST_DRAWN:])
     return f'<p class="note">{note}</p><template id="runs-folded"><table><tbody>\n{rest}\n</tbody></table></template>\n'
-
-
-def _legend(met: Collection[str], reasons: Mapping[str, str], known: Explained) -> str:
-    """Link each mark to its runs, with its sentence where no table above has it."""
-    notes = [
-        f'<li{"" if sentence else " class=again"}><a href="#mark-{mark}">{mark}</a>{f": {html.escape(sentence)}" if sentence else ""}</li>'
-        for mark in MARKS
-        if f"mark-{mark}" in met
-        for sentence in [known.new(explained(mark, reasons))]
-    ]
-    return f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""
 
 
 _BACKGROUND: Final = re.compile(r'<rect width="[\d.]+" height="[\d.]+" fill="white"\s*/>')
@@ -540,7 +514,7 @@ class Section:
     @property
     def is_empty(self) -> bool:
         """Return True for a section that shows nothing."""
-        return not (self.items or self.plots or self.after or self.blocks or any(table.num_rows for table in self.tables))
+        return not (self.text or self.items or self.plots or self.blocks or any(table.num_rows for table in self.tables))
 
 
 PLACED: Final = (
@@ -572,26 +546,32 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
     """Render the page; `svgs` by plot name, `page_dir` as in `file_links`. The same records give the same bytes: it holds no clock."""
     from jinja2 import Environment, StrictUndefined
 
-    failed, noted = failures(analysis), warnings(analysis)
-    runs = runs_table(analysis, (failed.places, noted.places), page_dir)
-    sections = [section for section in _sections(analysis, svgs, failed.table, noted.table, runs) if not section.is_empty]
+    (failed, of_failures), (noted, of_warnings) = failures(analysis), warnings(analysis)
+    places = places_of(analysis, of_failures, of_warnings)
+    anchors = frozenset(chain(*places))
+    sections = [section for section in _sections(analysis, svgs, failed, noted) if not section.is_empty]
     used = set().union(*(table.letters for section in sections for table in section.tables))
-    known = Explained(dict(zip((mark for mark in MARKS if mark in used), LETTERS, strict=False)))
+    marks = [mark for mark in MARKS if mark in used or f"mark-{mark}" in anchors]
+    known = Explained(dict(zip(marks, LETTERS, strict=False)))
     leads = [text for text in map(known.new, (lead(analysis), hardware(analysis))) if text]
     if analysis.shared:
         leads.append(known.new(f"{analysis.shared}.").replace("All rows:", "The same in all cells:"))
-    template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(TEMPLATE.read_text("utf-8"))
-    return template.render(
+    drawn = [(section, _markup(section, anchors, known)) for section in sections]
+    notes = [(mark, known.new(explained(mark, analysis.reasons))) for mark in marks if f"mark-{mark}" in anchors]
+    of_runs = runs_table(analysis, places, known.letters, page_dir) + footnotes(notes, known.letters, anchors)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    environment.filters["unbroken"] = unbroken
+    return environment.from_string(TEMPLATE.read_text("utf-8")).render(
         title=f"{analysis.study}: scaling report",
         leads=leads,
         csp=f"{CSP}; script-src 'sha256-{SCRIPT_SHA256}'",
         script=SCRIPT,
         style=STYLE,
         tiles=tiles(analysis),
-        findings=findings(analysis),
+        findings=findings(analysis, known.letters),
         most_items=MOST_ITEMS,
-        sections=[(section, _markup(section, runs, known)) for section in sections],
-        legend=_legend(runs.places, analysis.reasons, known),
+        sections=drawn,
+        runs=of_runs,
         footer=f"Made by Slipway from the records of {counted(analysis.summary.num_runs, 'run')}: see the rows of records.parquet.",
     )
 
@@ -602,15 +582,15 @@ def inline(svg: str, title: str) -> str:
     return body.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)
 
 
-def _markup(section: Section, runs: RunsTable, known: Explained) -> str:
-    drawn = [html_table(table, MOST_ROWS, runs.places, known) for table in section.tables]
+def _markup(section: Section, anchors: Collection[str], known: Explained) -> str:
+    drawn = [html_table(table, MOST_ROWS, anchors, known) for table in section.tables]
     if section.folded:
         heads = [f"{html.escape(table.title)}, {counted(table.num_rows, 'row')}" for table in section.tables]
         drawn = [f"<details><summary>{head}</summary>{one}</details>" for head, one in zip(heads, drawn, strict=True)]
     return "\n".join([*drawn, section.after])
 
 
-def _sections(analysis: Analysis, svgs: Mapping[str, str], failed: Table, noted: Table, runs: RunsTable) -> Iterator[Section]:
+def _sections(analysis: Analysis, svgs: Mapping[str, str], failed: Table, noted: Table) -> Iterator[Section]:
     """Yield the chapters. One that shows nothing, or nothing that another one does not, is left out."""
 
     def plots(*names: str) -> tuple[str, ...]:
@@ -647,17 +627,16 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], failed: Table, noted:
     yield Section(id="networks", title="Networks", tables=tuple(map(_counted_facts, tables("model-facts"))))
     yield Section(id="further", title="Further tables", tables=tables(*(name for name in TABLES if name not in PLACED)))
     yield from _timeline(analysis)
-    yield Section(id="runs", title="Runs", text=RUNS_TEXT, after=runs.markup)
+    yield Section(id="runs", title="Runs", text=RUNS_TEXT)
     yield Section(id="compare", title="Compare", text=side_by_side.TEXT, after=side_by_side.markup(analysis))
     yield Section(id="provenance", title="Provenance", blocks=provenance(analysis))
     yield Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis))
 
 
 def _timeline(analysis: Analysis) -> Iterator[Section]:
-    found = timeline(analysis)
-    if found is not None:
-        picture = f'<div class="picture" role="region" tabindex="0" aria-label="Runs over time">{found.svg}</div>'
-        yield Section(id="timeline", title="Runs over time", items=[printable(one) for one in found.sentences], after=picture)
+    if runs := placed_runs(analysis):
+        picture = f'<div class="picture" role="group" tabindex="0" aria-label="Runs over time">{picture_of(runs)}</div>'
+        yield Section(id="timeline", title="Runs over time", items=[printable(one) for one in sentences_of(runs)], after=picture)
 
 
 def _counted_facts(table: Table) -> Table:

@@ -40,6 +40,7 @@ FONT: Final = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 WIDTH: Final = 430
 HEIGHT: Final = 300
 LABEL_WIDTH: Final = 48
+LINE: Final = 14
 _ID: Final = re.compile(r'\bid="([^"]*)"')
 _ID_USE: Final = re.compile(r'(\bid="|url\(#)([^")]*)')
 _GEOMETRY: Final = re.compile(r'\b(?:d|transform|x|y|x1|x2|y1|y2|width|height)="[^"]*"')
@@ -186,18 +187,26 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
 
 
 def clipped(points: Sequence[dict[str, Any]], least: float, most: float, show: Callable[[float], str]) -> list[dict[str, Any]]:
-    """Cut whiskers off at the ends of the axis. `above` and `below` then hold the value at which the whisker really ends."""
-    return [
-        point
-        if point["low"] is None
-        else {
-            **point,
-            **{"low": max(point["low"], least), "high": min(point["high"], most)},
-            "above": f"\N{UPWARDS ARROW} {show(point['high'])}" if point["high"] > most else "",
-            "below": f"\N{DOWNWARDS ARROW} {show(point['low'])}" if point["low"] < least else "",
-        }
-        for point in points
-    ]
+    """Cut whiskers off at the ends of the axis. `above` and `below` then hold the value at which the whisker really ends.
+
+    The values of points at one number of processes stand one below the other (`row`), to the right of all their whiskers (`beside`).
+    """
+    found, rows = [], Counter[tuple[str, int]]()
+    for point in points:
+        place = point["panel"], point["processes"]
+        told = {}
+        if point["low"] is not None:
+            told = {"low": max(point["low"], least), "high": min(point["high"], most)}
+        if told and told["high"] < point["high"]:
+            told |= {"above": f"\N{UPWARDS ARROW} {show(point['high'])}"}
+        if told and told["low"] > point["low"]:
+            told |= {"below": f"\N{DOWNWARDS ARROW} {show(point['low'])}"}
+        if len(told) > 2:
+            beside = max(other["x"] for other in points if (other["panel"], other["processes"]) == place and other["low"] is not None)
+            told |= {"row": rows[place], "beside": beside}
+            rows[place] += 1
+        found.append({**point, **told})
+    return found
 
 
 def _points(
@@ -336,8 +345,9 @@ def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any,
 def _whisker_end(base: Any, side: str) -> Any:
     """Write the value at which a clipped whisker ends beside the place where it is clipped."""
     end, up = ("high", 1) if side == "above" else ("low", -1)
-    text = base.transform_filter(f"datum.{side}").mark_text(aria=False, align="left", dx=5, dy=6 * up, fontSize=11)
-    return text.encode(y=alt.Y(f"{end}:Q"), text=f"{side}:N")
+    down = alt.ExprRef(f"{up} * (6 + {LINE} * datum.row)")
+    text = base.transform_filter(f"datum.{side}").mark_text(aria=False, align="left", dx=5, dy=down, fontSize=11)
+    return text.encode(x="beside:Q", y=alt.Y(f"{end}:Q"), text=f"{side}:N")
 
 
 def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> dict[str, Any]:
@@ -403,7 +413,7 @@ MOST_CURVES: Final = len(SERIES)
 MOST_SAYINGS: Final = 12
 """Points of a curve that can be pointed at: each is an element of the page with a sentence of its own."""
 BAR: Final = 21
-LINE: Final = 14
+
 PART_COLOURS: Final = dict(zip(STEP_PARTS.values(), [*(SERIES[place] for place in (4, 3, 0, 5, 1, 7, 2)), STEPS["assign"]], strict=True))
 """Computing in cold colours, what is waited for in warm ones."""
 DIRECTIONS: Final = ("forward", "backward")
@@ -542,14 +552,16 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
     labels = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in cells}
     ok = analysis.frame.filter(MEASURED)
     medians_s = [comparison.cell.step_s.value for _, comparison in cells if comparison.cell.step_s]
-    ends_s = [*medians_s, *(entry[name] for entry in spread for name in ("min", "p99") if entry[name])]
-    unit, size = time_unit(ends_s, short=True)
-    rows = [_in_unit(entry, unit, size) for entry in spread]
-    medians = [
-        {"cell": labels[source, cell_id], "run": seconds / size}
+    of_runs = [
+        (labels[source, cell_id], seconds)
         for source, cell_id, seconds in ok.select("source", "cell_id", "step_p50_s").iter_rows()
         if (source, cell_id) in labels
     ]
+    ends_s = [seconds for _, seconds in of_runs]
+    ends_s += [entry[name] for entry in spread for name in ("min", "p50", "p99") if entry[name]]
+    unit, size = time_unit(ends_s, short=True)
+    rows = [_in_unit(entry, unit, size) for entry in spread]
+    medians = [{"cell": label, "run": seconds / size} for label, seconds in of_runs]
     wide = max(medians_s) > 8 * min(medians_s)
     x_axis = log_scale([seconds / size for seconds in ends_s]) if wide else {"scale": alt.Scale(zero=True), "axis": _plain_numbers()}
     base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))))

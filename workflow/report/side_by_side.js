@@ -207,7 +207,7 @@
     const explained = marks.length ? "Upright, dashed: the window begins; short: an evaluation (whole) or a checkpoint (dashed)." : "";
     const found = [...chart("Time of each step of rank 0", "ms", bunched + explained, steps, marks), ...chart("Training loss", "loss", "", losses)];
     if (!found.length) return [make("p", { class: "note" }, "The page holds no curves of these runs: their events lie beside their records.")];
-    const legend = sides[1] ? [make("p", { class: "note" }, "A: blue. B: orange.")] : [];
+    const legend = sides[1] ? [make("p", { class: "note" }, "A: blue. B: orange, dashed.")] : [];
     return [...legend, make("div", { class: "plots" }, ...found)];
   };
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cells import END, MEASURED, RUN_MARKS, CellResult, Estimate, marks_as_columns, series_words
+from workflow.report.cells import END, MEASURED, RUN_MARKS, Estimate, marks_as_columns
 from workflow.report.curves import curves_of
-from workflow.report.keys import SEPARATOR, cell_anchor
+from workflow.report.keys import cell_anchor, cell_label
 from workflow.report.table import estimate_text
 from workflow.run.record.columns import PROVENANCE, SHOWN_STEPS
 from workflow.study.cell import plain_text
@@ -110,7 +110,7 @@ def data_of(analysis: Analysis) -> dict[str, Any]:
         "cells": [
             {
                 "key": cell_anchor(analysis, cell.source, cell.cell_id),
-                "name": _name(analysis, cell),
+                "name": cell_label(analysis, cell),
                 "source": sources.index(cell.source),
                 "values": [texts.number(own.get(name)) for name in configuration],
                 "rate": _estimate(cell.rate_per_s),
@@ -150,12 +150,6 @@ def add_curves(
             return
         if key in places:
             runs[places[key]]["curves"] = curves
-
-
-def _name(analysis: Analysis, cell: CellResult) -> str:
-    shape = f"{cell.cell.nodes}\N{MULTIPLICATION SIGN}{cell.cell.gpus_per_node}"
-    source = [cell.source] if len(analysis.sources) > 1 else []
-    return printable(SEPARATOR.join([*series_words(cell, analysis.cell_names), f"batch {cell.cell.batch_size}", shape, *source]))
 
 
 def _estimate(estimate: Estimate | None, factor: float = 1.0) -> list[Any] | None:

@@ -8,13 +8,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from base.humanize import counted, whole_duration
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cells import series_words
 from workflow.report.formats import STEPS
+from workflow.report.keys import SEPARATOR, cell_label
 
 WIDTH: Final = 1180
 LEFT: Final = 270
@@ -57,24 +57,10 @@ class Placed:
         return self.begin + sum(seconds for _, seconds in self.steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
-    """The chapter: the picture as SVG, and sentences on the longest waits."""
-
-    svg: str
-    sentences: tuple[str, ...]
-
-
-def timeline(analysis: Analysis) -> Timeline | None:
-    """Draw the runs that have a record, in the order in which they began; None where no run has one."""
-    runs = placed_runs(analysis)
-    return Timeline(svg=picture_of(runs), sentences=tuple(_sentences(runs))) if runs else None
-
-
 def placed_runs(analysis: Analysis) -> list[Placed]:
     """Return the attempt that counts of each run, in order of their begin, each with the run that it waited for. A record may tell of
     moments that no calendar has: such a run is left out."""
-    names = {(cell.source, cell.cell_id): _label(analysis, cell) for cell in analysis.cells}
+    names = {(cell.source, cell.cell_id): cell_label(analysis, cell) for cell in analysis.cells}
     columns = ("source", "run_id", "cell_id", "repeat", "start", "hosts", *(f"{step}_s" for step in STEPS))
     found = []
     for row in analysis.frame.select(columns).iter_rows(named=True):
@@ -83,7 +69,7 @@ def placed_runs(analysis: Analysis) -> list[Placed]:
             continue
         run = Placed(
             run_id=printable(row["run_id"]),
-            label=f"{names[row['source'], row['cell_id']]}, r{row['repeat']}",
+            label=f"{names[row['source'], row['cell_id']]}{SEPARATOR}r{row['repeat']}",
             source=row["source"],
             hosts=tuple(filter(None, (row["hosts"] or "").split(","))),
             begin=begin,
@@ -94,11 +80,6 @@ def placed_runs(analysis: Analysis) -> list[Placed]:
             found.append(run)
     found.sort(key=lambda run: (run.begin, run.run_id))
     return [replace(run, waited_for=cause) for run, cause in zip(found, causes(found), strict=True)]
-
-
-def _label(analysis: Analysis, cell: Any) -> str:
-    shape = f"{cell.cell.nodes}\N{MULTIPLICATION SIGN}{cell.cell.gpus_per_node}"
-    return printable(", ".join([*series_words(cell, analysis.cell_names), f"b{cell.cell.batch_size}", shape]))
 
 
 def _moment(text: str | None) -> float | None:
@@ -305,7 +286,8 @@ def _wait_words(run: Placed, runs: Sequence[Placed]) -> str:
     return f"; it waited {whole_duration(run.waited_s)} for {what}"
 
 
-def _sentences(runs: Sequence[Placed]) -> Iterator[str]:
+def sentences_of(runs: Sequence[Placed]) -> Iterator[str]:
+    """Describe how long the runs took together, and which waited longest."""
     waiting = [run for run in runs if run.waited_s >= LEAST_WAIT_S]
     whole = max(run.end for run in runs) - min(run.begin - run.waited_s for run in runs)
     drawn = f"{counted(len(runs), 'run')}, of each the attempt that counts"

@@ -24,7 +24,7 @@ from tests.workflow.report.builder import (
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.outputs import write_page
-from workflow.report.page import MOST_DRAWN, page, runs_table
+from workflow.report.page import MOST_DRAWN, page, places_of, runs_table
 
 NASTY = ("a b", "x#y", "50%41", "q?z=1&w", "it's", 'say"hi"', "javascript:alert(1)", "<b>", "größe", "日本")
 
@@ -76,7 +76,7 @@ def test_each_run_stands_with_its_cell_in_words_its_nodes_and_its_marks(tmp_path
     assert cell == "lenet, batch 32, 2 nodes × 1"
     assert (processes, end, step, began, nodes) == ("2", "ok", "100", "2026-05-02 10:00:00", "node00, node01")
     assert float(rate) > 0
-    assert marks == "short, oversubscribed"
+    assert marks == "shorta, oversubscribedb", "each with its letter"
     assert files == "record events logs all"
 
 
@@ -200,7 +200,7 @@ def test_a_run_whose_rank_never_started_has_no_link_to_events(tmp_path: Path) ->
 def test_rows_beyond_the_first_are_folded_and_said_to_be(tmp_path: Path) -> None:
     cells = [make_cell(seed=seed) for seed in range(MOST_DRAWN + 2)]
     analysis = collected(tmp_path / "digits", [], cells, repeats=1)
-    markup = runs_table(analysis, (), None).markup
+    markup = runs_table(analysis, places_of(analysis), {}, None)
     drawn, folded = markup.split('<template id="runs-folded">')
     assert (drawn.count("<tr data-in"), folded.count("<tr data-in")) == (MOST_DRAWN, 2)
     assert f"{MOST_DRAWN} of {MOST_DRAWN + 2} runs are shown" in drawn
@@ -220,7 +220,9 @@ def test_a_mark_is_explained_once_and_has_the_same_letter_in_all_tables(tmp_path
     letters = re.findall(r'<sup>(\w)</sup> (?:<a href="#mark-oversubscribed">)', text)
     assert len(letters) > 2
     assert len(set(letters)) == 1
-    assert '<li class=again><a href="#mark-oversubscribed">oversubscribed</a></li>' in text, "the runs name it"
+    again = f"<sup>{letters[0]}</sup>"
+    assert f'<li class=again>{again} <a href="#mark-oversubscribed">oversubscribed</a></li>' in text, "the runs name it"
+    assert f"oversubscribed{again}" in text, "so does the row of the run"
 
 
 def test_a_chapter_that_shows_nothing_is_left_out(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.workflow.report.builder import collected, failed, make_cell, make_record
-from workflow.report.timeline import Placed, causes, clock_of, lanes_of, picture_of, placed_runs, timeline
+from workflow.report.timeline import Placed, causes, clock_of, lanes_of, picture_of, placed_runs, sentences_of
 
 
 def run(name: str, begin: float, waited_s: float, hosts: tuple[str, ...] = ("a",), seconds: float = 10.0) -> Placed:
@@ -46,22 +46,21 @@ def test_the_picture_has_a_bar_for_each_step_and_names_the_longest_wait(tmp_path
         for repeat, wait in ((1, 0.5), (2, 40.0), (3, 20.0))
     ]
     analysis = collected(tmp_path / "digits", records, [cell], repeats=3)
-    found = timeline(analysis)
-    assert found is not None
-    assert found.svg.count("<g><title>") == 3
-    assert len(re.findall(r'<path fill="#0f6cbd"', found.svg)) == 3, "train"
-    assert found.sentences[1] == "2 runs waited for nodes, in all 1m00s; 1 of them for a run of this study."
-    assert found.sentences[2] == f"{cell['cell_id']}-r2 waited 40 s for {cell['cell_id']}-r1."
+    runs = placed_runs(analysis)
+    picture, sentences = picture_of(runs), list(sentences_of(runs))
+    assert picture.count("<g><title>") == 3
+    assert len(re.findall(r'<path fill="#0f6cbd"', picture)) == 3, "train"
+    assert sentences[1] == "2 runs waited for nodes, in all 1m00s; 1 of them for a run of this study."
+    assert sentences[2] == f"{cell['cell_id']}-r2 waited 40 s for {cell['cell_id']}-r1."
 
 
 def test_a_name_and_a_moment_that_are_none_are_text_and_left_out(tmp_path: Path) -> None:
     cell = make_cell(model="<b>")
     records = [make_record(cell, 1), failed(cell, 2, time={"start": "yesterday", "end": "now"})]
     analysis = collected(tmp_path / "digits", records, [cell], repeats=2)
-    assert [one.run_id for one in placed_runs(analysis)] == [f"{cell['cell_id']}-r1"]
-    found = timeline(analysis)
-    assert found is not None
-    assert "<b>" not in found.svg
+    runs = placed_runs(analysis)
+    assert [one.run_id for one in runs] == [f"{cell['cell_id']}-r1"]
+    assert "<b>" not in picture_of(runs)
 
 
 @pytest.mark.parametrize(("count", "alone"), [(300, True), (700, False)])
@@ -86,9 +85,7 @@ def test_moments_that_no_calendar_has_are_left_out(tmp_path: Path, changes: dict
     cell = make_cell()
     analysis = collected(tmp_path / "digits", [make_record(cell, 1), make_record(cell, 2, **changes)], [cell], repeats=2)
     assert analysis.frame["status"].to_list() == ["ok", "ok"], "the record is believed but for its place on the clock"
-    found = timeline(analysis)
-    assert found is not None
-    assert found.svg.count("<g><title>") == 1
+    assert [run.run_id for run in placed_runs(analysis)] == [f"{cell['cell_id']}-r1"]
 
 
 def test_a_wait_of_centuries_has_few_marks_and_no_time_at_all_has_a_scale() -> None:
