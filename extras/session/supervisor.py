@@ -44,7 +44,7 @@ from workflow.run.record.continuation import waiting_words
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage import description
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.finish import Retries, has_answered, push_error, try_once
 from workflow.run.supervisor.job import Job, NodeLocks

@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import socket
@@ -94,81 +95,29 @@ USE: Final = "link"
 SUPERVISOR: Final = 2**32 - 1
 """Its index in a handshake: that of no node."""
 RECEIVE_BYTES: Final = 1 << 18
-
-
-class LinkClosed(Exception):
-    """The other side has gone."""
-
-
-class Link(Generic[T]):
-    """One connection, never blocking: what cannot be sent at once waits here. Watch it for reading, and for writing while `unsent`.
-    Raises LinkClosed, and closes the connection, where it is gone already."""
-
-    def __init__(self, connection: socket.socket, decoder: Decoder[T]) -> None:
-        try:
-            connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError as error:
-            connection.close()
-            raise LinkClosed(error.strerror or "the connection broke") from error
-        self._socket = connection
-        self._decoder = decoder
-        self.unsent = bytearray()
-
-    def fileno(self) -> int:
-        """Return the descriptor, for selectors."""
-        return self._socket.fileno()
-
-    def send(self, message: reports.Message | commands.Message) -> None:
-        """Send now, or keep for `flush`. Raises LinkClosed."""
-        self.unsent += encode(message)
-        self.flush()
-
-    def flush(self) -> None:
-        """Send what waits, as far as it goes. Raises LinkClosed."""
-        try:
-            while self.unsent:
-                del self.unsent[: self._socket.send(self.unsent)]
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise LinkClosed(error.strerror or "the connection broke") from error
-
-    def receive(self) -> list[T]:
-        """Return the messages that have come. Raises LinkClosed at the end, ProtocolError for what is none."""
-        try:
-            data = self._socket.recv(RECEIVE_BYTES)
-        except BlockingIOError:
-            return []
-        except OSError as error:
-            raise LinkClosed(error.strerror or "the connection broke") from error
-        if not data:
-            raise LinkClosed("the connection was closed")
-        return self._decoder.feed(data)
-
-    def close(self) -> None:
-        self._socket.close()
+CLOSED: Final = "the connection was closed"
+BROKEN: Final = "the connection broke"
 
 
 def connect(
     address: tuple[str, int], token: bytes, node: int, limit_s: float = NODE_CONNECT_S, wait: Callable[[float], None] = time.sleep
-) -> Link[commands.Command]:
-    """Return a link to the supervisor, both sides proved. A node that is turned away tries again for `limit_s`. Raises ProtocolError for
-    somebody else at that address; ConnectionRefusedError where nobody listens any more, OSError or LinkClosed when the time is over."""
+) -> socket.socket:
+    """Return a connection to the supervisor, both sides proved. A node that is turned away tries again for `limit_s`. Raises ProtocolError
+    for somebody else at that address; ConnectionRefusedError where nobody listens any more, OSError when the time is over."""
     give_up, pause_s = time.monotonic() + limit_s, CONNECT_FIRST_PAUSE_S
     while True:
         try:
             return _connect(address, token, node)
         except ConnectionRefusedError:
             raise
-        except (OSError, LinkClosed):
+        except OSError:
             if time.monotonic() + pause_s > give_up:
                 raise
         wait(pause_s * random.uniform(0.5, 1.0))  # not all nodes at the same moment
         pause_s = min(2 * pause_s, CONNECT_LONGEST_PAUSE_S)
 
 
-def _connect(address: tuple[str, int], token: bytes, node: int) -> Link[commands.Command]:
+def _connect(address: tuple[str, int], token: bytes, node: int) -> socket.socket:
     until = time.monotonic() + CONNECT_TRY_S
     connection = socket.create_connection(address, timeout=CONNECT_TRY_S)
     proof = handshake.Handshake(token, USE, node)
@@ -184,11 +133,11 @@ def _connect(address: tuple[str, int], token: bytes, node: int) -> Link[commands
     except BaseException:
         connection.close()
         raise
-    return Link(connection, Decoder(commands.Command))
+    return connection
 
 
 def _read(connection: socket.socket, size: int, until: float) -> bytes:
-    """Read exactly so many bytes. Raises LinkClosed, OSError (TimeoutError at `until`)."""
+    """Read exactly so many bytes. Raises OSError (TimeoutError at `until`)."""
     data = b""
     while len(data) < size:
         left_s = until - time.monotonic()
@@ -197,51 +146,57 @@ def _read(connection: socket.socket, size: int, until: float) -> bytes:
         connection.settimeout(left_s)
         found = connection.recv(size - len(data))
         if not found:
-            raise LinkClosed("the connection was closed")
+            raise ConnectionResetError(CLOSED)
         data += found
     return data
 
 
-# The link in an event loop, used by both sides: messages are delivered as calls, and writing never blocks.
-
-
 class Channel(Generic[T]):
-    """A connection for messages: it calls `on_messages(messages)` with what has come, in order, and `on_closed(why)` when the other side is
-    gone or talks nonsense."""
+    """A connection for messages in an event loop, used by both sides: it calls `on_messages(messages)` with what has come, in order, and
+    `on_closed(why)` when the other side is gone or talks nonsense. `kinds` is the union of the messages' types. Writing never blocks: what
+    cannot be sent at once waits here."""
 
-    def __init__(self, loop: Loop, link: Link[T], on_messages: Callable[[list[T]], None], on_closed: Callable[[str], None]) -> None:
-        self._loop, self._link, self._on_messages, self._on_closed = loop, link, on_messages, on_closed
+    def __init__(
+        self, loop: Loop, connection: socket.socket, kinds: Any, on_messages: Callable[[list[T]], None], on_closed: Callable[[str], None]
+    ) -> None:
+        self._loop, self._socket, self._on_messages, self._on_closed = loop, connection, on_messages, on_closed
+        self._decoder = Decoder[T](kinds)
+        self._unsent = bytearray()
         self._open = True
-        loop.watch(link, self._readable)
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):  # of a connection that is broken already, which says so when it is read
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.watch(connection, self._readable)
 
     def send(self, message: reports.Message | commands.Message) -> None:
         """Send it, or as much as goes and the rest later; nothing once the channel is closed."""
-        if not self._open:
-            return
-        try:
-            self._link.send(message)
-        except LinkClosed as error:
-            self._end(str(error))
-            return
-        if self._link.unsent:
-            self._loop.watch(self._link, self._readable, self._writable)
+        if self._open:
+            self._unsent += encode(message)
+            self._flush()
 
-    def _writable(self) -> None:
+    def _flush(self) -> None:
         try:
-            self._link.flush()
-        except LinkClosed as error:
-            self._end(str(error))
-            return
-        if not self._link.unsent:
-            self._loop.watch(self._link, self._readable)
+            while self._unsent:
+                del self._unsent[: self._socket.send(self._unsent)]
+        except BlockingIOError:
+            self._loop.watch(self._socket, self._readable, self._flush)
+        except OSError as error:
+            self._end(error.strerror or BROKEN)
+        else:
+            self._loop.watch(self._socket, self._readable)
 
     def _readable(self) -> None:
         try:
-            messages = self._link.receive()
-        except (LinkClosed, ProtocolError) as error:
-            self._end(str(error))
+            data = self._socket.recv(RECEIVE_BYTES)
+            messages = self._decoder.feed(data)
+        except BlockingIOError:
             return
-        if messages:
+        except (OSError, ProtocolError) as error:
+            self._end(getattr(error, "strerror", None) or str(error) or BROKEN)
+            return
+        if not data:
+            self._end(CLOSED)
+        elif messages:
             self._on_messages(messages)
 
     def _end(self, why: str) -> None:
@@ -253,8 +208,8 @@ class Channel(Generic[T]):
         """Close the connection without a call of `on_closed`."""
         if self._open:
             self._open = False
-            self._loop.unwatch(self._link)
-            self._link.close()
+            self._loop.unwatch(self._socket)
+            self._socket.close()
 
 
 # The listener of the supervisor. A connection has a few seconds to prove that it knows the run's token.
@@ -274,7 +229,7 @@ class _Pending:
 
 class Listener:
     """A listener on `address` while anybody is expected. `expects(index)` says whether that node, below `most`, may come in now;
-    `admit(index, link)` gets its link."""
+    `admit(index, connection)` gets its connection."""
 
     def __init__(  # noqa: PLR0913 - the last one is for tests
         self,
@@ -282,7 +237,7 @@ class Listener:
         address: str,
         token: bytes,
         expects: Callable[[int], bool],
-        admit: Callable[[int, Link[reports.Report]], None],
+        admit: Callable[[int, socket.socket], None],
         most: int,
         handshake_s: float = HANDSHAKE_S,
     ) -> None:
@@ -323,7 +278,7 @@ class Listener:
         try:
             connection.send(pending.handshake.greeting())  # it fits into any socket's buffer
         except OSError as error:
-            self._dismiss(pending, error.strerror or "the connection broke")
+            self._dismiss(pending, error.strerror or BROKEN)
         oldest = self._pending.surplus()
         if oldest is not None:
             self._answered(oldest)  # his answer may be here, and not read yet
@@ -334,7 +289,7 @@ class Listener:
         try:
             found = pending.connection.recv(handshake.ANSWER_BYTES - len(pending.answer))
             if not found:
-                raise LinkClosed("the connection was closed")
+                raise ConnectionResetError(CLOSED)
             pending.answer += found
             if len(pending.answer) < handshake.ANSWER_BYTES:
                 return
@@ -342,14 +297,13 @@ class Listener:
             if not self._expects(index):
                 raise ProtocolError(f"node {index} is not expected")
             pending.connection.send(welcome)
-            link = Link[reports.Report](pending.connection, Decoder(reports.Report))
         except BlockingIOError:
             return
-        except (handshake.NoProof, ProtocolError, LinkClosed, OSError) as error:
+        except (handshake.NoProof, ProtocolError, OSError) as error:
             self._dismiss(pending, str(error))
             return
         self._forget(pending)
-        self._admit(index, link)
+        self._admit(index, pending.connection)
         if not any(self._expects(index) for index in range(self._most)):
             self.close()
 

@@ -10,6 +10,7 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ from cluster import machine
 from cluster.schedulers.inside_job import read_grant
 from cluster.types import DEVICES, Grant
 from workflow.run.link import commands, event_loop, reports
-from workflow.run.link.protocol import Channel, Link, LinkClosed, ProtocolError, connect, name_of
+from workflow.run.link.protocol import Channel, ProtocolError, connect, name_of
 from workflow.run.node import limits, node_work, preparation
 from workflow.run.plan import TAG
 
@@ -63,7 +64,7 @@ _ERRORS: Final[Mapping[type[commands.Message], str]] = {
 class NodeProgram:
     """The node program of one supervisor: it hears its commands, has NodeWork obey them, and ends all when it is gone."""
 
-    def __init__(self, link: Link[commands.Command], index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
+    def __init__(self, connection: socket.socket, index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
         self.loop = event_loop.Loop()
         self.work = node_work.NodeWork(self.loop, index, token, self.report, log.text)
         self.exit_code: int | None = None
@@ -71,7 +72,7 @@ class NodeProgram:
         """Finds out what this node was granted."""
         self._heard = time.monotonic()
         self._lost_it = False
-        self.channel = Channel(self.loop, link, self._obey_all, self._lost)
+        self.channel = Channel[commands.Command](self.loop, connection, commands.Command, self._obey_all, self._lost)
 
     def run(self) -> int:
         """Serve until told to end, or until the supervisor is gone. Return the exit code."""
@@ -205,12 +206,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     process.become_subreaper()
     preparation.end_older_attempts(os.environ.get(TAG, ""))
     try:
-        link = connect(supervisor, token, index)
-    except (OSError, LinkClosed, ProtocolError, NodeLost) as error:
+        connection = connect(supervisor, token, index)
+    except (OSError, ProtocolError) as error:
         logger.error("this node cannot talk to the supervisor at %s: %s", arguments.supervisor, error)
         return NodeLost.exit_code
     grant = partial(read_grant, os.environ, arguments.device, host, arguments.interface)
-    return NodeProgram(link, index, token, log, grant).run()
+    return NodeProgram(connection, index, token, log, grant).run()
 
 
 def _configure_log() -> _LogLines:

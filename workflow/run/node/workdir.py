@@ -124,18 +124,12 @@ logger = logging.getLogger(__name__)
 
 OWNER: Final = "run.json"
 """Whose the directory is: {run_dir, attempt}."""
+WATCHDOG: Final = CODE_ROOT / "containers" / "lib" / "slipway_watchdog.py"
 LIBRARY: Final = {
-    **{f"slipway_{name}.py": CODE_ROOT / "containers" / "lib" / f"slipway_{name}.py" for name in ("huggingface", "lightning", "keras")},
     "slipway_reader": CODE_ROOT / "data_prep" / "reader",
-    "slipway_program": CODE_ROOT / "containers" / "lib" / "slipway_program",
-    **{
-        name: CODE_ROOT / "containers" / "lib" / name
-        for name in ("slipway_events.py", "slipway_log.py", "slipway_mpi.py", "slipway_parts.py", "slipway_profile.py", "slipway_steps.py")
-    },
-    **{f"slipway_{name}.py": CODE_ROOT / "containers" / "lib" / f"slipway_{name}.py" for name in ("session", "proxy", "terminal")},
+    **{path.name: path for path in sorted(WATCHDOG.parent.glob("slipway_*")) if path != WATCHDOG},
 }
 """What programs find of ours on their path, by its name there."""
-WATCHDOG: Final = CODE_ROOT / "containers" / "lib" / "slipway_watchdog.py"
 
 
 def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]:

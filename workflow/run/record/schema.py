@@ -1,7 +1,6 @@
-"""Make the JSON Schema from the types of a record, and validate records strictly.
+"""Make the JSON Schema from the types of a record.
 
-`python -m workflow.run.record.schema` writes config/schemas/record.schema.json; with `--check` it exits with 1 if that is not current; with
-`--validate FILE...` it checks records, and refuses unknown keys too.
+`python -m workflow.run.record.schema` writes config/schemas/record.schema.json; with `--check` it exits with 1 if that is not current.
 """
 
 from __future__ import annotations
@@ -10,15 +9,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from base import errors, publish, seal
+from base import publish
 from base.field_docs import field_docs, without_links
 from cluster.installation import SCHEMAS
-from workflow.run.record import model, reading
+from workflow.run.record import model
 
 SCHEMA_FILE: Final = SCHEMAS / "record.schema.json"
 
@@ -48,10 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write the schema, or check it. The exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.record.schema", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
-    parser.add_argument("--validate", nargs="+", type=Path, metavar="FILE", help="check these records")
     options = parser.parse_args(arguments)
-    if options.validate:
-        return _validate(options.validate)
     if SCHEMA_FILE.exists() and SCHEMA_FILE.read_text(encoding="utf-8") == schema_text():
         return 0
     if options.check:
@@ -59,17 +54,6 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     publish.publish(SCHEMA_FILE, schema_text().encode())
     return 0
-
-
-def _validate(paths: Sequence[Path]) -> int:
-    wrong = 0
-    for path in paths:
-        try:
-            reading.validate_record(seal.read_sealed(path), str(path))
-        except errors.RecordError as error:
-            sys.stderr.write(f"{error}\n")
-            wrong += 1
-    return errors.RecordError.exit_code if wrong else 0
 
 
 if __name__ == "__main__":

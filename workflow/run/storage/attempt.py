@@ -25,8 +25,7 @@ from workflow.run.record.model import File, NewRecord, OwnKeys
 from workflow.run.record.outcome import RESULT, Ending, other_device
 from workflow.run.record.run_record import EndedNote, Measurements, RunFacts, build_record, measured, noted_ending
 from workflow.run.storage import lease as leases
-from workflow.run.storage.prepared import PreparedRun
-from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, refuse_failing_storage, results_of
+from workflow.run.storage.results import ENDED, RECORD, PreparedRun, attempt_numbers, refuse_failing_storage, results_of
 from workflow.study.cell import NO_EXCHANGE, Cell
 
 if TYPE_CHECKING:

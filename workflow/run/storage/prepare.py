@@ -21,8 +21,7 @@ from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import budget_of, resumable
 from workflow.run.storage import attempt, description
 from workflow.run.storage import lease as leases
-from workflow.run.storage.prepared import Done, PreparedRun
-from workflow.run.storage.results import attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
+from workflow.run.storage.results import Done, PreparedRun, attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
 from workflow.study.cell import SETS, node_sets
 from workflow.study.paths import run_dir
 from workflow.study.publishing import ResolvedStudy, find_run, read_resolved

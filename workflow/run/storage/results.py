@@ -11,11 +11,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from base import errors, jsonfile, seal, system
+from cluster.types import Allocation
 from workflow.run.record import continuation, events, outcome
 from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.reading import MAX_BYTES, names, read_record, record_of
+from workflow.study.cell import Cell, RunLimits
 from workflow.study.paths import supervisor_log
+from workflow.study.site import Site
 
 RECORD: Final = "record.json"
 ENDED: Final = "ended.json"
@@ -99,6 +104,43 @@ def _believed(run_dir: Path, attempt: int | None = None, study: str | None = Non
     if record.result_number is None:
         return content, None
     return content, Result(number=record.result_number, attempt=record.attempt, status=record.status)
+
+
+# The value that all later steps of a run share, once its lease is held.
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """A result that was asked for and is there already."""
+
+    attempt: int
+    status: str
+
+
+class PreparedRun(Struct, frozen=True, kw_only=True):
+    """A run whose lease is held, and its next attempt."""
+
+    study: str
+    run_id: str
+    cell: Cell
+    dataset_build: str
+    """The name of the directory in which its dataset is built."""
+    repeat: int
+    site: Site
+    limits: RunLimits
+    allocation: Allocation
+    """What the scheduler granted; of a job that runs share, all its nodes."""
+    attempt: int
+    token: str
+    """The token of the lease."""
+    tag: str
+    """Names the attempt on this cluster."""
+    result_number: int
+    """The number of the result that the attempt may become."""
+    run_dir: str
+    resumable: tuple[continuation.EarlierAttempt, ...]
+    """The earlier attempts from which this one could resume, the best first."""
+    done: Done | None
+    """Then nothing is to be trained, and the lease is not held any more."""
 
 
 # The requested result of a run: any, or one that is later than the failed result that somebody saw.

@@ -22,7 +22,7 @@ from workflow.run.record.model import File, NewRecord, OwnKeys
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import EndedNote, Measurements, build_record, ending_note, measured_words
 from workflow.run.storage import attempt as attempts
-from workflow.run.storage import description, prepared
+from workflow.run.storage import description, results
 from workflow.run.supervisor import facts, running_attempt, time_limits
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.study.cell import unit_of
@@ -91,7 +91,7 @@ NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
 """Results that are made of every node's files: measurements, a checkpoint."""
 
 
-def give_up(loop: Loop, ending: Ending, attempt: running_attempt.RunningAttempt | None, run: prepared.PreparedRun | None) -> int:
+def give_up(loop: Loop, ending: Ending, attempt: running_attempt.RunningAttempt | None, run: results.PreparedRun | None) -> int:
     """End the node programs, if they were started, and give the run back, if it was taken, when nothing had begun. Return the exit code."""
     if ending.reason:
         logger.info("%s: %s", ending.status, ending.reason)

@@ -20,7 +20,7 @@ from workflow.run.link.event_loop import Call
 from workflow.run.link.reports import Ready, Staged
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import Nodes
 from workflow.run.supervisor.time_limits import RunScope, TimeLimit

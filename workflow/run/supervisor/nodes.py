@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from base import handshake, humanize, logs, process
 from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import commands, event_loop, reports
-from workflow.run.link.protocol import Channel, Link, Listener, name_of
+from workflow.run.link.protocol import Channel, Listener, name_of
 from workflow.run.supervisor import time_limits
 
 logger = logging.getLogger(__name__)
@@ -144,9 +145,10 @@ class Nodes:
     def _expects(self, index: int) -> bool:
         return 0 <= index < len(self.all) and self.all[index].channel is None and not self.all[index].lost
 
-    def _admit(self, index: int, link: Link[reports.Report]) -> None:
+    def _admit(self, index: int, connection: socket.socket) -> None:
         node = self.all[index]
-        node.channel = Channel(self._loop, link, partial(self._received, node), partial(self._hung_up, node))
+        received, hung_up = partial(self._received, node), partial(self._hung_up, node)
+        node.channel = Channel[reports.Report](self._loop, connection, reports.Report, received, hung_up)
 
     # -- talking
 

@@ -27,7 +27,7 @@ from workflow.run.record import continuation, events, outcome, step_clock
 from workflow.run.record.model import Status
 from workflow.run.storage import description
 from workflow.run.storage.prepare import with_results
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes

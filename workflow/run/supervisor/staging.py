@@ -18,7 +18,7 @@ from workflow.run.link import commands, reports
 from workflow.run.link.protocol import NODE_CONNECT_S
 from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 

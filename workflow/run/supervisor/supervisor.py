@@ -29,8 +29,7 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.record import continuation, outcome, step_clock
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepare import prepare
-from workflow.run.storage.prepared import Done, PreparedRun
-from workflow.run.storage.results import parse_requested
+from workflow.run.storage.results import Done, PreparedRun, parse_requested
 from workflow.run.supervisor import running_attempt, time_limits
 from workflow.run.supervisor.finish import finish, give_up
 from workflow.run.supervisor.job import Job, NodeLocks, take_nodes

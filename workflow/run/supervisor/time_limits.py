@@ -18,7 +18,7 @@ from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.link.protocol import HANDSHAKE_S
 from workflow.run.record.continuation import SAVE_SHARE, EarlierAttempt, Saved, at_deadline, budget_of, by_scheduler, too_late
 from workflow.run.record.outcome import Ending
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.results import PreparedRun
 
 logger = logging.getLogger(__name__)
 

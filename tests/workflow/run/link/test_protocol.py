@@ -24,7 +24,7 @@ from tests.hostile import changed_bytes
 from tests.workflow.run.world import ROOT
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.protocol import SUPERVISOR, USE, Decoder, Link, LinkClosed, ProtocolError, connect, encode
+from workflow.run.link.protocol import SUPERVISOR, USE, Channel, Decoder, ProtocolError, connect, encode
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.time_limits import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits
@@ -242,12 +242,12 @@ def test_a_node_that_is_turned_away_comes_again_and_takes_nothing_of_what_follow
 
     thread = threading.Thread(target=supervisor)
     thread.start()
-    link = connect(listener.getsockname(), TOKEN, 4, wait=lambda _seconds: None)
+    connection = connect(listener.getsockname(), TOKEN, 4, wait=lambda _seconds: None)
     thread.join()
     listener.close()
     assert came == [4]
-    assert link.receive() == [commands.Alive()]
-    link.close()
+    assert Decoder[commands.Command](commands.Command).feed(connection.recv(1000)) == [commands.Alive()]
+    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -280,22 +280,20 @@ def test_a_supervisor_that_is_gone_is_not_waited_for() -> None:
 def test_what_a_peer_does_not_read_is_kept_without_waiting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
         far, _ = server.accept()
-        link = Link(near, Decoder[commands.Command](commands.Command))
+        ends: list[str] = []
+        loop = Loop()
+        channel = Channel[commands.Command](loop, near, commands.Command, lambda _messages: None, ends.append)
         for _ in range(30):
-            link.send(reports.Failed(during="x", error="x", message="x" * 300000))
-        assert link.unsent
+            channel.send(reports.Failed(during="x", error="x", message="x" * 300000))
+        assert channel._unsent
         far.settimeout(10)
-        while link.unsent:
+        while channel._unsent:
             far.recv(1 << 20)
-            link.flush()
+            loop.until(lambda: not channel._unsent, 0.01)
         far.close()
-        with pytest.raises(LinkClosed):
-            send_for_ever(link)
-
-
-def send_for_ever(link: Link[commands.Command]) -> None:
-    while True:
-        link.send(reports.Failed(during="x", error="x", message="x" * 1000))
+        assert loop.until(lambda: bool(ends), 10)
+        assert len(ends) == 1
+        channel.send(reports.Failed(during="x", error="x", message="it is closed"))
 
 
 LAUNCH = """
@@ -459,7 +457,7 @@ def test_no_words_of_a_listener_disturb_a_node_program(count: int) -> None:
     server = Hostile(count)
     server.start()
     for _ in range(count):
-        with pytest.raises((ProtocolError, LinkClosed, OSError)):
+        with pytest.raises((ProtocolError, OSError)):
             connect(server.listener.getsockname(), TOKEN, 0, limit_s=0.0)
     server.join()
     server.listener.close()

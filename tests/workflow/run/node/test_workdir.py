@@ -34,7 +34,7 @@ from workflow.run.record.reading import validate_record
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease
 from workflow.run.storage.prepare import prepare
-from workflow.run.storage.prepared import Done
+from workflow.run.storage.results import Done
 
 
 @pytest.mark.parametrize("attempt", ["1", "12", "1.node-1", "3.node-12"])

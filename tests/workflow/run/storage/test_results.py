@@ -26,10 +26,11 @@ from workflow.dag.submissions import Submissions
 from workflow.run.record.model import RunRecord
 from workflow.run.record.outcome import Ending, RankEnd, judge_missing
 from workflow.run.storage.prepare import prepare
-from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.storage.results import (
     FORGOTTEN_S,
     MOST_NODES,
+    Done,
+    PreparedRun,
     Result,
     avoided,
     parse_requested,

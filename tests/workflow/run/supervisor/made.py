@@ -8,7 +8,7 @@ from tests.workflow.run.cells import document, made_site
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.step_clock import Clock
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.time_limits import RunScope, TimeLimit

@@ -19,7 +19,7 @@ from tests.workflow.run.supervisor.made import ALLOCATION, RUN, running_attempt
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import Work
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.preflight import Preflight
 from workflow.run.supervisor.running_attempt import RunningAttempt
