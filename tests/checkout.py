@@ -10,7 +10,7 @@ FOLDERS = ("base", "cluster", "containers", "data_prep", "extras", "workflow", "
 
 
 def copy_checkout(target: Path) -> None:
-    """Into a directory that is there, what Snakemake and Slipway's commands need."""
+    """Copy into a directory that is there what Snakemake and Slipway's commands need, with what Python compiled of it."""
     shutil.copy(ROOT / "Snakefile", target)
     for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, target / folder)

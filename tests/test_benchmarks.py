@@ -14,7 +14,7 @@ COMMANDS = (
     "busy --seconds 1 --pairs 1",
     "compare --trials 20",
     "convolutions --model lenet --batch 2 --seconds 0.01",
-    "data --rows W1 R1-crop R2 R3 S1 S2 --size 0.001 --repeats 1 --seconds 0.01 --no-peers",
+    "data --rows W1 R1-crop S1 --size 0.001 --repeats 1 --seconds 0.01 --no-peers",
     "dry_run --runs 100 --repeats 1",
     "energy --trials 3",
     "helper_overhead --pairs 1 --steps 100 --only helper",

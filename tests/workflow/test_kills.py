@@ -33,10 +33,18 @@ VICTIMS = {
 STUDY = """
 study: kills
 datasets:
-  noise: {source: synthetic, samples: 120, size: 32, channels: grey, shards: 2}
-base: {framework: pytorch, dataset: noise, model: lenet, batch_size: 8, steps: {warmup: 1, measured: 20}, repeats: 1}
-axes: {nodes: [1, 2]}
-baseline: {nodes: 1}
+  noise: {{source: synthetic, samples: 120, size: 32, channels: grey, shards: 2}}
+programs:
+  small: {{folder: train, command: ["{{python}}", "{{folder}}/program.py"], launcher: ranks, python: {python}}}
+base: {{program: small, dataset: noise, batch_size: 8, steps: {{warmup: 1, measured: 20}}, repeats: 1}}
+axes: {{nodes: [1, 2]}}
+baseline: {{nodes: 1}}
+"""
+PROGRAM = """
+import time
+import slipway_events
+for batch in slipway_events.start().steps([[1, 2]], samples=len):
+    time.sleep(0.05)
 """
 
 
@@ -45,7 +53,9 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        (path / "study.yaml").write_text(STUDY)
+        (path / "study.yaml").write_text(STUDY.format(python=sys.executable))
+        (path / "train").mkdir()
+        (path / "train" / "program.py").write_text(PROGRAM)
         (path / "site.yaml").write_text("{storage: storage, cache: {path: cache}, engine: bare, scheduler: local}\n")
         self.argv = [
             str(Path(sys.executable).parent / "snakemake"),
