@@ -65,7 +65,7 @@ def _study_or_directories(study: Path, places: Sequence[Path]) -> tuple[Path, li
     if not files:
         return study, list(places)
     if len(places) > 1:
-        raise errors.ConfigError(f"one study file, or results directories; found {' '.join(map(str, places))}")
+        raise errors.ConfigError(f"found {' and '.join(map(str, places))}; valid: one study file, or results directories")
     return files[0], []
 
 

@@ -121,6 +121,11 @@ def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Pat
                 f"{directory} is not a built dataset: {found}; name a dataset of the study, or the directory of a built one"
             )
         return directory.absolute(), load_site(site)
+    if study_path == DEFAULT_STUDY and not study_path.exists():
+        raise errors.DatasetError(
+            f"the dataset {name!r}: no study is named, and {DEFAULT_STUDY} is not here; write `--study STUDY`, "
+            "or the directory of a built dataset"
+        )
     study = load_chosen_study(study_path, site)
     needs = requirements_of(study, check_name(study, name))
     if needs.root is None:

@@ -26,7 +26,11 @@ class Command(TyperCommand):
             from workflow.commands.run import refuse_keys
 
             refuse_keys(unknown)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's, which typer asks about a list of words
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -382,7 +382,7 @@ def _paragraph(lines: Sequence[str]) -> list[str]:
 
 LOG_BYTES: Final = 1 << 20
 UNKNOWN: Final = "unrecognized arguments: "
-OURS: Final = frozenset(("--site", "--profile", "--retry", "--adopt", "--study"))
+OURS: Final = frozenset(("site", "profile", "retry", "adopt", "study"))
 
 
 def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int], log: Path, *, table: bool) -> None:
@@ -461,9 +461,9 @@ def usage_words(message: str, where: str) -> str:
     words = [word for word in message.removeprefix(UNKNOWN).split() if word.startswith("-")] or [message.removeprefix(UNKNOWN)]
     from snakemake.cli import get_argument_parser
 
-    known = {name for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--")}
-    keys = {f"--{key}" for key in CellKeys.model_fields}  # refuse_keys() says where these are written
-    near = [found for word in words if (found := closest(word.partition("=")[0], known | OURS | keys)) is not None]
+    known = {name[2:] for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--")}
+    known |= OURS | CellKeys.model_fields.keys()  # refuse_keys() says where the keys are written
+    near = [f"--{found}" for word in words if (found := closest(word.partition("=")[0].lstrip("-"), known)) is not None]
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ";"
     return f"neither slipway run nor snakemake has the option {', '.join(words)}{hint} both --help texts list them"
 

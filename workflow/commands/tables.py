@@ -84,16 +84,19 @@ def main(  # noqa: PLR0913 - its options
 
 
 def _split_table_name(places: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:
-    """Return the name of a table and the places behind it, or None and all places. A file or directory of that name comes first. Raises
-    ConfigError for a word that is neither, and no path."""
-    if not places or places[0].exists():
-        return None, places
-    word = str(places[0])
+    """Return the name of a table, or None, and the places. A file or directory of that name comes first.
+
+    Raises ConfigError for a word that is neither, and no path.
+    """
     names = (*TABLE_NAMES, EVIDENCE)
-    if word in names:
-        return word, places[1:]
-    if word == places[0].name and not places[0].suffix:
-        raise ConfigError(f"{word!r} is no table, and no file or directory here; {choices(word, names)}")
+    for index, place in enumerate(places):
+        word = str(place)
+        if place.exists():
+            continue
+        if word in names:
+            return word, [*places[:index], *places[index + 1 :]]
+        if word == place.name and not place.suffix:
+            raise ConfigError(f"{word!r} is no table, and no file or directory here; {choices(word, names)}")
     return None, places
 
 

@@ -6,6 +6,7 @@ nodes) are refused where they stand, and a duplicate key is an error that names 
 
 from __future__ import annotations
 
+import glob
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from base.errors import ConfigError
+from base.humanize import closest, some
 from base.logs import printable
 from base.untrusted import read_fed
 
@@ -217,9 +219,10 @@ class _Reader:
 
 
 MAX_BYTES: Final = 1 << 20
+MOST_NEAR: Final = 3
 
 _NAME_IT: Final = {
-    "study": "name a study: `slipway run STUDY`, or `--study STUDY` where a command takes other words; `slipway init DIR` writes one",
+    "study": "name a study, as in `slipway plan STUDY` or `slipway logs RUN --study STUDY`; `slipway init DIR` writes one",
     "site": "name a site: `--site NAME_OR_PATH`",
 }
 _WRITE_IT: Final = "; `slipway init DIR` writes one with comments"
@@ -277,7 +280,7 @@ def parse_document(text: str, path: Path, kind: str) -> Document:
 def _read_text(path: Path, kind: str) -> str:
     try:
         if path.is_dir():
-            raise ConfigError(f"{path} is a directory; name the {kind} file in it")
+            raise ConfigError(f"{path} is a directory; name the {kind} file in it{_near(path / f'{kind}.yaml')}")
         content = read_fed(path, MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror}{_elsewhere(path, kind)}") from error
@@ -295,10 +298,17 @@ def _read_text(path: Path, kind: str) -> str:
 
 
 def _elsewhere(path: Path, kind: str) -> str:
-    """Advise what to do about a relative path that leads nowhere: mostly the command was started outside of the checkout."""
-    if path.is_absolute():
-        return f"; {_NAME_IT[kind]}" if kind == "site" else ""
-    return f" in {Path.cwd()}; {_NAME_IT[kind]}"
+    """Advise what to do about a path that leads nowhere: mostly it is misspelt, or the command was started outside of the checkout."""
+    base = "" if path.is_absolute() else f" in {Path.cwd()}"
+    return f"{base}{_near(path) or f'; {_NAME_IT[kind]}'}"
+
+
+def _near(path: Path) -> str:
+    """Propose the file of a similar name in the same directory, else the files of this name here and one level below."""
+    similar = closest(path.name, [other.name for other in path.parent.glob("*.y*ml")])
+    name = glob.escape(path.name)
+    found = [path.with_name(similar)] if similar else sorted([*Path().glob(name), *Path().glob(f"*/{name}")])
+    return f"; did you mean {some([str(one) for one in found], MOST_NEAR, ' or ')}?" if found else ""
 
 
 def _tab_hint(text: str, line: int) -> str:

@@ -69,7 +69,7 @@ def test_our_errors_are_messages_with_the_code_of_their_class(house: House) -> N
     house.path = house.root / "nothing.yaml"
     said = house("plan")
     assert said.code == 10
-    assert said.err == f"slipway: the study file {house.path} cannot be read: No such file or directory\n"
+    assert said.err.startswith(f"slipway: the study file {house.path} cannot be read: No such file or directory; ")
 
 
 def test_outside_of_the_checkout_a_study_must_be_named(
@@ -79,8 +79,45 @@ def test_outside_of_the_checkout_a_study_must_be_named(
     assert main.run(["plan"]) == 10
     assert capsys.readouterr().err == (
         f"slipway: the study file config/study.yaml cannot be read: No such file or directory in {tmp_path}; "
-        f"name a study: `slipway run STUDY`, or `--study STUDY` where a command takes other words; `slipway init DIR` writes one\n"
+        f"name a study, as in `slipway plan STUDY` or `slipway logs RUN --study STUDY`; `slipway init DIR` writes one\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("mine/studdy.yaml", "did you mean mine/study.yaml?"),
+        ("study.yaml", "did you mean mine/study.yaml or other/study.yaml?"),
+        ("nowhere/study.yaml", "did you mean mine/study.yaml or other/study.yaml?"),
+        ("mine", "name the study file in it; did you mean mine/study.yaml?"),
+        ("mine/[a-z]*.yaml", "name a study, as in"),
+    ],
+)
+def test_a_study_file_that_is_missing_has_a_neighbour(
+    typed: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for directory in ("mine", "other"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "study.yaml").write_text("")
+    assert main.run(["plan", typed]) == 10
+    assert answer in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["init", "new", "--template", "vision"], "Invalid value for '--template': 'vision' is not one of 'images', "),
+        (["dataset", "info", "foo"], "the dataset 'foo': no study is named, and config/study.yaml is not here"),
+        (["tables", "study.yaml", "spedup"], "'spedup' is no table, and no file or directory here; "),
+    ],
+)
+def test_an_answer_is_about_the_word_that_was_wrong(
+    words: list[str], answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.run(words) != 0
+    assert answer in capsys.readouterr().err
 
 
 def test_an_error_of_the_system_is_one_of_storage(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,7 @@ def test_an_unknown_option_is_answered_in_one_sentence() -> None:
     assert said.startswith("neither slipway run nor snakemake has the option --dryrum; did you mean --dry")
     assert "did you mean --adopt? both --help" in usage_words("unrecognized arguments: --adop", "")
     assert "; did you mean --nodes? both" in usage_words("unrecognized arguments: --nodse 2", "")
+    assert "did you mean" not in usage_words("unrecognized arguments: --frobnicate", "")
     assert usage_words("argument --cores: expected", "; all: /l") == "snakemake does not accept this: argument --cores: expected; all: /l"
     assert WrongUsage(said).format_message() == said
 

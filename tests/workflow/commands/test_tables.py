@@ -75,6 +75,8 @@ def test_a_study_is_named_as_its_siblings_name_it(house: House) -> None:
         main.run([*words, str(house.path), *options])
         said = house.capsys.readouterr()
         assert f"{study.name}: " in said.out, said.err
+    assert main.run(["tables", str(house.path), "scaling", *options]) == 0
+    assert house.capsys.readouterr().out.startswith("Every comparison\n")
     assert main.run(["tables", str(house.path), str(study.results_dir), *options]) == 10
     assert "one study file, or results directories" in house.capsys.readouterr().err
 
