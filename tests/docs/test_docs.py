@@ -169,7 +169,8 @@ def yaml_examples() -> list[tuple[str, str]]:
 def test_yaml_examples_load(block: str, tmp_path: Path) -> None:
     path = tmp_path / "example.yaml"
     path.write_text(block)
-    (tmp_path / "train").mkdir()
+    for name in ("train", "nanoGPT"):
+        (tmp_path / name).mkdir()
     for name in ("train.py", "train.awk"):
         (tmp_path / "train" / name).touch()
     if re.search(r"^study:", block, re.MULTILINE):

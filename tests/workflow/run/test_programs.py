@@ -123,13 +123,13 @@ def test_the_name_of_a_network_of_ours_is_a_promise(world: World) -> None:
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
-        ("print('nothing else')", "error", "or writes no events (slipway_events does, or `events:` of the program)"),
-        (LOOP.format(step="break"), "error", "it left its steps early"),
+        ("print('nothing else')", "error", "reported no step: call slipway_events in the script, or let `events:` of the program match"),
+        (LOOP.format(step="break"), "error", "reported no step"),
         (LOOP.format(step="sys.exit(3)"), "error", "3"),
         (LOOP.format(step="raise MemoryError('all of it')"), "oom", "all of it"),
         (LOOP.format(step="run.loss(float('inf')); continue"), "nan", "the loss of step 0 is inf"),
         ("import nowhere", "error", "exit code 1"),
-        ("", "error", "or writes no events (slipway_events does, or `events:` of the program)"),
+        ("", "error", "reported no step: call slipway_events in the script, or let `events:` of the program match"),
         ("open('/sys/elsewhere', 'w')", "error", "Permission denied: '/sys/elsewhere'; if it was to be written to: a program may write to"),
     ],
     ids=["no helper", "leaves the loop", "exits", "memory", "loss", "import", "says nothing", "writes elsewhere"],

@@ -261,6 +261,7 @@ class Watched:
             error_message=error.message or None,
             oom_kill=oom_kill,
             run_stop=all(beats.stopped for beats in self.beats.values()),
+            last_step=max((beats.step for beats in self.beats.values() if beats.step is not None), default=None),
             last_lines=self.log.last_lines(),
             failed_rank=next(iter(odd), None) if failed is None else failed,
             checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),

@@ -99,6 +99,8 @@ class RankEnd(NamedTuple):
     oom_kill: bool = False
     run_stop: bool = True
     """Whether every rank of the process wrote run_stop."""
+    last_step: int | None = None
+    """The last step that one of its ranks reported."""
     last_lines: str = ""
     failed_rank: int | None = None
     """Where a process holds several ranks: the one whose events tell of an error, or of times that cannot be."""
@@ -309,8 +311,9 @@ def verdict(end: RankEnd) -> Verdict | None:
     if end.sidecar is not None:
         return None if end.may_end else Verdict("error", 1, f"ended with exit code 0 while ranks were running{_last_words(end)}")
     if not end.run_stop:
-        why = "it left its steps early, or writes no events (slipway_events does, or `events:` of the program)"
-        return Verdict("error", 1, f"ended with exit code 0, but its events stop before run_stop: {why}")
+        no_step = "and reported no step: call slipway_events in the script, or let `events:` of the program match the lines that it prints"
+        early = f"but its events stop before run_stop: it left its steps early, after step {end.last_step}"
+        return Verdict("error", 1, f"ended with exit code 0, {no_step if end.last_step is None else early}{_last_words(end)}")
     return Verdict("error", 1, end.wrong_clock) if end.wrong_clock is not None else None
 
 

@@ -53,7 +53,7 @@ class Training:
         """Request a checkpoint from rank 0: `on_saved(step, None)` follows when it has ended with one, `on_saved(None, why)` when a rank
         fails. Return None, or the reason why there can be no checkpoint."""
         if not self._framework.checkpoint:
-            return f"framework {self._framework.name!r} writes none"
+            return f"{self._framework.name!r} writes none"
         self._on_saved = on_saved
         self._nodes.send(self._nodes.all[0], commands.Checkpoint())
         return None

@@ -59,6 +59,11 @@ def test_the_table_has_these_rows_and_no_other() -> None:
     assert tuple(TABLE) == get_args(Status)
 
 
+def test_a_program_that_ends_early_is_told_from_one_that_reports_nothing() -> None:
+    assert "reported no step: call slipway_events" in str(verdict(end(code=0, run_stop=False)))
+    assert "it left its steps early, after step 7: bye" in str(verdict(end(code=0, run_stop=False, last_step=7, last_lines="bye")))
+
+
 def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
     assert Ending(status="storage", error=errors.PushError).exit_code == 18
     assert Ending(status="error", error=errors.PushError).exit_code == 0
