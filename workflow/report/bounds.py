@@ -22,9 +22,9 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, log_sample, ratio
 from workflow.report.derive import Comparison
-from workflow.report.keys import counted_shape, key_columns, line_label, linked, sentence, size_columns
+from workflow.report.keys import cell_table, counted_shape, line_label
 from workflow.report.step_parts import mean_parts, network_s, node_bytes, sent_bytes
-from workflow.report.table import MEGA, MILLI, NONE, Column, Table, estimate_text, numbers, percent, scaled, significant, value_of, words
+from workflow.report.table import MEGA, MILLI, NONE, Column, Table, estimate_text, estimates, numbers, percent, scaled, significant, words
 from workflow.study.cell import NO_EXCHANGE
 
 
@@ -326,30 +326,26 @@ def bounds(analysis: Analysis) -> Table:
     found = judged(analysis)
     cells, made = [cell for cell, _ in found], [bound for _, bound in found]
     columns = [
-        *key_columns(analysis, cells),
-        *size_columns(cells),
         words("bound", "Bound by", [one.verdict for one in made]),
         numbers("share", "Share of the step", _share_text, made, raw=lambda one: one.share),
         Column(key="share_low", title="From", values=[one.low for one in made], show=percent, stated=True),
         Column(key="share_high", title="To", values=[one.high for one in made], show=percent, stated=True),
-        *[
-            numbers(f"no_{name}_factor", part.title, estimate_text, [_factor(one, name) for one in made], raw=value_of)
-            for name, part in PARTS.items()
-        ],
-        numbers("rate_without_per_s", "Rate without it", estimate_text, [_rate_without(*one) for one in found], raw=value_of),
+        *[estimates(f"no_{name}_factor", part.title, [_factor(one, name) for one in made]) for name, part in PARTS.items()],
+        estimates("rate_without_per_s", "Rate without it", [_rate_without(*one) for one in found]),
         words("basis", "Basis", [_basis(one) for one in made]),
         words("note", "Note", ["; ".join(one.notes) for one in made], wrap=True),
     ]
-    return Table(
+    return cell_table(
+        analysis,
+        cells,
+        columns,
         name="bounds",
         title="What bounds it",
-        caption=sentence(
+        caption=[
             f"Bound by: the part of a step with the largest share, if that is {percent(LEAST, 0)} or more, else compute. No ...: how many "
             "times as fast the cell would be at most without that part, made of the parts of its steps (estimate), or measured by a cell "
-            "of the study that has none of it (anchor). [from, to] is the 95 % confidence interval over runs",
-            analysis.shared,
-        ),
-        columns=linked(analysis, columns, cells),
+            "of the study that has none of it (anchor). [from, to] is the 95 % confidence interval over runs"
+        ],
         empty="No record reports the parts of its steps.",
     )
 

@@ -293,29 +293,9 @@ ASSUMED: Final = {
 }
 """What is assumed -> from which key of the study, for the footnote of the mark."""
 
-MEASURING: Final = (
-    *(
-        "short",
-        "unchecked",
-        "staggered",
-        "oversubscribed",
-        "shared",
-        "busy",
-        "unwatched",
-        "partial",
-        "drift",
-        "window",
-        "samples",
-        "assumed",
-        "warned",
-        "replicas",
-        "unreduced",
-        "network",
-        "resumed",
-    ),
-    *("stalls", "input", "stragglers", "gaps", "uneven", "output", "means"),
-    *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed", "losses", "dropout"),
-)
+OF_OTHERS: Final = ("impossible", "untimed", "budget", "superlinear", "rising", "batch", "lengths", "baseline")
+"""Marks of a comparison, or of a number of one table."""
+MEASURING: Final = MARKS.keys() - {*OF_OTHERS}
 """Marks that stand beside a number which was measured, in every table by one rule."""
 TESTS: Final = frozenset({"drift", "superlinear", "rising"})
 
@@ -462,6 +442,10 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def shape(self) -> Shape:
         return self.cell.world_size, self.cell.nodes, self.cell.gpus_per_node
+
+    @property
+    def measuring(self) -> frozenset[str]:
+        return self.marks & MEASURING
 
     def size(self, key: str) -> int:
         return int(getattr(self.cell, key))

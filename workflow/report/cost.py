@@ -10,9 +10,9 @@ import msgspec
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cells import ENDED_WELL, MEASURED, MEASURING, CellResult, Estimate, LogSample, geometric_mean
-from workflow.report.keys import key_columns, linked, sentence, size_columns
-from workflow.report.table import Table, estimate_text, numbers, significant, value_of, words
+from workflow.report.cells import ENDED_WELL, MEASURED, CellResult, Estimate, LogSample, geometric_mean
+from workflow.report.keys import cell_table, rows_of
+from workflow.report.table import Table, estimates, numbers, significant, words
 from workflow.study.site import Prices
 
 HOUR_S: Final = 3600.0
@@ -26,32 +26,21 @@ NO_EPOCH: Final = "an epoch: how many samples it has is not in these records"
 
 def cost(analysis: Analysis) -> Table:
     """Build the table: one row per cell with a run that ended well. What is not known is empty, and the note says why."""
-    sums = {(row["source"], row["cell_id"]): row for row in _sums(analysis.frame).iter_rows(named=True)}
-    found = [(cell, row) for cell in analysis.cells if (row := sums.get((cell.source, cell.cell_id))) is not None]
+    cells, sums = rows_of(analysis, _sums(analysis.frame).iter_rows(named=True))
     prices = {source.label: prices_of(source.site_keys) for source in analysis.sources}
-    cells = [cell for cell, _ in found]
-    rows = [_row(cell, row, prices[cell.source]) for cell, row in found]
+    rows = [_row(cell, row, prices[cell.source]) for cell, row in zip(cells, sums, strict=True)]
     unit = " or ".join(analysis.units)
 
     def each(name: str) -> list[Any]:
         return [row.get(name) for row in rows]
 
     columns = [
-        *key_columns(analysis, cells),
-        *size_columns(cells),
         numbers("run_process_h", "Process hours", significant, each("process_h")),
         numbers("run_gpu_h", "GPU hours", significant, each("gpu_h")),
         words("energy_of", "Energy of", each("energy_of")),
         numbers("watts", "Power [W]", significant, each("watts")),
         numbers("window_kwh", "Window [kWh]", significant, each("window_kwh")),
-        numbers(
-            "per_joule",
-            f"{unit.capitalize()} per J",
-            estimate_text,
-            each("per_joule"),
-            [cell.marks.intersection(MEASURING) for cell in cells],
-            raw=value_of,
-        ),
+        estimates("per_joule", f"{unit.capitalize()} per J", each("per_joule"), [cell.measuring for cell in cells]),
         numbers("epoch_gpu_h", "Epoch [GPU hours]", significant, each("epoch_gpu_h")),
         numbers("epoch_kwh", "Epoch [kWh]", significant, each("epoch_kwh")),
         numbers("run_price", "Run costs", significant, each("run_price")),
@@ -60,18 +49,18 @@ def cost(analysis: Analysis) -> Table:
         words("currency", "Currency", each("currency")),
         words("note", "Note", each("note"), wrap=True),
     ]
-    return Table(
+    return cell_table(
+        analysis,
+        cells,
+        columns,
         name="cost",
         title="Energy and cost",
-        caption=sentence(
+        caption=[
             "Hours of one run, from stage to release: means over the runs that ended well. Energy: of the measured window, by counters of "
             "GPUs (NVML) and of processors and their memory (RAPL, of whole machines). The hours of an epoch are those of training at the "
             "rate of the window. Run, epoch: what their hours cost. Energy of an epoch: its kWh times their price, beside that",
             *[_price_text(source.label if len(analysis.sources) > 1 else "", prices[source.label]) for source in analysis.sources],
-            analysis.shared,
-        ),
-        columns=linked(analysis, columns, cells),
-        reasons=analysis.reasons,
+        ],
         empty="No run has ended well yet.",
     )
 

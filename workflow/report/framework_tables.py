@@ -230,7 +230,7 @@ def _in_order(analysis: Analysis, rows: Sequence[_Row]) -> list[_Row]:
 def _batch_time(cell: CellResult) -> tuple[str, Marks]:
     if not cell.step_s or not cell.rate_per_s:
         return Reason(cell.reason or ""), cell.marks & {"untimed"}
-    return f"{significant(cell.step_s.value)} ({significant(cell.rate_per_s.value)})", cell.marks.intersection(MEASURING)
+    return f"{significant(cell.step_s.value)} ({significant(cell.rate_per_s.value)})", cell.measuring
 
 
 # Table `precision`: how much faster each precision and layout is than a base, and the loss that it ends with.
@@ -297,6 +297,6 @@ def _ratio(cell: CellResult | None, base: CellResult) -> tuple[str, Marks]:
     if base.rate is None:
         return Reason(f"base {base.reason}"), NO_MARKS
     if cell is base:
-        return "1 (base)", cell.marks.intersection(MEASURING)
+        return "1 (base)", cell.measuring
     marks = (cell.marks | mixed_marks(cell, base)).intersection(MEASURING)
-    return estimate_text(ratio(cell.rate, base.rate)), marks | ({"baseline"} if base.marks.intersection(MEASURING) - marks else NO_MARKS)
+    return estimate_text(ratio(cell.rate, base.rate)), marks | ({"baseline"} if base.measuring - marks else NO_MARKS)

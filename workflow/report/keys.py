@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import polars as pl
@@ -16,7 +16,7 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Shape, batch_text, detail_title, series_words
 from workflow.report.derive import Comparison, Line
-from workflow.report.table import MOST_ROWS, NONE, Column, words
+from workflow.report.table import MOST_ROWS, NONE, Column, Table, words
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.study.cell import SIZES
 
@@ -42,6 +42,30 @@ SIZE_TITLES: Final = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": 
 def size_columns(cells: Sequence[CellResult], names: Iterable[str] = SIZE_TITLES) -> list[Column]:
     """Make columns of the sizes of the cells."""
     return [Column(key=name, title=SIZE_TITLES[name], values=[getattr(cell.cell, name) for cell in cells]) for name in names]
+
+
+def rows_of(analysis: Analysis, rows: Iterable[Mapping[str, Any]]) -> tuple[list[CellResult], list[Mapping[str, Any]]]:
+    """Return the cells that have one of `rows`, in the order of the study, and the row of each. A row names its source and cell."""
+    known = {(row["source"], row["cell_id"]): row for row in rows}
+    found = [cell for cell in analysis.cells if (cell.source, cell.cell_id) in known]
+    return found, [known[cell.source, cell.cell_id] for cell in found]
+
+
+def cell_table(  # noqa: PLR0913 - what a table says
+    analysis: Analysis,
+    cells: Sequence[CellResult],
+    columns: Iterable[Column],
+    *,
+    name: str,
+    title: str,
+    caption: Iterable[str],
+    sizes: Iterable[str] = SIZE_TITLES,
+    empty: str = "No run was measured.",
+) -> Table:
+    """Make a table with a row for each of `cells`: what tells them apart, then `columns`, whose numbers lead to the runs of the cell."""
+    every = linked(analysis, [*key_columns(analysis, cells), *size_columns(cells, sizes), *columns], cells)
+    text = sentence(*caption, analysis.shared)
+    return Table(name=name, title=title, caption=text, columns=every, reasons=analysis.reasons, empty=empty)
 
 
 def several_shapes(shapes: Iterable[Shape]) -> frozenset[int]:

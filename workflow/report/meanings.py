@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from base.field_docs import without_links
+from workflow.report.table import Column
 from workflow.study.model import CellKeys
 
 EVERYWHERE: Final[dict[str, str]] = {
@@ -15,14 +17,14 @@ EVERYWHERE: Final[dict[str, str]] = {
     "runs": "measured runs / all runs",
     "allocations": "number of jobs, or starts of them, that the measured runs came from",
     "node_sets": "number of different sets of hosts that the measured runs were on",
-    "samples_per_s": "samples per second of all processes: geometric mean of the runs",
-    "tokens_per_s": "tokens per second of all processes: geometric mean of the runs",
+    "samples_per_s": "samples over the wall time of the measured window (mode infer: sum of the ranks' own), geometric mean of the runs",
+    "tokens_per_s": "tokens over the wall time of the measured window (mode infer: sum of the ranks' own), geometric mean of the runs",
     "rate_per_s": "samples or tokens per second of all processes",
     "speedup": "rate over the rate of the baseline",
     "efficiency": "speed-up over the growth in processes",
     "window_s": "wall time of the measured window of the slowest process, mean",
     "note": "why a number is missing",
-    "step_p50_s": "median step, geometric mean of the runs; people see ms",
+    "step_p50_s": "median step of the slowest process, geometric mean of the runs",
     "input_wait_ratio": "time that a step waits for its batch, mean over ranks, over the mean step",
     "scaling": "`baseline`, `weak`, `strong` or `other`",
 }
@@ -39,10 +41,10 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "runs": "",
         "allocations": "",
         "node_sets": "",
-        "run_s": "from the start of the supervisor to the published record, mean; people see s, min or h",
+        "run_s": "from the start of the supervisor to the published record, mean",
         "training_s": "rank 0's steps, warm-up included; of a program that writes no events the whole program; mean",
         "step_p50_s": "",
-        "step_p95_s": "95th percentile of the steps, geometric mean of the runs; people see ms",
+        "step_p95_s": "95th percentile of the steps, geometric mean of the runs",
         "window_s": "",
         "input_wait_ratio": "",
         "samples_per_s": "",
@@ -140,14 +142,15 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "copy_s": "moving the batch to the device",
         "forward_s": "forward pass and loss",
         "backward_s": "backward pass, without waiting for other ranks",
-        "exposed_s": "communication that nothing hides",
-        "skew_s": "waiting for a slower rank",
+        "exposed_s": "communication that nothing hides: what even the last process waits in the exchange",
+        "skew_s": "what the other processes wait beyond that, for a slower one",
         "optimizer_s": "update of the parameters",
         "other_s": "the rest, and parts that some run does not report",
         "step_s": "sum of the parts: the mean step",
         "residual_ratio": "`other_s` over `step_s`",
-        "sent_bytes": "bytes that a process sends in a step for the exchange of gradients",
-        "network_s": "least time for the bytes of a step that a node must send to other nodes",
+        "sent_bytes": "bytes that a process sends in a step for the exchange of gradients, to other nodes or within its own",
+        "network_s": "least time for the bytes of a step that a node must send to others, 2 (m - 1)/m times the gradients for m nodes, by "
+        "one connection of TCP; exposed communication is shorter if the backward hides a part of it",
     },
     "layers": {
         "layer": "name of the layer; `no profile`: the reason is in `kernel`",
@@ -287,6 +290,13 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     },
 }
 """Table -> column -> its meaning; empty: that of EVERYWHERE. `processes_N` and the like stand for a column of each number."""
+
+
+def in_words(table: str, columns: Iterable[Column], keys: Collection[str]) -> list[str]:
+    """Explain the columns with these keys that have a value, by their titles, for the caption of a table."""
+    found = [column for column in columns if column.key in keys and any(value is not None for value in column.values)]
+    return [f"{column.title.partition(' [')[0]}: {meaning(table, column.key)}" for column in found]
+
 
 _NUMBERED: Final = re.compile(r"(processes|batch)_[\d_]+(?:on_\d+_nodes)?")
 _OF_PRECISION: Final = re.compile(r"[a-z]+\d+_[a-z]+_(ratio|final_loss)")

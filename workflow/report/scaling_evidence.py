@@ -19,7 +19,7 @@ from base.humanize import some
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice, is_anchor
-from workflow.report.cells import MARKS, MEASURED, MEASURING
+from workflow.report.cells import MARKS, MEASURED
 from workflow.report.derive import Comparison
 from workflow.report.files import EVIDENCE
 from workflow.report.formats import CSP, INK, STYLE, html_table, shown
@@ -28,7 +28,7 @@ from workflow.report.page import MOST_KINDS, behind, hardware, inline, lead
 from workflow.report.plots import FONT, GOOD_EFFICIENCY, overview, to_svg
 from workflow.report.prediction import crossing
 from workflow.report.prediction_table import HOUR_S, MILLION, line_models, prediction_words
-from workflow.report.table import Table, estimate_text, numbers, percent, raised, range_text, significant, value_of, words
+from workflow.report.table import Table, estimates, numbers, percent, raised, range_text, significant, value_of, words
 from workflow.report.tables import baseline_text, hours, interval_text
 
 MOST_LINES: Final = 3
@@ -99,17 +99,8 @@ def _table(analysis: Analysis, every: Sequence[tuple[str, Comparison]]) -> Table
         words("line", "Series", [label for label, _ in found]),
         numbers("processes", analysis.processes[0].upper() + analysis.processes[1:], str, [cell.num_processes for cell in cells]),
         numbers("nodes", "Nodes", str, [cell.cell.nodes for cell in cells]),
-        numbers(
-            "rate_per_s",
-            analysis.rate_words.capitalize(),
-            estimate_text,
-            [cell.rate_per_s for cell in cells],
-            [cell.marks.intersection(MEASURING) for cell in cells],
-            raw=value_of,
-        ),
-        numbers(
-            "speedup", "Speed-up", estimate_text, [one.speedup for one in comparisons], [one.marks for one in comparisons], raw=value_of
-        ),
+        estimates("rate_per_s", analysis.rate_words.capitalize(), [cell.rate_per_s for cell in cells], [cell.measuring for cell in cells]),
+        estimates("speedup", "Speed-up", [one.speedup for one in comparisons], [one.marks for one in comparisons]),
         numbers("efficiency", "Efficiency", partial(range_text, percent), [one.efficiency for one in comparisons], raw=value_of),
         words("runs", "Runs", [f"{cell.num_measured}/{cell.num_runs}" for cell in cells], number=True),
     ]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURED, MEASURING, CellResult
-from workflow.report.keys import key_columns, linked, sentence, size_columns
+from workflow.report.cells import MEASURED, CellResult
+from workflow.report.keys import cell_table, rows_of
+from workflow.report.meanings import in_words
 from workflow.report.table import MEGA, MILLI, NONE, Table, numbers, percent, scaled
 
 STEP_PARTS: Final[dict[str, str]] = {
@@ -24,6 +25,7 @@ STEP_PARTS: Final[dict[str, str]] = {
     "optimizer_s": "Optimizer",
     "other_s": "Other",
 }
+EXPLAINED: Final = ("backward_s", "exposed_s", "skew_s", "other_s", "residual_ratio", "sent_bytes", "network_s")
 GRADIENT_BYTES: Final = {"none": 4, "fp16": 2, "bf16": 2, "noop": 0}
 """Bytes of a number in the exchange, by `comm_hook`; of the others they depend on the shapes of the network."""
 
@@ -73,13 +75,9 @@ def network_s(cell: CellResult, row: Mapping[str, Any]) -> float | None:
 
 def parts(analysis: Analysis) -> Table:
     """Build the table `parts`: one row per measured cell whose program tells parts."""
-    told = mean_parts(analysis)
-    found = [(cell, row) for cell in analysis.cells if (row := told.get((cell.source, cell.cell_id))) is not None]
-    cells, rows = [cell for cell, _ in found], [row for _, row in found]
+    cells, rows = rows_of(analysis, mean_parts(analysis).values())
     sent, at_rate = list(map(sent_bytes, cells, rows)), list(map(network_s, cells, rows))
     columns = [
-        *key_columns(analysis, cells),
-        *size_columns(cells),
         *[
             numbers(
                 name,
@@ -90,29 +88,23 @@ def parts(analysis: Analysis) -> Table:
             )
             for name, title in STEP_PARTS.items()
         ],
-        numbers("step_s", "Step [ms]", _milliseconds, [row["step_s"] for row in rows], _marks(cells)),
+        numbers("step_s", "Step [ms]", _milliseconds, [row["step_s"] for row in rows], [cell.measuring - {"partial"} for cell in cells]),
         numbers("residual_ratio", "Residual", percent, [row["other_s"] / row["step_s"] if row["step_s"] else None for row in rows]),
         numbers("sent_bytes", "Sent [MB]", partial(scaled, MEGA), sent),
         numbers("network_s", "At the preflight's rate [ms]", _milliseconds, at_rate),
     ]
-    return Table(
+    return cell_table(
+        analysis,
+        cells,
+        columns,
         name="parts",
         title="What happens in a step",
-        caption=sentence(
+        caption=[
             "Milliseconds and share of the mean step: arithmetic means over processes, measured steps and runs, so that the parts add up "
-            "to the step. Backward: without waits for other processes. Exposed communication: what even the last process waits in the "
-            "exchange. Skew: what the others wait beyond that, for a slower process. Other: the rest of the step; the residual is its "
-            f"share. {NONE}: not reported, and part of other",
-            f"Sent: what a process sends for the gradients of a step, to other nodes or within its own; {NONE}: not known, or one process"
-            if set(sent) - {None}
-            else "",
-            "At the preflight's rate: the time of the bytes that a node must send to other nodes, 2 (m - 1)/m times the gradients for m "
-            "nodes, by one connection of TCP; exposed communication is shorter if the backward hides a part of it"
-            if set(at_rate) - {None}
-            else "",
-            analysis.shared,
-        ),
-        columns=linked(analysis, columns, cells),
+            "to the step",
+            *in_words("parts", columns, EXPLAINED),
+            f"{NONE}: not reported, and part of other",
+        ],
         empty="No program reported the parts of its steps.",
     )
 
@@ -126,7 +118,3 @@ def _with_share(part: tuple[float, float] | None) -> str:
 
 def _milliseconds(seconds: float | None) -> str:
     return scaled(MILLI, seconds)
-
-
-def _marks(cells: Sequence[CellResult]) -> list[frozenset[str]]:
-    return [cell.marks.intersection(MEASURING) - {"partial"} for cell in cells]

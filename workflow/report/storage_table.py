@@ -12,9 +12,9 @@ import polars as pl
 
 from base.humanize import counted
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURED, MEASURING, CellResult
+from workflow.report.cells import MEASURED, CellResult
 from workflow.report.cost import PER_SAMPLE
-from workflow.report.keys import key_columns, linked, sentence
+from workflow.report.keys import cell_table, rows_of, sentence
 from workflow.report.table import MEGA, Column, Table, numbers, percent, scaled, significant, words
 from workflow.run.record.model import LEAST_STAGED
 
@@ -58,30 +58,25 @@ class Need:
 def storage(analysis: Analysis, supply: Supply | None = None, digest: str | None = None) -> Table:
     """Build the table of the study's measured cells: of all, or of those on the dataset with this digest, and whether the place of the
     supply feeds them."""
-    stored = {(row["source"], row["cell_id"]): row for row in _stored(analysis.frame, digest).iter_rows(named=True)}
-    found = [(cell, row) for cell in _smallest(analysis.cells) if (row := stored.get((cell.source, cell.cell_id))) is not None]
-    cells = [cell for cell, _ in found]
-    needs = [_need(cell, row, supply) for cell, row in found]
-    keys = [
-        *key_columns(analysis, cells),
-        Column(key="batch_size", title="Batch", values=[cell.cell.batch_size for cell in cells]),
-    ]
+    smallest = {(cell.source, cell.cell_id) for cell in _smallest(analysis.cells)}
+    stored = _stored(analysis.frame, digest).iter_rows(named=True)
+    cells, rows = rows_of(analysis, (row for row in stored if (row["source"], row["cell_id"]) in smallest))
+    needs = [_need(cell, row, supply) for cell, row in zip(cells, rows, strict=True)]
     most = max((cell.cell.gpus_per_node for cell in analysis.cells), default=1)
-    marks = [cell.marks.intersection(MEASURING) for cell in cells]
-    columns = [*keys, *_columns(needs, supply, most, (analysis.process_name, analysis.processes), marks)]
-    return Table(
+    return cell_table(
+        analysis,
+        cells,
+        _columns(needs, supply, most, (analysis.process_name, analysis.processes), [cell.measuring for cell in cells]),
+        sizes=("batch_size",),
         name="storage",
         title="What the networks read from storage",
-        caption=sentence(
+        caption=[
             f"Samples per second: of one {analysis.process_name}, in the cell with the fewest of each row. Need: these without the time in "
             "which it waited for input, times the bytes of a sample as the dataset stores it; then for so many on one node. From the "
             "second epoch on, memory serves a dataset that it holds",
             _staged_words(analysis.frame),
             *_supply_words(supply),
-            analysis.shared,
-        ),
-        columns=linked(analysis, columns, cells),
-        reasons=analysis.reasons,
+        ],
         empty="No run that reads samples was measured; `slipway dataset bench` shows what published rates need.",
     )
 

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
-from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, quantile
+from workflow.report.cells import MIN_RUNS, CellResult, Estimate, quantile
 from workflow.report.keys import key_columns, sentence, shares, size_columns
 from workflow.report.prediction import FARTHEST, LEVEL, Prediction, nodes_that_reach, predict
 from workflow.report.prediction_table import SHARES, LineModel, line_models
@@ -44,10 +44,7 @@ class Row:
 def survey(analysis: Analysis) -> Table:
     """Build the table: one row per measured cell, then the estimated ones of the same network and framework."""
     cells = [cell for cell in analysis.cells if cell.num_measured and not is_anchor(cell)]
-    measured = [
-        Row(cell=cell, marks=cell.marks.intersection(MEASURING), nodes=Estimate(value=cell.cell.nodes, n=cell.num_measured))
-        for cell in cells
-    ]
+    measured = [Row(cell=cell, marks=cell.measuring, nodes=Estimate(value=cell.cell.nodes, n=cell.num_measured)) for cell in cells]
     rows = sorted([*measured, *_estimates(analysis, cells)], key=lambda row: (row.cell.cell.model, row.cell.cell.framework))
     cells = [row.cell for row in rows]
     batch, _, per_node = size_columns(cells)

@@ -91,6 +91,11 @@ def numbers(
     return Column(key=key, title=title, values=values, show=show, marks=marked, **more)
 
 
+def estimates(key: str, title: str, values: Sequence[Estimate | None], marks: Iterable[Marks] | None = None) -> Column:
+    """Make a column of estimates with their errors; CSV has the values alone."""
+    return numbers(key, title, estimate_text, values, marks, raw=value_of)
+
+
 def with_interval(
     key: str, title: str, show: Callable[[Any], str], values: Sequence[Estimate | None], marks: Iterable[Marks] | None = None
 ) -> list[Column]:

@@ -14,15 +14,17 @@ import polars as pl
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import bounds
-from workflow.report.cells import ENDED_WELL, MARKS, MEASURED, MEASURING, CellResult, Estimate
+from workflow.report.cells import ENDED_WELL, MARKS, MEASURED, CellResult, Estimate
 from workflow.report.cost import cost
 from workflow.report.derive import Comparison, has_several_baselines
 from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision
 from workflow.report.keys import (
     cell_links,
+    cell_table,
     key_columns,
     linked,
     not_compared,
+    rows_of,
     sentence,
     several_shapes,
     shape_key,
@@ -32,7 +34,7 @@ from workflow.report.keys import (
     size_columns,
 )
 from workflow.report.layers_table import layers
-from workflow.report.meanings import meaning
+from workflow.report.meanings import in_words
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
 from workflow.report.prediction_table import prediction
 from workflow.report.step_parts import parts
@@ -50,12 +52,12 @@ from workflow.report.table import (
     Reason,
     Table,
     estimate_text,
+    estimates,
     numbers,
     percent,
     scaled,
     significant,
     time_unit,
-    value_of,
     whole,
     with_error,
     words,
@@ -63,7 +65,8 @@ from workflow.report.table import (
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, time_to_accuracy
 from workflow.run.record.columns import BESIDE, MISSING, PREVENTED, SHOWN_STEPS, UNREADABLE
 from workflow.study.cell import ARGS, SIZES, UNITS, WORDS, Cell, plain_text
-from workflow.study.series import in_words, is_named
+from workflow.study.series import in_words as keys_in_words
+from workflow.study.series import is_named
 
 # Table h, hours: process hours and GPU hours of the runs. Prevented attempts have columns of their own.
 
@@ -74,31 +77,29 @@ HOUR_S: Final = 3600.0
 
 def hours(analysis: Analysis) -> Table:
     """Build table h: one row per cell that took any time, run_s of its attempts x its processes, and x its GPUs."""
-    took = {(row["source"], row["cell_id"]): row for row in _seconds(analysis.frame).iter_rows(named=True)}
-    found = [(cell, row) for cell in analysis.cells if (row := took.get((cell.source, cell.cell_id))) and any(map(row.get, HOUR_PARTS))]
-    cells = [cell for cell, _ in found]
-    parts = {part: [row[part] * cell.num_processes / HOUR_S for cell, row in found] for part in HOUR_PARTS}
+    took = _seconds(analysis.frame).filter(pl.any_horizontal(pl.col(*HOUR_PARTS) > 0))
+    cells, rows = rows_of(analysis, took.iter_rows(named=True))
+    parts = {part: [row[part] * cell.num_processes / HOUR_S for cell, row in zip(cells, rows, strict=True)] for part in HOUR_PARTS}
     process_h = [sum(parts) for parts in zip(*parts.values(), strict=True)]
-    gpu_h = [row["gpu_s"] / HOUR_S for _, row in found]
+    gpu_h = [row["gpu_s"] / HOUR_S for row in rows]
     columns = [
-        *key_columns(analysis, cells),
-        *size_columns(cells),
         *[numbers(f"{part}_process_h", title, significant, parts[part]) for part, title in HOUR_PARTS.items()],
         numbers("process_h", "Process hours", significant, process_h),
         numbers("gpu_h", "GPU hours", significant, gpu_h),
     ]
-    return Table(
+    return cell_table(
+        analysis,
+        cells,
+        columns,
         name="hours",
         title="What the runs took",
-        caption=sentence(
+        caption=[
             "Hours of a run from stage to release, times its processes",
-            *(f"{title}: {meaning('hours', f'{part}_process_h')}" for part, title in HOUR_PARTS.items()),
-            f"GPU hours: {meaning('hours', 'gpu_h')}. Attempts without a readable record are in none",
+            *in_words("hours", columns, [*(f"{part}_process_h" for part in HOUR_PARTS), "gpu_h"]),
+            "Attempts without a readable record are in none",
             f"In all {significant(sum(process_h))} process hours, {significant(sum(parts['prevented']))} of them prevented; "
             f"{significant(sum(gpu_h))} GPU hours",
-            analysis.shared,
-        ),
-        columns=linked(analysis, columns, cells),
+        ],
         empty="No run has taken any time yet.",
     )
 
@@ -268,21 +269,17 @@ OF_A_CELL: Final = ("device", "flop_per_unit", "flop_source", "arithmetic", "gpu
 
 def utilisation(analysis: Analysis) -> Table:
     """Build table m: one row per measured cell."""
-    common = {(row["source"], row["cell_id"]): row for row in _cells(analysis.frame).iter_rows(named=True)}
-    found = [(cell, row) for cell in analysis.cells if (row := common.get((cell.source, cell.cell_id))) is not None]
-    cells, rows = [cell for cell, _ in found], [row for _, row in found]
-    whys = [_why_none(cell, row) for cell, row in found]
+    cells, rows = rows_of(analysis, _cells(analysis.frame).iter_rows(named=True))
+    whys = list(map(_why_none, cells, rows))
     flop_per_s = [
         flop * cell.rate_per_s.value / cell.num_processes if (flop := row["flop_per_unit"]) and cell.rate_per_s else None
-        for cell, row in found
+        for cell, row in zip(cells, rows, strict=True)
     ]
 
     def each(name: str) -> list[Any]:
         return [row[name] for row in rows]
 
     columns = [
-        *key_columns(analysis, cells),
-        *size_columns(cells),
         words("arithmetic", "Precision", each("arithmetic")),
         numbers(
             "flop_per_unit",
@@ -309,10 +306,13 @@ def utilisation(analysis: Analysis) -> Table:
     counts = analysis.frame.filter(MEASURED & (pl.col("flop_source") == "model") & (pl.col("mode") != "infer"))
     older = counts["model_first_macs"].null_count() > 0
     why = dict.fromkeys(filter(None, whys))
-    return Table(
+    return cell_table(
+        analysis,
+        cells,
+        columns,
         name="utilisation",
         title="Model FLOP utilisation and memory",
-        caption=sentence(
+        caption=[
             "MFU: FLOP that the model needs for one sample or token, forward and backward, without what is computed again (PaLM, appendix "
             "B) and, of networks of Slipway, without the gradient of what the first layer reads"
             f"{OLDER if older else ''}, times the rate, over the peak of the {analysis.processes}; geometric mean over runs. TFLOP/s: the "
@@ -320,10 +320,7 @@ def utilisation(analysis: Analysis) -> Table:
             "most of all processes and runs: on GPUs of PyTorch's allocator, on CPUs the resident set; left: what a GPU has beside "
             "it. GPU busy: the part of the window in which a kernel ran, by nvidia-smi",
             f"No MFU where {'; '.join(why)}" if why else "",
-            analysis.shared,
-        ),
-        columns=linked(analysis, columns, cells),
-        empty="No run was measured.",
+        ],
     )
 
 
@@ -368,6 +365,10 @@ SLOWED: Final = frozenset({"oversubscribed", "shared", "busy", "drift", "network
 """Marks that say why a baseline can be slower than it should: then a speed-up against it is too large."""
 STATED: Final = ("gpus_per_node", "allocations", "node_sets", "input_wait_ratio")
 """Columns of `times` that the caption states where all rows have one value: with them the table is wider than the page."""
+EXPLAINED: Final = (
+    *("run_s", "training_s", "step_p50_s", "step_p95_s", "window_s", "allocations", "node_sets", "samples_per_s", "tokens_per_s"),
+)
+"""Columns of `times` that the caption explains."""
 MOST_LOSS: Final = 700.0
 """The greatest loss with a perplexity that is a number."""
 
@@ -413,22 +414,17 @@ def times(analysis: Analysis) -> Table:
     cells = [one.cell for one in comparisons]
     unit, unit_s = time_unit(cell.means["run_s"] for cell in analysis.cells)
     untimed = [cell.marks & {"untimed"} for cell in cells]
-    measured = [cell.marks.intersection(MEASURING) - {"partial"} for cell in cells]
+    measured = [cell.measuring - {"partial"} for cell in cells]
     in_unit, milliseconds = partial(scaled, unit_s), partial(scaled, MILLI)
 
     def means(name: str) -> list[float | None]:
         return [cell.means[name] for cell in cells]
 
+    ended = [f"{cell.num_ended_well}/{cell.num_runs}" for cell in cells]
     columns = [
         *key_columns(analysis, cells),
         *size_columns(cells),
-        words(
-            "runs",
-            "Runs ok",
-            [f"{cell.num_ended_well}/{cell.num_runs}" for cell in cells],
-            number=True,
-            marks=[cell.marks & {"partial"} for cell in cells],
-        ),
+        words("runs", "Runs ok", ended, number=True, marks=[cell.marks & {"partial"} for cell in cells]),
         numbers("allocations", "Jobs", str, [cell.num_allocations for cell in cells]),
         numbers("node_sets", "Node sets", str, [cell.num_node_sets for cell in cells]),
         numbers("run_s", f"Run [{unit}]", in_unit, means("run_s"), untimed),
@@ -438,13 +434,8 @@ def times(analysis: Analysis) -> Table:
         numbers("window_s", "Window [s]", significant, means("window_s")),
         numbers("input_wait_ratio", "Input wait", percent, [cell.input_wait_ratio for cell in cells]),
         *[
-            numbers(
-                f"{name}_per_s",
-                f"{name.capitalize()}/s",
-                estimate_text,
-                [cell.rate_per_s if cell.unit == name else None for cell in cells],
-                measured,
-                raw=value_of,
+            estimates(
+                f"{name}_per_s", f"{name.capitalize()}/s", [cell.rate_per_s if cell.unit == name else None for cell in cells], measured
             )
             for name in UNITS
         ],
@@ -468,11 +459,8 @@ def times(analysis: Analysis) -> Table:
         name="times",
         title="Time, step and rate",
         caption=sentence(
-            "Batch: of each process. Run: supervisor start to published record, stage to release. Training: the program's steps alone. "
-            "Step: the slowest process's, median and 95th percentile of a run. "
-            f"{analysis.rate_words.capitalize()}: {' or '.join(analysis.units)} of the measured window over its wall time "
-            "(mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean. "
-            "Jobs, node sets: how many jobs (on this machine: starts) and different sets of hosts the measured runs came from",
+            "Batch: of each process",
+            *in_words("times", columns, EXPLAINED),
             stated,
             against_text(analysis),
             interval_text(analysis),
@@ -523,8 +511,6 @@ def budget(analysis: Analysis) -> Table:
     cells = [cell for cell in analysis.cells if cell.num_measured]
     times = [(cell.means["run_s"], cell.means["training_s"]) for cell in cells]
     columns = [
-        *key_columns(analysis, cells),
-        *size_columns(cells),
         *[numbers(f"{step}_s", step.capitalize(), significant, [cell.means[f"{step}_s"] for cell in cells]) for step in SHOWN_STEPS],
         numbers("run_s", "Run", significant, [run_s for run_s, _ in times], [cell.marks & {"budget", "resumed"} for cell in cells]),
         numbers(
@@ -534,15 +520,16 @@ def budget(analysis: Analysis) -> Table:
             [training_s / run_s if run_s and training_s is not None else None for run_s, training_s in times],
         ),
     ]
-    return Table(
+    return cell_table(
+        analysis,
+        cells,
+        columns,
         name="budget",
         title="Where the time of a run goes",
-        caption=sentence(
+        caption=[
             "Seconds, mean over the measured runs. Run is the sum of stage to release; "
-            f"{BESIDE} comes from the scheduler and is not part of it. Training: share of the run in which the program trained",
-            analysis.shared,
-        ),
-        columns=linked(analysis, columns, cells),
+            f"{BESIDE} comes from the scheduler and is not part of it. Training: share of the run in which the program trained"
+        ],
     )
 
 
@@ -591,7 +578,7 @@ def baseline_text(analysis: Analysis) -> str:
     baseline = analysis.sources[0].baseline
     narrowed = any(is_named(one.cell.cell, baseline) and not one.is_baseline for one in analysis.primary)
     taken = f"; where all cells of a series have that, those with the fewest {analysis.processes} are the baseline" if narrowed else ""
-    return printable(in_words(baseline) + taken) or "none is named"
+    return printable(keys_in_words(baseline) + taken) or "none is named"
 
 
 def against_text(analysis: Analysis) -> str:
@@ -653,4 +640,4 @@ def _batch_and_total_time(cell: CellResult | None) -> tuple[str, Marks]:
         return Reason(NOT_IN_STUDY), NO_MARKS
     if not cell.step_s:
         return Reason(cell.reason or ""), NO_MARKS
-    return f"{significant(cell.step_s.value)}({significant(cell.means['train_s'])})", cell.marks.intersection(MEASURING)
+    return f"{significant(cell.step_s.value)}({significant(cell.means['train_s'])})", cell.measuring

@@ -15,7 +15,7 @@ from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
 from workflow.report.formats import shown
 from workflow.report.keys import not_compared, shares
-from workflow.report.table import MOST_ROWS, Table, estimate_text, numbers, raised, value_of
+from workflow.report.table import MOST_ROWS, Table, estimates, raised
 from workflow.report.tables import against_text, baseline_text, speedup
 
 BRACKETS: Final = "[low, high] and \N{PLUS-MINUS SIGN}: 95 % confidence interval over runs"
@@ -48,7 +48,7 @@ def _with_rates(table: Table, analysis: Analysis) -> Table:
     if any(len(line) > 1 for line in lines):
         return table
     rates = [line[0].cell.rate_per_s for line in lines]
-    return replace(table, columns=(*table.columns, numbers("rate", analysis.rate_words.capitalize(), estimate_text, rates, raw=value_of)))
+    return replace(table, columns=(*table.columns, estimates("rate", analysis.rate_words.capitalize(), rates)))
 
 
 def print_table(table: Table) -> None:

@@ -9,9 +9,9 @@ from typing import Any, Final
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURING, geometric_mean, log_sample
-from workflow.report.keys import key_columns, linked, sentence, size_columns
-from workflow.report.table import Table, estimate_text, numbers, percent, significant, value_of, words
+from workflow.report.cells import geometric_mean, log_sample
+from workflow.report.keys import cell_table
+from workflow.report.table import Table, estimates, numbers, percent, significant, words
 from workflow.run.record.columns import MISSING, PREVENTED, Point
 
 TIME_TO_ACCURACY: Final = "time-to-accuracy"
@@ -57,34 +57,25 @@ def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
         origin = f", the best accuracy that all runs reached that ended well ({ANOTHER})"
     rows = [_row(found, target) for found in own]
     columns = [
-        *key_columns(analysis, cells),
-        *size_columns(cells),
         numbers("target", "Target", percent, [target] * len(cells)),
         words("reached", "Runs that reached it", [row["reached"] for row in rows], number=True),
         numbers("epochs", "Epochs", significant, [row["epochs"] for row in rows]),
-        numbers(
-            "training_s",
-            "Training [s]",
-            estimate_text,
-            [row["training_s"] for row in rows],
-            [cell.marks.intersection(MEASURING) for cell in cells],
-            raw=value_of,
-        ),
+        estimates("training_s", "Training [s]", [row["training_s"] for row in rows], [cell.measuring for cell in cells]),
         numbers("best_accuracy", "Best accuracy", percent, [row["best"] for row in rows]),
         words("note", "Note", [row["note"] for row in rows], wrap=True),
     ]
-    return Table(
+    return cell_table(
+        analysis,
+        cells,
+        columns,
         name=TIME_TO_ACCURACY,
         title="Time to accuracy",
-        caption=sentence(
+        caption=[
             f"Until the first evaluation with {percent(target)} or more{origin}: epochs, mean over runs, and seconds of training, "
             "without evaluations and start-up, geometric mean over runs. Neither is shown unless every run of the "
             "cell reached it. The time between two evaluations is not resolved: a cell that is evaluated more often reaches it earlier",
             "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs",
-            analysis.shared,
-        ),
-        columns=linked(analysis, columns, cells),
-        reasons=analysis.reasons,
+        ],
         empty="No run has reported the accuracy of an evaluation yet.",
     )
 

@@ -216,7 +216,7 @@ def test_the_bar_has_each_part_once_and_is_as_long_as_the_step(tmp_path: Path) -
 
 def test_the_page_says_what_to_do_about_copies(tmp_path: Path) -> None:
     directory = results(tmp_path, trace=TRACE.with_name("alexnet-h2d-pageable.json.gz").read_bytes())
-    shown = page(write_collected([directory], directory), {"layers": "<svg ></svg>"})
+    shown = page(write_collected([directory], directory), {"layers": "<svg ></svg>"}).replace("\N{NO-BREAK SPACE}", " ")
     found = "batch 128, 1 node × 1: host to device (Pageable -&gt; Device): 1 a step, 38.5 MB, 5.43 ms, 7.10 GB/s, 45.6 % of the step: "
     assert found + "from pinned memory they are several times as fast" in shown
     assert "device to host" not in shown, "of 4 bytes"

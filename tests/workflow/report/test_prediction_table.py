@@ -119,7 +119,7 @@ def test_the_page_says_how_often_such_an_interval_was_right(tmp_path: Path) -> N
     (said,) = prediction_words(analysis)
     assert said.startswith("lenet · batch 32 on 32 GPUs would reach 3562 [")
     assert said.endswith("In the published series such an interval held 90.2 % of the true values.")
-    assert said in page(analysis, {})
+    assert said in page(analysis, {}).replace("\N{NO-BREAK SPACE}", " ")
     assert 'id="prediction"' not in page(study(tmp_path / "one", (1,)), {})
     assert "3562 \\[" in to_markdown(prediction(analysis))
 

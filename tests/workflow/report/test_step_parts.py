@@ -76,7 +76,9 @@ def test_what_a_process_sends_stands_beside_what_the_network_takes_for_it(
     write_records(tmp_path, [make_record(cell, preflight=preflight)])
     analysis = analyse(collect([tmp_path]))
     caption = TABLES["parts"](analysis).caption
-    assert ("Sent:" in caption, "preflight" in caption) == (sent is not None, seconds is not None), "of columns that are there alone"
+    assert ("Sent:" in caption, "preflight's rate:" in caption) == (sent is not None, seconds is not None), (
+        "of columns that are there alone"
+    )
     found = row(analysis)
     expected = {"sent_bytes": sent, "network_s": seconds}
     assert {name: float(found[name]) if found[name] else None for name in expected} == pytest.approx(expected)
