@@ -69,7 +69,8 @@ def _peers(*names: str, verb: str, label: str = "", options: dict[str, Any] | No
 LMDB_LOADER = Contender("DataLoader over LMDB", "peers.dataloader_lmdb_read")
 OWN_READERS = (
     Contender("Slipway", "own.slipway_read"),
-    Contender("Slipway's dataset in a DataLoader", "own.slipway_read", task={"options": {"torch": True}}),
+    Contender("Slipway's Loader, for programs of one's own", "own.slipway_read", task={"options": {"torch": "Loader"}}),
+    Contender("Slipway's dataset in a DataLoader", "own.slipway_read", task={"options": {"torch": "Batches"}}),
 )
 WARM_READERS = (*_peers("ffcv", "litdata", "mds", "webdataset", verb="read"), LMDB_LOADER)
 FOLDER_AND_LIMIT = (

@@ -111,8 +111,8 @@ def _dataset(task: Task) -> str:
 
 
 def slipway_read(task: Task) -> Turns:
-    """Read as the program of framework `pytorch` does, or with `torch` as a program of a user's own does, through a DataLoader. `numpy`:
-    without the compiled part of the reader; `past_cache`: as what is larger than memory is read.
+    """Read as the program of framework `pytorch` does, or as a program of a user's own: `torch` is `Loader`, or `Batches` in a DataLoader.
+    `numpy`: without the compiled part of the reader; `past_cache`: as what is larger than memory is read.
     """
     data, library = _dataset(task), Path(task.place, f"library-{os.getpid()}")
     library.mkdir()
@@ -130,8 +130,12 @@ def slipway_read(task: Task) -> Turns:
 
     opened = slipway_reader.open_dataset(data, crop=task.side or None)
     augmentation = "crop-flip" if task.side else "none"
-    if task.options.get("torch"):
-        given = importlib.import_module("slipway_reader.torch").Batches(opened.split("train"), task.batch, augmentation=augmentation)
+    if kind := task.options.get("torch"):
+        split, ours = opened.split("train"), importlib.import_module("slipway_reader.torch")
+        if kind == "Loader":
+            loader = ours.Loader(split, task.batch, augmentation=augmentation, num_workers=task.jobs)
+            return reader(task, data, lambda: loader)
+        given = ours.Batches(split, task.batch, augmentation=augmentation)
         order = range(given.per_epoch)
         loader = DataLoader(given, batch_size=None, sampler=order, num_workers=task.jobs, persistent_workers=not task.cold)
         return reader(task, data, lambda: loader)

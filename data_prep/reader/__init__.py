@@ -3,8 +3,10 @@
 It needs numpy and lmdb, and Python 3.6 or newer. On a program's path this package is `slipway_reader`; it imports nothing else of Slipway.
 """
 
+from .batches import Batches, Loader, Position
 from .dataset import Dataset, Split, open_dataset
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
+from .loaders import loader_processes
 from .sampling import Augmentation, batch_indices, grouped_batch, order
 from .sequences import PAD, Sequences, SequenceSplit
 from .pixels import copies_by
@@ -13,11 +15,14 @@ from .parent_process import die_with_parent
 
 __all__ = [
     "Augmentation",
+    "Batches",
     "DatasetChanged",
     "Dataset",
     "DatumError",
     "DecodeError",
+    "Loader",
     "PAD",
+    "Position",
     "ReaderError",
     "SequenceSplit",
     "Sequences",
@@ -26,6 +31,7 @@ __all__ = [
     "copies_by",
     "die_with_parent",
     "grouped_batch",
+    "loader_processes",
     "open_dataset",
     "order",
     "waits_for_disk",

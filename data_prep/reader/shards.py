@@ -72,9 +72,7 @@ class _Shard:
         self.env: Any = None
         self.descriptor, self.direct = _open_file(os.path.join(path, "data.mdb"))
         try:
-            found = os.fstat(self.descriptor).st_size
-            if found != num_bytes:
-                raise DatasetChanged("%s has %d bytes, its manifest says %d: %s" % (path, found, num_bytes, _ADVICE))
+            self.check_size()
             engine: Dict[str, Any] = {}
             if int(lmdb.__version__.split(".")[0]) >= 3:
                 engine["lib_version"] = 0  # the 0.9 format, whatever the environment says
@@ -93,6 +91,10 @@ class _Shard:
         if self.env is not None:
             self.env.close()
         os.close(self.descriptor)
+
+    def check_size(self) -> None:
+        """Raise DatasetChanged where the file has another size than the manifest says."""
+        _compare_size(self.path, os.fstat(self.descriptor), self.num_bytes)
 
     def mapped(self, key: bytes) -> memoryview:
         """Return the value of `key` in the map. LMDB touches every page of it."""
@@ -264,6 +266,12 @@ def position(place: Place) -> Tuple[int, int]:
         return _opened(path, num_bytes).position(key)
 
 
+def check_files(paths: Iterable[str], sizes: Iterable[int]) -> None:
+    """Raise DatasetChanged where a shard has another size than the manifest says."""
+    for path, num_bytes in zip(paths, sizes):  # noqa: B905 from Python 3.10 on
+        _compare_size(path, Path(path, "data.mdb").stat(), num_bytes)
+
+
 def waits_for_disk() -> bool:
     """Return whether the values that were read last came from a disk, or too few were read to know: whether `prefetch` does anything."""
     return _without_disk < IN_MEMORY
@@ -281,6 +289,11 @@ def close_all() -> None:
             _open.popitem()[1].close()
 
 
+def _compare_size(path: str, status: os.stat_result, num_bytes: int) -> None:
+    if status.st_size != num_bytes:
+        raise DatasetChanged("%s has %d bytes, its manifest says %d: %s" % (path, status.st_size, num_bytes, _ADVICE))
+
+
 def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
     """Use the values in the map. Where a fault had to wait for a disk, the next values are read."""
     global _without_disk
@@ -289,6 +302,8 @@ def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
         _spare.clear()
         shards = _hold(places)
     try:
+        for shard in shards:
+            shard.check_size()  # what is left to a SIGBUS is a file that is cut while this batch is copied
         with _current_lock():
             values = [_open[path].mapped(key) for path, _, key in places]
         function(first, values)

@@ -1,30 +1,24 @@
-"""Give the samples of a dataset to PyTorch's DataLoader: whole batches in Slipway's own order, or one sample at a time."""
+"""Give the samples of a dataset to PyTorch: batches of loader processes, or whole batches and single samples for its DataLoader."""
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+import contextlib
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import get_worker_info
 
-from .errors import ReaderError
-from .sampling import Augmentation, kinds_of, samples_at
-from .shards import waits_for_disk
+from . import batches
+from .loaders import Loaders, Slot
+
+Tensors = Tuple[torch.Tensor, torch.Tensor]
 
 
-class Position(NamedTuple):
-    """A place in a training: the epoch, and how many samples of it all ranks have used. A checkpoint needs nothing else."""
+class Loader(batches.Loader):
+    """The batches of one rank, epoch after epoch, read in loader processes: images uint8 (batch, height, width, channels), labels int64.
 
-    epoch: int
-    sample: int
-
-
-class Batches(TorchDataset):
-    """The batches of one rank by their number: uint8 (batch, height, width, channels) and int64 (batch,). Give it to a DataLoader with
-    `batch_size=None`.
-
-    Which samples a batch has is decided by seed, epoch and its place alone: the global batch, that of all ranks one after the other, is the
-    same for every number of ranks and of workers. Batch 0 begins at `start`; of each epoch the last, partial global batch is left out.
+    Rank and world size are those of torch.distributed, where it is initialised. With a CUDA `device` batches are copied there from pinned
+    memory, without waiting. Other options are those of slipway_reader.Loader.
     """
 
     def __init__(  # noqa: PLR0913
@@ -32,66 +26,35 @@ class Batches(TorchDataset):
         split: Any,
         batch_size: int,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        start: Tuple[int, int] = (0, 0),
-        augmentation: str = "none",
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        device: Any = "cpu",
+        **options: Any,
     ) -> None:
-        if getattr(split, "size", None) is None:
-            raise ReaderError("batches need images of one size: use Images, or build the dataset with a size")
-        self.split = split
-        self.global_batch = batch_size * world_size
-        self.per_epoch = len(split) // self.global_batch if batch_size > 0 else 0
-        if not 0 <= rank < world_size or not self.per_epoch:
-            raise ValueError("rank %d of %d cannot take batches of %d out of %d samples" % (rank, world_size, batch_size, len(split)))
-        self.start = Position(*start)
-        if not 0 <= self.start.sample <= len(split) or self.start.epoch < 0:
-            raise ValueError("there is no %s in a split of %d samples" % (self.start, len(split)))
-        kinds_of(augmentation)  # raises here, not in a worker
-        self._local = np.arange(batch_size, dtype=np.int64) + rank * batch_size
-        self._seed, self._augmentation = seed, augmentation
-        self._left = (len(split) - self.start.sample) // self.global_batch
-        self._last: Optional[int] = None
+        joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+        self.device = torch.device(device)
+        rank = (torch.distributed.get_rank() if joined else 0) if rank is None else rank
+        world_size = (torch.distributed.get_world_size() if joined else 1) if world_size is None else world_size
+        super().__init__(split, batch_size, seed, rank, world_size, **options)
 
-    def __len__(self) -> int:
-        """Return how many batches are left of the first epoch."""
-        return self._left
+    def _read(self, loaders: Loaders) -> Iterator[Any]:
+        return pinned(loaders)
 
-    def of_epoch(self, epoch: int) -> range:
-        """Return the numbers of the batches of an epoch: the `sampler` of a DataLoader. `range(first, end)` over several epochs is one."""
-        first = self._left + (epoch - self.start.epoch - 1) * self.per_epoch
-        return range(max(first, 0), first + self.per_epoch) if epoch >= self.start.epoch else range(0)
+    def _deliver(self, images: np.ndarray, labels: np.ndarray, _tokens: int = 0) -> Tensors:
+        return to_device(torch.from_numpy(images), self.device), to_device(torch.from_numpy(labels), self.device)
 
-    def position(self, number: int) -> Position:
-        """Return where the training stands when batch `number` is the next one: the `start` of one that goes on there, also with
-        another batch size or number of ranks."""
-        if number < 0:
-            raise IndexError("batch %d: the first one is 0" % number)
-        if number < self._left:
-            return Position(self.start.epoch, self.start.sample + number * self.global_batch)
-        epoch, batch = divmod(number - self._left, self.per_epoch)
-        return Position(self.start.epoch + 1 + epoch, batch * self.global_batch)
 
-    def samples(self, number: int) -> np.ndarray:
-        """Return the samples of a batch, int64 (batch,)."""
-        epoch, first = self.position(number)
-        return samples_at(self._seed, epoch, len(self.split), self._local + first)
+class Batches(batches.Batches, TorchDataset):
+    """The batches of one rank by their number, as tensors. Give it to a DataLoader with `batch_size=None`."""
 
-    def __getitem__(self, number: int) -> Tuple[torch.Tensor, torch.Tensor]:
-        samples = self.samples(number)
-        if waits_for_disk():
-            self._read_ahead(number, samples)
-        images = _empty((len(samples),) + tuple(self.split.size) + (self.split.channels,))
-        augment = Augmentation(self._augmentation, self._seed, self.position(number).epoch)
-        _, labels = self.split.read_many(samples, out=images.numpy(), augment=augment)
-        return images, torch.from_numpy(labels)
+    _last: Optional[int] = None
 
-    def _read_ahead(self, number: int, samples: np.ndarray) -> None:
-        """Begin to read the batch that this process is asked for next: as many numbers further on as this one is after the last."""
-        if self._last is not None and number > self._last:
-            self.split.prefetch(samples)
-            self.split.prefetch(self.samples(2 * number - self._last))
+    def __getitem__(self, number: int) -> Tensors:
+        if self._last is not None and number > self._last:  # this process is asked next for one as much further on
+            self.read_ahead(number, 2 * number - self._last)
         self._last = number
+        images = _empty((len(self.samples(number)),) + tuple(self.split.size) + (self.split.channels,))
+        return images, torch.from_numpy(self.read(number, images.numpy())[1])
 
 
 class Images(TorchDataset):
@@ -113,6 +76,55 @@ class Images(TorchDataset):
             return [self[index] for index in indices]
         images, labels = self.split.read_many(indices)
         return [(torch.from_numpy(image), int(label)) for image, label in zip(images, labels)]  # noqa: B905 from Python 3.10 on
+
+
+# Slots of loader processes whose memory is registered with CUDA: the GPU copies from there, without another copy in between. A slot is
+# registered when it is first copied. Where CUDA refuses one, no other is tried.
+
+
+_slots: Dict[int, Slot] = {}
+_registered: Set[int] = set()
+_refused: List[int] = []
+
+
+def pinned(loaders: Loaders) -> Iterator[Tuple[np.ndarray, np.ndarray, int]]:
+    """Yield images, labels and tokens of each batch; `to_device` copies from their slots as they are."""
+    addresses = {address: slot for slot in loaders.slots for address in slot.addresses}
+    _slots.update(addresses)
+    try:
+        with contextlib.closing(loaders.batches()) as found:
+            yield from found
+    finally:
+        for address in addresses:
+            del _slots[address]
+            if address in _registered:
+                _registered.remove(address)
+                torch.cuda.cudart().cudaHostUnregister(address)
+
+
+def to_device(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return the batch on `device`, without waiting for the GPU. One that lies in no slot goes through pinned memory of PyTorch's
+    allocator, which knows when the copy is done."""
+    if device.type == "cpu":
+        return batch
+    slot = _slots.get(batch.data_ptr())
+    if slot is None or not batch.is_contiguous() or not _register(slot, device):
+        return batch.pin_memory().to(device, non_blocking=True)
+    copied = batch.to(device, non_blocking=True)
+    slot.copies.append(torch.cuda.current_stream(device).record_event())
+    return copied
+
+
+def _register(slot: Slot, device: torch.device) -> bool:
+    address = slot.addresses[0]
+    if address not in _registered and not _refused:
+        if int(torch.cuda.cudart().cudaHostRegister(address, slot.bytes, 0)) == 0:
+            _registered.add(address)
+        else:
+            _refused.append(address)
+            with contextlib.suppress(RuntimeError):  # CUDA would blame the next kernel for this refusal: let it be one that does nothing
+                torch.zeros(1, device=device)
+    return address in _registered
 
 
 def _empty(shape: Tuple[int, ...]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A small classifier that reads a Slipway dataset through PyTorch's DataLoader, and begins at any sample of an epoch.
+"""A small classifier that reads a Slipway dataset with Slipway's loader for PyTorch, and begins at any sample of an epoch.
 By hand: torchrun --nproc-per-node 2 train.py --data DIRECTORY"""
 
 import argparse
@@ -8,9 +8,8 @@ import slipway_events
 import slipway_reader
 import torch
 import torch.distributed as dist
-from slipway_reader.torch import Batches
+from slipway_reader.torch import Loader
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
 
 
 def main() -> None:
@@ -26,14 +25,8 @@ def main() -> None:
     dist.init_process_group("nccl" if cuda else "gloo")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     dataset = slipway_reader.open_dataset(options.data)
-    batches = Batches(
-        dataset.split("train"),
-        options.batch_size,
-        rank=dist.get_rank(),
-        world_size=dist.get_world_size(),
-        start=options.resume_at,
-        augmentation="crop-flip",
-    )
+    loader = Loader(dataset.split("train"), options.batch_size, augmentation="crop-flip", device=device, num_workers=options.workers)
+    loader.load_state_dict({"epoch": options.resume_at[0], "sample": options.resume_at[1]})
     torch.manual_seed(0)
     height, width = dataset.size
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(height * width * dataset.channels, dataset.num_classes)).to(device)
@@ -41,13 +34,12 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
     run = slipway_events.start(model=model, parameters=sum(parameter.numel() for parameter in net.parameters()))
-    for epoch in run.epochs(options.epochs, first=batches.start.epoch):
-        numbers = batches.of_epoch(epoch)
-        loader = DataLoader(batches, batch_size=None, sampler=numbers, num_workers=options.workers, pin_memory=cuda)
+    for epoch in run.epochs(options.epochs, first=loader.epoch):
+        loader.set_epoch(epoch)
         for images, labels in run.steps(loader):
             optimizer.zero_grad()
-            inputs = images.to(device, non_blocking=True).permute(0, 3, 1, 2).float() / 255
-            loss = torch.nn.functional.cross_entropy(model(inputs), labels.to(device))
+            inputs = images.permute(0, 3, 1, 2).float() / 255
+            loss = torch.nn.functional.cross_entropy(model(inputs), labels)
             loss.backward()
             optimizer.step()
             run.loss(loss)

@@ -1,4 +1,4 @@
-"""PyTorch's loader processes: the order of batches, who gets them, how they end, and the memory that a GPU copies from."""
+"""The loader processes of the program of PyTorch: the order of batches, and the memory that a GPU copies from."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ TIMEOUT_S = 120
 Run = Callable[..., Any]
 
 START = """
-import json, os, signal, sys
+import json, os
 import numpy as np, slipway_reader, torch
 from slipway_program.plan import Plan
-from slipway_pytorch import feed, loaders
+from slipway_pytorch import feed
+from slipway_reader import torch as ours
 
 dataset = slipway_reader.open_dataset(os.environ["DATA"])
 split = dataset.split("train")
@@ -31,10 +32,6 @@ split = dataset.split("train")
 def make_plan(steps, batch=8, first=0):
     groups = dataset.groups("train")
     return Plan(3, first, steps, batch, rank=0, world_size=1, train_groups=groups, eval_split=None, eval_groups=())
-
-def make_loaders(plan, processes):
-    reading = feed._Reading(dataset, plan)
-    return loaders.Loaders(reading.fill, len(reading.order), processes, (plan.batch_size, *dataset.size, dataset.channels), np.uint8)
 """
 
 
@@ -70,48 +67,9 @@ def test_batches_come_in_the_order_of_the_plan_for_every_number_of_processes(scr
     assert script(ORDER) == [True, True, True]
 
 
-GROWING = """
-class Clock:  # each look at it is `seconds` later
-    now = 0.0
-    def __init__(self, *seconds):
-        self.seconds = seconds
-        self.looks = 0
-    def perf_counter(self):
-        Clock.now += self.seconds[self.looks % len(self.seconds)]
-        self.looks += 1
-        return Clock.now
-
-found = []
-for seconds in ((1.0, 1.0, 0.0), (1.0, 0.0, 0.0)):  # from batch to question, then waiting, then nothing
-    loaders.time = Clock(*seconds)
-    ours = make_loaders(make_plan(40), 5)
-    slots = {id(slot) for slot, _, _ in ours.batches()}
-    found.append([ours.active, len(slots) <= len(ours.slots)])
-print(json.dumps(found))
-"""
-
-
-def test_who_waits_gets_more_processes_and_who_does_not_keeps_two(script: Run) -> None:
-    assert script(GROWING) == [[5, True], [2, True]]
-
-
-RING = """
-large = loaders.Loaders(lambda *_: (1, 0), 0, 8, (64, 256, 256, 3), np.uint8)
-small = loaders.Loaders(lambda *_: (1, 0), 0, 8, (64, 28, 28, 1), np.uint8)
-one = loaders.Loaders(lambda *_: (1, 0), 0, 1, (64, 256, 256, 3), np.uint8)
-print(json.dumps([len(large.slots), len(small.slots), len(one.slots)]))
-"""
-
-
-def test_large_batches_have_no_more_slots_than_needed(script: Run) -> None:
-    """One for each process, beside the one in use and one that a GPU still copies; small ones have a few ahead."""
-    assert script(RING) == [10, 34, 4]
-
-
 FAILING = """
-ours = feed.start_reading(dataset, make_plan(30), 2)
 try:
-    for _ in ours:
+    for _ in feed.start_reading(dataset, make_plan(30), 2):
         pass
 except slipway_reader.DatasetChanged as error:
     print(json.dumps([str(error), str(error.__cause__)]))
@@ -131,63 +89,6 @@ def test_an_error_in_a_loader_process_is_raised_with_its_type(script: Run, datas
     assert "shard-00000.lmdb has" in message
     assert "stage the dataset again" in message
     assert cause.startswith("in a loader process:\nTraceback")
-
-
-KILLED = """
-def fill(place, slot, coming):
-    if place == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return 1, 0
-
-def refuse(place, slot, coming):
-    class Local(Exception):
-        pass
-    raise Local("of a class that nobody else knows")
-
-def exhaust(place, slot, coming):
-    class _ArrayMemoryError(MemoryError):
-        pass
-    raise _ArrayMemoryError("too large")
-
-found = []
-for function in (fill, refuse, exhaust):
-    ours = loaders.Loaders(function, 30, 3, (2, 2), np.uint8)
-    try:
-        for number, _ in enumerate(ours.batches()):
-            pass
-    except (RuntimeError, MemoryError) as error:
-        found.append(f"{type(error).__name__}: {error}")
-try:
-    os.waitpid(-1, os.WNOHANG)
-except ChildProcessError:
-    found.append("no child is left")
-print(json.dumps(found))
-"""
-
-
-def test_a_loader_process_that_is_killed_is_named_and_no_process_stays(script: Run) -> None:
-    killed, *others = script(KILLED)
-    assert killed.startswith("RuntimeError: loader process ")
-    assert killed.endswith(" is killed by signal: Killed")
-    assert others == ["RuntimeError: Local: of a class that nobody else knows", "MemoryError: too large", "no child is left"]
-
-
-OVERLAPPING = """
-signal.alarm(60)
-ours = [loaders.Loaders(lambda *_: (1, 0), 30, 2, (2, 2), np.uint8).batches() for _ in range(3)]
-for batches in ours:
-    next(batches)
-for batches in ours:
-    batches.close()
-try:
-    os.waitpid(-1, os.WNOHANG)
-except ChildProcessError:
-    print(json.dumps("no child is left"))
-"""
-
-
-def test_loader_processes_end_although_others_that_were_forked_later_have_their_pipes(script: Run) -> None:
-    assert script(OVERLAPPING) == "no child is left"
 
 
 PINNED = """
@@ -220,19 +121,26 @@ for code in (0, 1):
     calls.clear()
     torch.cuda.cudart = lambda: Cudart(code)
     batches = feed.start_reading(dataset, make_plan(6), 1)
-    shapes = [[list(feed.to_device(tensor, device).shape) for tensor in batch] for batch in batches]
+    shapes = [[list(ours.to_device(tensor, device).shape) for tensor in batch] for batch in batches]
     names = [call[0] for call in calls]
     found.append({name: names.count(name) for name in names})
     found.append(shapes == [[[8, *dataset.size, dataset.channels], [8]]] * 6)
+ours._refused.clear()
+torch.cuda.cudart = lambda: Cudart(0)
 calls.clear()
-feed.to_device(torch.zeros(3), device)
+batches = list(ours.Loader(split, 8, num_workers=1, device=device))
+found.append([len(batches), {str(tensor.device) for batch in batches for tensor in batch} == {"meta"}])
+names = [call[0] for call in calls]
+found.append({name: names.count(name) for name in ("register", "pin_memory")})
+calls.clear()
+ours.to_device(torch.zeros(3), device)
 print(json.dumps([*found, [call[0] for call in calls]]))
 """
 
 
 def test_a_gpu_copies_from_registered_slots_and_where_that_is_refused_from_pinned_memory(script: Run) -> None:
     """With a stand-in for CUDA, which registers the slots that are used, each once. A slot is filled again when both copies of it ended."""
-    registered, whole, refused, whole_too, no_slot = script(PINNED)
+    registered, whole, refused, whole_too, loaded, of_loader, no_slot = script(PINNED)
     assert whole
     assert whole_too
     assert 2 <= registered["register"] == registered["unregister"] <= 6
@@ -240,19 +148,23 @@ def test_a_gpu_copies_from_registered_slots_and_where_that_is_refused_from_pinne
     assert registered["query"] > 0
     assert "pin_memory" not in registered
     assert refused == {"register": 1, "pin_memory": 12}
+    batches, on_the_device = loaded
+    assert on_the_device
+    assert of_loader["pin_memory"] == 0
+    assert 2 <= of_loader["register"] <= batches
     assert no_slot == ["pin_memory"]
 
 
 ON_A_GPU = """
 device = torch.device("cuda", 0)
 plan = make_plan(40)
-found = [[feed.to_device(tensor, device) for tensor in batch] for batch in feed.start_reading(dataset, plan, 2)]
+found = [[ours.to_device(tensor, device) for tensor in batch] for batch in feed.start_reading(dataset, plan, 2)]
 registered = []
 for images, labels in feed.start_reading(dataset, plan, 2):
-    feed.to_device(images, device)
-    registered.append(len(feed._pinned._registered))
+    ours.to_device(images, device)
+    registered.append(len(ours._registered))
 same = [np.array_equal(images.cpu().numpy(), split.read_many(plan.share(number).indices)[0]) for number, (images, _) in enumerate(found)]
-print(json.dumps([all(same), len(same), registered[0], len(feed._pinned._registered)]))
+print(json.dumps([all(same), len(same), registered[0], len(ours._registered)]))
 """
 
 

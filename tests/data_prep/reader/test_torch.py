@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,46 @@ def test_batches_are_the_same_for_every_number_of_workers(
         for (images, labels), (pixels, answers) in zip(loader, expected, strict=True):
             np.testing.assert_array_equal(images.numpy(), pixels)
             assert labels.tolist() == answers.tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_has_the_tensors_that_a_dataloader_has(split: Any, workers: int) -> None:
+    from torch.utils.data import DataLoader
+
+    from data_prep.reader.torch import Loader
+
+    loader = Loader(split, 8, seed=4, rank=1, world_size=2, augmentation="crop-flip", num_workers=workers)
+    loader.load_state_dict({"epoch": 2, "sample": 5, "seed": 4, "samples": SAMPLES})
+    expected = batches_of(split, 8, seed=4, rank=1, world_size=2, start=(2, 5), augmentation="crop-flip")
+    for epoch in (2, 3):
+        found = list(loader)
+        assert len(found) == len(expected.of_epoch(epoch))
+        pairs = zip(found, DataLoader(expected, batch_size=None, sampler=expected.of_epoch(epoch)), strict=True)
+        assert all(torch.equal(one, other) for pair in pairs for one, other in zip(*pair, strict=True))
+        assert {tensor.dtype for batch in found for tensor in batch} == {torch.uint8, torch.int64}
+
+
+RANK = """
+import os, sys
+import torch.distributed as dist
+from data_prep.reader import open_dataset
+from data_prep.reader.torch import Loader
+
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=int(sys.argv[3]), world_size=2)
+loader = Loader(open_dataset(sys.argv[1]).split("train"), 8, num_workers=1)
+print([sample for _, labels in loader for sample in labels.tolist()])
+dist.destroy_process_group()
+"""
+
+
+def test_a_loader_knows_rank_and_world_size_of_torch_distributed(split: Any, tmp_path: Path) -> None:
+    root = Path(split.paths[0]).parent
+    argv = [sys.executable, "-W", "ignore", "-c", RANK, str(root), str(tmp_path / "meet")]
+    cwd = Path(__file__).parents[3]
+    ranks = [subprocess.Popen([*argv, str(rank)], stdout=subprocess.PIPE, text=True, cwd=cwd) for rank in range(2)]
+    found = [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
+    batches = [one[start : start + 8] for start in range(0, 24, 8) for one in found]
+    assert [sample for batch in batches for sample in batch] == order(0, 0, SAMPLES)[:48].tolist()
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")

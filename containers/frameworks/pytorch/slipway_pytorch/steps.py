@@ -18,12 +18,13 @@ from slipway_program.loop import Moments
 from slipway_program.parameters import Cell, Layer, given_parameters, read_parameters
 from slipway_program.plan import Plan, check_fits
 from slipway_program.trainer import dropout_seed
+from slipway_reader.torch import to_device
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from .checkpoint import MOMENTUM, State
 from .clock import make_laps
-from .feed import Batches, to_device
+from .feed import Batches
 from .network import Network, count_parameters
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
