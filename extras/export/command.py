@@ -24,7 +24,7 @@ def main(
 ) -> None:
     """Write the records and events of a study in the format of another tool, below DIR/<study>/.
 
-    Of each run the attempt that counts in the tables is exported. A second export replaces the files of the first one.
+    Each run is exported as the attempt that counts in the tables. A second export replaces the files of the first one.
 
     `tensorboard`: per step loss, rates and times, and evaluations; needs no TensorBoard. `mlflow`: the same as metrics, with keys,
     marks, warnings and provenance as tags; needs `mlflow-skinny>=3`. `wandb`: the same as offline runs, which `wandb sync` uploads;

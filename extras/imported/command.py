@@ -23,7 +23,7 @@ def main(
     """Put results of other tools into a table, with speed-up and efficiency if their files say enough.
 
     Slipway reads nccl-tests' JSON, MLPerf's logs, ReFrame's reports, CARAML's CSV and other tables, and compares them by its own
-    functions. What a file does not say is `not known`.
+    functions. A value that a file does not have is `not known`.
     """
     report_outputs()
     from extras.imported.results import read_results

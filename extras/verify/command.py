@@ -33,9 +33,9 @@ def main(
     every pushed file, the files of programs, and that the pushed events support an attempt that says ok. It makes records.parquet,
     tables, plots and report.html again and compares them byte by byte.
 
-    It does not check what the seal alone covers (commit, hosts, times, warnings), logs of supervisors, scheduler and Snakemake, and
-    attempts that were set aside. A seal is a hash, not a signature: whoever may write to the storage can make a wrong record with a
-    right seal. `slipway dataset verify` checks datasets.
+    The command does not check what only the seal covers: commit, hosts, times and warnings. It also leaves out attempts that were set
+    aside, and the logs of supervisors, scheduler and Snakemake. A seal is a hash, not a signature: whoever may write to the storage
+    can make a wrong record with a right seal. `slipway dataset verify` checks datasets.
 
     Exit 19: something is wrong, or was not verified because of `--minutes` or a storage that gave no byte for 120 s.
     """

@@ -268,7 +268,7 @@ def build(  # noqa: PLR0913 - its options
 ) -> None:
     """Build the datasets that the study's cells use, or the named ones, on network storage.
 
-    What is built already is left alone; what was interrupted is resumed.
+    Datasets that are built stay as they are, and an interrupted build is resumed.
     """
     limit_own_memory()
     loaded = load_chosen_study(study, site)

@@ -298,14 +298,12 @@ def main(
 ) -> None:
     """Show what a study will run, need and cost, or with --predict what more nodes would bring. Nothing is written.
 
-    The plan has the cells and runs, how many are done, the most GPU hours they can take, an estimate by earlier runs, samples and
-    bytes of the datasets and the time to stage them, the kind of scaling of each series, and the least memory of a process against
-    what the device has. On a site with a scheduler it also has the commands that submit the jobs.
+    The plan lists the cells, their runs, and how many are done. It gives the most GPU hours that they can take, and an estimate by
+    earlier runs. Each dataset has its samples, its bytes and the time to stage it. Each series has its kind of scaling, and each cell
+    the least memory of a process and what the device has. With a scheduler, the plan also has the commands that submit the jobs.
 
-    A missing source is refused at once. Else the plan is printed, and then everything is refused that `slipway run` would refuse,
-    with the same sentence and exit code: results of another file of this name, storage that cannot be written, a global batch that
-    no split fills, a missing scheduler, `device: cuda` without GPUs, more GPU hours than allowed, a framework, package, interpreter
-    or command that is not installed, too little space. It does not look at what has a result already.
+    A missing source is refused before the plan is printed. After the plan, the command refuses what `slipway run` would refuse, with
+    the same message and exit code. Runs that have a result are not checked.
     """
     if predict is not None:
         _print_prediction(study, site, sizes_of(predict), samples, as_json)

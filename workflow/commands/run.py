@@ -514,8 +514,8 @@ def main(
     Ctrl-C ends the runs cleanly; the same command continues. `kill` lets running runs end and starts no more. A lost terminal or
     `kill -9` ends the runs on this machine; jobs of a scheduler go on.
 
-    Exit code 0: every run has a result, failed ones included. 19: runs have no result. 21: another start, which is named, works on the
-    runs that are left. 26: a signal ended it. 2: Snakemake refused an option.
+    Exit code 0: every run has a result, failed ones included. 2: Snakemake refused an option. 19: some runs have no result. 21: another
+    start, which the message names, works on the runs that are left. 26: a signal ended it.
     """
     run_study(words or [], snakemake_config(site, retry, adopt), profile)
 

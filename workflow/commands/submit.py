@@ -187,8 +187,8 @@ def main(  # noqa: PLR0913 - its options
     """Submit one job for the whole study, whose runs go side by side on the job's nodes.
 
     Everything that would stop the runs is refused first, as by `slipway plan`. A job is refused (exit 12) while another submission
-    of the study waits or runs, while jobs of `slipway run` of it are in your queue, and if other starts have all runs that are
-    left. With nothing left to do it submits nothing.
+    of the study waits or runs, or jobs of `slipway run` are in your queue, or other starts have all runs that are left. With nothing
+    left to do, the command submits nothing.
 
     The job's time is that of all runs left, each with its whole walltime, at most the site's `walltime`. When too little time is
     left for another run, the job makes the tables and ends; the next `slipway submit` continues. Images are pinned before the job
