@@ -58,13 +58,13 @@ def scalars(events: Mapping[int, RankEvents], unit: str, start: float) -> list[S
     if not ranks:
         return []
     losses = dict(mean_losses({index: rank for index, rank in enumerate(events.values()) if rank.steps}, len(ranks)))
-    begun = min((step.end_ns for step in ranks[0].values() if step.end_ns is not None), default=0)
+    begun = min((step.monotonic_ns for step in ranks[0].values() if step.monotonic_ns is not None), default=0)
     found: list[Scalar] = []
     passed = 0.0
     for number in sorted(set(ranks[0]).intersection(*ranks[1:])):
         steps = [rank[number] for rank in ranks]
         slowest = max(step.seconds for step in steps)
-        end_ns = steps[0].end_ns
+        end_ns = steps[0].monotonic_ns
         passed = passed + slowest if end_ns is None else (end_ns - begun) / 1e9
         found += (Scalar(start + passed, number, tag, value) for tag, value in _of_step(steps, slowest, unit, losses.get(number)))
     last = found[-1] if found else Scalar(start, 0, "", 0.0)

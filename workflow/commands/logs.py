@@ -19,11 +19,12 @@ from base import errors, jsonfile, untrusted
 from base.logs import printable
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
-from workflow.commands.watching import output, watch
+from workflow.commands.watching import output
 from workflow.run.node import caches, workdir
 from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, attempt_directories, read_record
+from workflow.run.storage.prepare import held_runs
 from workflow.study import paths
 from workflow.study.study import Study
 
@@ -56,7 +57,7 @@ class _Followed:
 
 def follow_logs(
     files: Callable[[], Sequence[Path]],
-    runs: Callable[[], bool],
+    runs: Callable[[], object],
     last: int | None = None,
     *,
     every_s: float = EVERY_S,
@@ -71,7 +72,7 @@ def follow_logs(
     with ExitStack() as opened:
         while goes_on:
             if time.monotonic() - looked >= look_s:
-                goes_on, looked = runs(), time.monotonic()
+                goes_on, looked = bool(runs()), time.monotonic()
             for path in files():
                 if path.name not in followed and (content := _opened(path)) is not None:
                     followed[path.name] = _Followed(path, opened.enter_context(content))
@@ -130,12 +131,8 @@ def main(  # noqa: PLR0913 - its options
         return
     if facts:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in facts) + "\n")
-    files, runs = partial(log_files, loaded, run_id, attempt, rank), partial(_runs_now, loaded, run_id)
+    files, runs = partial(log_files, loaded, run_id, attempt, rank), partial(held_runs, str(loaded.results_dir), [run_id])
     follow_logs(files if follow else lambda: found, runs if follow else lambda: False, lines)
-
-
-def _runs_now(study: Study, run_id: str) -> bool:
-    return any(state.run.run_id == run_id and state.state == "running" for state in watch.run_states(study))
 
 
 def log_files(study: Study, run_id: str, attempt: int | None = None, rank: int | None = None) -> list[Path]:

@@ -372,16 +372,9 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
             for cell in plan.cells
         ],
         "notes": list(plan.notes),
-        **_requests_by_scheduler(plan),
+        # what the site's own scheduler would be asked, for a job per run and for one job, where a run is left
+        **{name: _requests(plan) if plan.study.site.scheduler == name and plan.to_run else None for name in schedulers.with_jobs()},
     }
-
-
-def _requests_by_scheduler(plan: StudyPlan) -> dict[str, object]:
-    """Return what each scheduler with jobs would be asked, both for a job per run and for one job.
-
-    It is None but for the site's own scheduler where a run is left.
-    """
-    return {name: _requests(plan) if plan.study.site.scheduler == name and plan.to_run else None for name in schedulers.with_jobs()}
 
 
 def _requests(plan: StudyPlan) -> dict[str, Any]:

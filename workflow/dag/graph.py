@@ -52,7 +52,7 @@ def resources_of_runs(study: Study, way: Way) -> dict[str, object]:
     for name in names:
         values = {requested[name] for requested in of_cell.values()}
         if len(values) > 1:
-            found[name] = _lookup(_of_run(of_run, name))
+            found[name] = _lookup(lambda run_id, name=name: of_run[run_id][name])  # type: ignore[misc]
         elif values != {None}:
             found[name] = values.pop()
     return found
@@ -77,10 +77,6 @@ def _of_cell(study: Study, way: Way, cell: Any) -> dict[str, Any]:
     return job_size.resources_of(job_size.run_size(cell, study.site, study.limits.walltime_s))
 
 
-def _of_run(of_run: Mapping[str, Mapping[str, object]], name: str) -> Callable[[str], Any]:
-    return lambda run_id: of_run[run_id][name]
-
-
 # The end of a study in time.
 
 
@@ -88,17 +84,9 @@ logger = logging.getLogger(__name__)
 PATIENCE_S = 3600.0
 
 
-def watch_deadline(jobs: schedulers.Jobs, environ: Mapping[str, str], least_s: float) -> threading.Thread:
-    """Send this process SIGTERM, by which Snakemake starts no more runs, when the job that `environ` is of ends in `least_s`.
-
-    A run that starts later is refused by its supervisor; one by one, that would take long where many are left.
-    """
-    thread = threading.Thread(target=_watch, args=(jobs, dict(environ), least_s), name="deadline", daemon=True)
-    thread.start()
-    return thread
-
-
-def _watch(jobs: schedulers.Jobs, environ: Mapping[str, str], least_s: float) -> None:
+def watch_deadline(jobs: schedulers.Jobs, environ: Mapping[str, str], least_s: float) -> None:
+    """Send this process SIGTERM, by which Snakemake starts no more runs, when the job that `environ` is of ends in `least_s`. It runs in a
+    thread. A run that starts later is refused by its supervisor; one by one, that would take long where many are left."""
     try:
         end = jobs.end_of_job(environ, PATIENCE_S)
     except errors.SchedulerOutputError as error:
@@ -227,7 +215,8 @@ class Graph:
         self._datasets: dict[str, tuple[str, DatasetSpec]] = {path.name: (name, study.datasets[name]) for name, path in build_dirs.items()}
         self.data_priority = len(study.runs) + 1
         self.dataset_of = _lookup(self._dataset_of)
-        self.priority_of = _lookup(self._priority_of)
+        self.priority_of = _lookup(self._order.__getitem__)
+        """The place in the study's order, in which runs start: shuffled within each repeat, one repeat after the other."""
         runs = {run.run_id: run for run in study.runs}
         words = words_of(study.cells, study.site, study.repeats)
         self.descriptions = Descriptions(lambda run_id: self._describe(runs[run_id], words))
@@ -388,10 +377,6 @@ class Graph:
         for name in done.difference(receipts):
             _touched(directory / name)
 
-    def _priority_of(self, run_id: str) -> int:
-        """Return the place in the study's order, in which runs start: shuffled within each repeat, one repeat after the other."""
-        return self._order[run_id]
-
     def run_threads(self, cores: int | None) -> int:
         """Return the threads of a run: all cores on this machine, since nothing may run beside a measurement, else 1, as the job has its
         nodes."""
@@ -424,7 +409,8 @@ class Graph:
         if self.mode.way == "allocation":
             site = self.study.site
             margin = margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s)
-            watch_deadline(jobs_at(site), os.environ, LEAST_MARGINS * margin)
+            arguments = (jobs_at(site), dict(os.environ), LEAST_MARGINS * margin)
+            threading.Thread(target=watch_deadline, args=arguments, name="deadline", daemon=True).start()
         if self.study.notify is not None and "failure" in self.study.notify.when:
             from workflow.dag.notify import watch_failures
 

@@ -82,11 +82,6 @@ LOOK_S: Final = 60.0
 """The seconds that a look at a few directories may take: network storage may hang."""
 
 
-def refuse_unusable_storage(study: Study) -> None:
-    """Raise StorageError when datasets and results cannot be written where the site says."""
-    _refuse(study, [study.results_dir, study.datasets_dir], to_write=True)
-
-
 def refuse_unreadable_storage(study: Study) -> None:
     """Raise StorageError when no results can be where the site says. Storage that is not there yet is empty, and no error."""
     _refuse(study, [study.results_dir], to_write=False)
@@ -219,7 +214,7 @@ def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str], *
         checks.append(partial(calls.call_limited, what, _refuse_needs, study, runs, environ, timeout_s=STORAGE_S))
         if ask_scheduler:
             checks.append(partial(refuse_unreachable, study.site, environ))
-    refuse_unusable_storage(study)
+    _refuse(study, [study.results_dir, study.datasets_dir], to_write=True)
     _raise_all(checks)
 
 

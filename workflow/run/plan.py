@@ -351,6 +351,7 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
     start = Start(asked=asked, allocation=allocation, index=index, ports=ports)
     master = start.master
     processes = _sidecars(start) + _PROCESSES[framework.launcher](start)
+    args = {f"SLIPWAY_ARG_{name.upper()}": plain_text(value) for name, value in (cell.args or {}).items()}
     env = {
         TAG: asked.owner.tag,
         "SLIPWAY_NODE_RANK": str(index),
@@ -360,7 +361,8 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
         "SLIPWAY_MASTER_PORT": str(master[1]),
         **{name: str(threads_per_rank(cell, node)) for name in THREAD_VARIABLES},
         **_interface(node),
-        **_own_variables(asked),
+        **dict(framework.variables),
+        **args,
     }
     if allocation.device == "cuda":
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -402,11 +404,6 @@ def _network_words(start: Start) -> tuple[tuple[str, str], ...]:
     head, node = start.allocation.head.address, start.allocation.nodes[start.index].address
     ports = ((name, str(port)) for name, port in start.ports[0].items() if name.startswith(renderings.PORT))
     return (("head", head), ("address", node), *ports)
-
-
-def _own_variables(asked: Workload) -> dict[str, str]:
-    args = {f"SLIPWAY_ARG_{name.upper()}": plain_text(value) for name, value in (asked.cell.args or {}).items()}
-    return {**dict(asked.framework.variables), **args}
 
 
 def _interface(node: Node) -> dict[str, str]:

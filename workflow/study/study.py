@@ -224,7 +224,8 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     find = partial(find_parameters, folder=folder, storage=site.storage, study=keys.study)
     as_written = {name: spec.as_written() for name, spec in keys.datasets.items()}  # so that a project can be moved and copied
     cells, notes = _cells(document, keys, datasets | as_written, site, find)
-    notes += _unused_programs(keys, cells)
+    if unused := sorted(keys.programs.keys() - {cell.framework for cell in cells}):
+        notes.append(f"no cell uses the program{'s' * (len(unused) > 1)} {', '.join(unused)}")
     notes += program_notes(keys.programs, ((cell.framework, list(cell.args or ())) for cell in cells if cell.program is not None))
     baseline = baseline_of(document, keys, cells)
     limits = Limits(walltime_s=keys.limits.walltime, gpu_hours=keys.limits.gpu_hours, init_s=keys.limits.init)
@@ -232,8 +233,7 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     profiled, told = _profiled(document, cells) if keys.profile else ([], [])
     notes += told
     notes += _check_limits(document, site, limits, cells, repeats)
-    unused = sorted(set(keys.datasets) - {cell.dataset for cell in cells})
-    if unused:
+    if unused := sorted(set(keys.datasets) - {cell.dataset for cell in cells}):
         notes.append(f"no cell uses the dataset{'s' * (len(unused) > 1)} {', '.join(unused)}: nothing builds it")
     try:
         own_notify = None if keys.notify is None else keys.notify.resolved(document.path.absolute().parent)
@@ -321,11 +321,6 @@ def _arguments(cells: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
             names = frozenset(keys["args"] or ())
             found[keys["program"]] = found.get(keys["program"], names) & names
     return found
-
-
-def _unused_programs(keys: StudyFile, cells: Sequence[Cell]) -> list[str]:
-    unused = sorted(keys.programs.keys() - {cell.framework for cell in cells})
-    return [f"no cell uses the program{'s' * (len(unused) > 1)} {', '.join(unused)}"] if unused else []
 
 
 def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) -> list[Fault]:

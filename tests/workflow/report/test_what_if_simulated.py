@@ -64,8 +64,8 @@ def simulate(world: World) -> list[dict[int, Step]]:
         for rank, own in enumerate(parts):
             done = (max(network, ready[rank][-1]) if world.exchanges else ready[rank][-1]) + world.hook
             now[rank] = done + own["optimizer_s"]
-            rest: dict[str, Any] = {"measured": True, "samples": 1, "loss": None, "end_ns": None, "exchange_s": done - ready[rank][-1]}
-            found[rank][number] = Step(seconds=now[rank] - began[rank], **own, **rest)
+            rest: dict[str, Any] = {"measured": True, "samples": 1, "exchange_s": done - ready[rank][-1]}
+            found[rank][number] = Step(step=number, seconds=now[rank] - began[rank], **own, **rest)
     return found
 
 

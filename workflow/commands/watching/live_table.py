@@ -52,6 +52,10 @@ class Active:
         """Return True if the run has not begun, since something is in its way."""
         return self.step.startswith("waiting")
 
+    @property
+    def now(self) -> str:
+        return f"{self.step} ({whole_duration(self.seconds)} so far)" if self.seconds >= 1 else self.step
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
@@ -125,7 +129,7 @@ def headline(study: StudyState) -> str:
 def activity(study: StudyState) -> list[tuple[str, str]]:
     """Return who does what now, as (what, step): first the runs at work, then what is made before runs, then why others wait, and what
     nobody can say."""
-    at_work, waiting = ([_run_row(run) for run in study.active if run.waits == waits] for waits in (False, True))
+    at_work, waiting = ([(run.words, run.now) for run in study.active if run.waits == waits] for waits in (False, True))
     before = [(what, step) for what, _, step in (text.partition(": ") for text in study.before)]
     rows = [*at_work, *before, *waiting]
     shown = study.queued if len(study.queued) <= MOST_QUEUED else study.queued[: MOST_QUEUED - 1]
@@ -142,10 +146,6 @@ def activity(study: StudyState) -> list[tuple[str, str]]:
     if not rows:
         rows.append(("snakemake", "starts the next run" if study.waiting else TABLES))
     return rows
-
-
-def _run_row(run: Active) -> tuple[str, str]:
-    return run.words, f"{run.step} ({whole_duration(run.seconds)} so far)" if run.seconds >= 1 else run.step
 
 
 def ended_line(ended: Ended) -> str:

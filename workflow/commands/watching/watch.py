@@ -123,7 +123,10 @@ def _read_record(found: Found, run: Run, study: str) -> tuple[RunRecord | None, 
 
 def _from_record(run: Run, record: RunRecord, run_dir: Path, published: bool) -> RunState:
     status, attempt = record.status, record.attempt
-    reason = record.status_reason or "; ".join(filter(None, [*_warnings(record), _continuation_text(record), *together(record.busy or ())]))
+    doubts = [one for one in record.warnings or () if one != NOT_COMPARED and one not in (record.busy or ())]
+    earlier = record.resumed_from
+    went_on = [] if earlier is None else [f"went on from attempt {earlier.attempt} at step {earlier.step}"]
+    reason = record.status_reason or "; ".join([*doubts, *went_on, *together(record.busy or ())])
     state = "prevented" if record.kind != "result" else "done" if status == "ok" else "failed"
     if state != "prevented" and not published:
         state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"
@@ -139,16 +142,6 @@ def _from_record(run: Run, record: RunRecord, run_dir: Path, published: bool) ->
         dataset=None if record.dataset is None else record.dataset.digest,
         run_s=record.run_s,
     )
-
-
-def _warnings(record: RunRecord) -> list[str]:
-    """Return the warnings that make the numbers doubtful: all but those of a busy machine and of ranks that nobody compared."""
-    return [one for one in record.warnings or () if one != NOT_COMPARED and one not in (record.busy or ())]
-
-
-def _continuation_text(record: RunRecord) -> str | None:
-    earlier = record.resumed_from
-    return None if earlier is None else f"went on from attempt {earlier.attempt} at step {earlier.step}"
 
 
 def _holder(run_dir: Path, says: Alive) -> str | None:
@@ -358,7 +351,9 @@ class Watch:
             seen.key = _key(state)
             return self._ended(run, seen, state.state, self._whole(_reason(state)), state.log)
         errors = [message for level, message in logged if level == "ERROR"]
-        if state.state != "running" and (errors or (logged and now - seen.changed > SILENT_S and self._has_no_job(name, seen.changed))):
+        # A job that has written nothing may have begun, or wait in the queue once more.
+        has_no_job = self.queue is None or (name not in self._jobs and self._view.known_since(seen.changed + SILENT_S))
+        if state.state != "running" and (errors or (logged and now - seen.changed > SILENT_S and has_no_job)):
             reason = errors[-1] if errors else f"it ended without a record, after: {logged[-1][1]}"
             return self._ended(run, seen, "prevented", self._whole(reason), str(log))
         step = errors[-1] if errors else step_of([message for _, message in logged], run.run_id)
@@ -372,13 +367,6 @@ class Watch:
 
     def _whole(self, reason: str | None) -> str | None:
         return None if reason is None else next_command.completed(reason, self.study.chosen_site, self.study.path)
-
-    def _has_no_job(self, name: str, changed: float) -> bool:
-        """Return True if the run has no job since its log grew last.
-
-        A job that has written nothing may have begun, or wait in the queue once more.
-        """
-        return self.queue is None or (name not in self._jobs and self._view.known_since(changed + SILENT_S))
 
     def _ended(self, run: Run, seen: _Seen, state: str, reason: str | None, log: str | None) -> Ended:
         seen.active, seen.ended = None, state

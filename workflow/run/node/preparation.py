@@ -19,7 +19,8 @@ from base import handshake, system
 from base.errors import DigestMismatch, NodeLost, SlipwayError, StagingError, TrainingFailed
 from cluster import processes
 from cluster.holder import holder_of
-from cluster.types import Allocation, GpuFault, OtherUse
+from cluster.schedulers import LOCAL
+from cluster.types import GpuFault, OtherUse
 from containers.engines import STORES, in_container
 from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
 from workflow.run.link import commands, reports
@@ -203,9 +204,9 @@ class Preparation:
         self._prepare_node()
 
     def _prepare_node(self) -> None:
-        gpus = gpus_to_look_at(self.allocation, self.index)
         ranks = self.plan.ranks
-        granted = self.allocation.nodes[self.index].gpus
+        granted = self.node.gpus
+        gpus = granted if self.allocation.scheduler == LOCAL else ()  # elsewhere the grant has told who else uses them
         if ranks is None or not (granted or ranks.framework.own or in_container(ranks.engine)):
             self._report_staged()
             return
@@ -223,10 +224,13 @@ class Preparation:
         self.cdi, why = found.cdi
         logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
         self.foreign, self.faults = found.foreign, found.faults
-        argv = image_argv(sys.executable, self.plan)
-        if argv is None:
+        image = None if self.plan.ranks is None else self.plan.ranks.image
+        if image is None or self.plan.ranks is None:  # then what the engine has under its name is started
             self._report_staged()
             return
+        from workflow.run.images import load_argv
+
+        argv = load_argv(sys.executable, image.archive, self.plan.ranks.engine, image.cache)
         self.report(reports.DatasetIsHere())
         try:
             self._loading = ImageChild(self.loop, argv, self.report, self._bring_archive, self._loaded)
@@ -362,14 +366,6 @@ class Preparation:
 # Setup before the ranks: old containers are removed, the engine is asked for its abilities, other users of the GPUs are detected.
 
 
-LOCAL: Final = "local"
-
-
-def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
-    """Return the GPUs to check for other users: the node's where this machine is the cluster. Elsewhere the grant has told of them."""
-    return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
-
-
 class PreparedNode(reports.Value, frozen=True, kw_only=True):
     """What was found when a node was prepared for its ranks."""
 
@@ -420,16 +416,6 @@ def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
         for decision in reap_here(engine, [cache], partial(is_older, tag))
         if decision.remove or decision.stuck
     ]
-
-
-def image_argv(python: str, plan: commands.Plan) -> tuple[str, ...] | None:
-    """Return the command that loads the pinned image here, None if there is none: then what the engine has under its name is started."""
-    if plan.ranks is None or plan.ranks.image is None:
-        return None
-    image = plan.ranks.image
-    from workflow.run.images import load_argv
-
-    return load_argv(python, image.archive, plan.ranks.engine, image.cache)
 
 
 def for_this_node(engine: str, spec: ContainerSpec, granted: int | None, cdi: bool = False) -> ContainerSpec:

@@ -112,7 +112,7 @@ class RankEvents:
 
     def _take(self, event: events.Event) -> None:
         match event:
-            case events.StepEvent():
+            case events.Step():
                 count = max(1, event.steps or 1)
                 seconds = event.seconds * count
                 self._seconds.append(seconds)

@@ -37,7 +37,7 @@ from base.publish import publish, remove_leftover
 from base.seal import sealed_text
 from base.untrusted import NEVER_FOLLOW, trusted_directory
 from cluster.holder import holder_of
-from cluster.schedulers import describe_holder, holder_alive, local
+from cluster.schedulers import local
 from containers import program_folder, spec
 from data_prep.push import Delivery, deliver_pending
 from workflow.run.link.commands import Pending, Plan
@@ -46,8 +46,8 @@ from workflow.run.plan import CellDocument
 from workflow.run.record.machine_load import file_name
 from workflow.run.storage import lease as leases
 from workflow.run.storage.attempt import complete_delivered
-from workflow.run.storage.prepare import sweep_dead
-from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, publish_newest, results_of
+from workflow.run.storage.prepare import take_run
+from workflow.run.storage.results import ENDED, RECORD, publish_newest, results_of
 
 if TYPE_CHECKING:
     from data_prep.push import Naming
@@ -366,14 +366,8 @@ def _check_session(sessions: Path, target: Path) -> None:
 def publish_delivered(run_dir: Path, pid: int) -> str:
     """Make results of what was delivered, and record.json that of the newest, under the run's lease, held by process `pid`. Return what the
     run's newest result is, or why it has none. Raises LeaseError if somebody runs it."""
-    holder = holder_of(pid, local.NAME, "", 0)
-    numbers = attempt_numbers(run_dir)
-    mine, dead = leases.acquire(
-        run_dir, lambda dead: leases.new_lease(holder, max([0, *numbers, dead.attempt if dead else 0]) + 1), holder_alive, describe_holder
-    )
+    mine = take_run(run_dir, holder_of(pid, local.NAME, "", 0))
     try:
-        if dead is not None:
-            sweep_dead(run_dir, run_dir.name, dead)
         reasons = complete_delivered(run_dir)
         found = results_of(run_dir, run_dir.parents[1].name)
         publish_newest(run_dir, found)

@@ -298,8 +298,7 @@ def values_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
     """Return the values of each column, as it is stored."""
     columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(COLUMNS, ())
     stored = {**FIELDS, **MACHINES}
-    return {name: _converted(values, stored[name].convert) for name, values in columns.items()}
-
-
-def _converted(values: Sequence[Any], convert: Callable[[Any], Any] | None) -> Sequence[Any]:
-    return values if convert is None else [None if value is None else convert(value) for value in values]
+    return {
+        name: values if (convert := stored[name].convert) is None else [None if value is None else convert(value) for value in values]
+        for name, values in columns.items()
+    }

@@ -97,8 +97,9 @@ Word = Annotated[str | None, _word]
 Flag = Annotated[bool, _flag]
 
 
-class StepEvent(NamedTuple):
-    """One step, or the last of `steps` that a line reports at once: their times are means."""
+class Step(NamedTuple):
+    """One step, or the last of `steps` that a line reports at once: their times are means. Where it is kept, `steps` is never None,
+    and 0 of the others of one line."""
 
     step: Annotated[int, whole]
     """number of the step, from 0, over all attempts; required"""
@@ -251,9 +252,9 @@ class OtherEvent(NamedTuple):
     """An event of a kind that this version does not know."""
 
 
-Event = StepEvent | RunStart | RunStop | EvalEvent | CheckpointEvent | ErrorEvent | WarningEvent | PhaseEvent | OtherEvent
+Event = Step | RunStart | RunStop | EvalEvent | CheckpointEvent | ErrorEvent | WarningEvent | PhaseEvent | OtherEvent
 KINDS: Final[dict[str, Any]] = {
-    "step": StepEvent,
+    "step": Step,
     "run_start": RunStart,
     "run_stop": RunStop,
     "eval": EvalEvent,
@@ -292,28 +293,6 @@ def checked_event(value: Any) -> Event | None:
             return None
     event: Event = kind(**found)
     return event
-
-
-class Step(NamedTuple):
-    """One step of one rank. `input_s` (waiting for the batch), `exchange_s` (waiting in the exchange with the other ranks) and the four
-    after it are parts of `seconds`; `end_ns` is the rank's monotonic clock when it was written."""
-
-    seconds: float
-    input_s: float | None
-    measured: bool
-    samples: int | None
-    loss: float | None
-    end_ns: int | None
-    exchange_s: float | None = None
-    copy_s: float | None = None
-    forward_s: float | None = None
-    backward_s: float | None = None
-    optimizer_s: float | None = None
-    tokens: int | None = None
-    length: int | None = None
-    """The length of the sequences of these tokens, padding included."""
-    together: int = 1
-    """How many steps, of which it is the last, one line reported: their times are means. 0: it is another one of them."""
 
 
 class Pause(NamedTuple):
@@ -360,7 +339,7 @@ class RankEvents:
         event = checked_event(value)
         if event is None:
             self.broken_lines += 1
-        elif isinstance(event, StepEvent):
+        elif isinstance(event, Step):
             self.no_count = self.no_count or _no_count(value, event)
             self.broken_lines += not self._add_step(event)
         else:
@@ -406,7 +385,7 @@ class RankEvents:
         if len(self.pauses) < self.most_pauses:
             self.pauses.append(Pause(self.next_step, begin_ns, event.monotonic_ns))
 
-    def _add_step(self, event: StepEvent) -> bool:
+    def _add_step(self, event: Step) -> bool:
         """Keep the steps of an event. Of `steps` that end with it, each is as the event says, and only the last one has a loss."""
         last, count = event.step, max(1, event.steps or 1)
         numbers = range(last - count + 1, last + 1)
@@ -419,28 +398,22 @@ class RankEvents:
         loss = event.loss
         if event.is_diverged:
             loss, self.not_finite = None, last if self.not_finite is None else self.not_finite
-        step = Step(
-            seconds=event.seconds,
+        step = event._replace(
             input_s=None if event.input_s is None else min(event.input_s, event.seconds),
-            measured=event.measured,
-            samples=event.samples,
-            loss=loss,
-            end_ns=event.monotonic_ns,
             exchange_s=event.exchange_s if event.exchange_s is not None and event.exchange_s <= event.seconds else None,
+            loss=loss,
             copy_s=_within(event.copy_s, event.seconds),
             forward_s=_within(event.forward_s, event.seconds),
             backward_s=_within(event.backward_s, event.seconds),
             optimizer_s=_within(event.optimizer_s, event.seconds),
-            tokens=event.tokens,
-            length=event.length,
-            together=count,
+            steps=count,
         )
         before = self.steps.get(numbers.start - 1)
-        least_ns = (before.end_ns if before is not None else None) or 0
+        least_ns = (before.monotonic_ns if before is not None else None) or 0
         for one in kept:
-            end_ns = step.end_ns
+            end_ns = step.monotonic_ns
             ended = None if end_ns is None else min(end_ns, max(least_ns, end_ns - int((last - one) * step.seconds * 1e9)))
-            self.steps[one] = step if one == last else step._replace(loss=None, end_ns=ended, together=0)
+            self.steps[one] = step if one == last else step._replace(step=one, loss=None, monotonic_ns=ended, steps=0)
         return True
 
 
@@ -449,7 +422,7 @@ def _within(part_s: float | None, step_s: float) -> float | None:
     return None if part_s is None or part_s > step_s * (1 + PART_ROUNDING) else min(part_s, step_s)
 
 
-def _no_count(value: Mapping[str, object], event: StepEvent) -> str | None:
+def _no_count(value: Mapping[str, object], event: Step) -> str | None:
     for key, count in (("samples", event.samples), ("tokens", event.tokens)):
         if value.get(key) is not None and count is None:
             return f"{quoted(value[key])} {key} in its step {event.step}"
@@ -612,13 +585,6 @@ def telling(events: Mapping[int, RankEvents], world_size: int) -> ReportingRanks
     return ReportingRanks("log", {rank: entry for rank, entry in events.items() if rank not in silent}, world_size - len(silent))
 
 
-def largest_together(events: Mapping[int, RankEvents]) -> int:
-    """Return the largest number of steps that one line reported, in the measured window of any rank; 1 where each was reported by
-    itself.
-    """
-    return max((step.together for entry in events.values() for step in entry.steps.values() if step.measured), default=1)
-
-
 def slack(performance: Performance | None) -> int:
     """Return by how many steps a window that was read from output may be shorter than the requested one: its lines do not begin and end
     where the window does.
@@ -678,7 +644,7 @@ def too_few_lines(events: Mapping[int, RankEvents], asked: RequestedSteps) -> st
             told = "no line of its output (`slipway logs RUN` shows it) told of a step"
             return f"rank {rank} ended well, and {told}: {causes or 'the expression under events matched none'}"
         measured, reached = sum(step.measured for step in entry.steps.values()), max(entry.steps) + 1
-        together = largest_together({rank: entry}) if measured else max(step.together for step in entry.steps.values())
+        together = max(step.steps or 0 for step in entry.steps.values() if step.measured or not measured)
         if measured < max(min(1, asked.measured), asked.measured - 2 * together) or reached < asked.total - together:
             told = f"its output told of {measured} of the {asked.measured} measured steps that were asked"
             told += f", up to step {reached} of {asked.total}, {together} to a line"

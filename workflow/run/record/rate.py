@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final, Literal
 
-from workflow.run.record.events import EvalEvent, RankEvents, RunStop, Step
+from workflow.run.record.events import RankEvents, RunStop, Step
 from workflow.run.record.model import Drift, Evaluation, EvaluationAt, Performance, Replicas, RunRecord, StepSeconds, Training, UnevenCause
 from workflow.run.record.step_parts import parts_of, without_exchange
 from workflow.run.record.what_if import what_if
@@ -171,9 +171,9 @@ def evaluated_s(rank: RankEvents, head: RankEvents) -> dict[int, float]:
     found: dict[int, float] = {}
     for number, begin_ns, end_ns in rank.pauses:
         before, after = rank.steps.get(number - 1), rank.steps.get(number)
-        if number not in head.evaluated or before is None or after is None or before.end_ns is None or after.end_ns is None:
+        if number not in head.evaluated or before is None or after is None or before.monotonic_ns is None or after.monotonic_ns is None:
             continue
-        between_s = (after.end_ns - before.end_ns) / 1e9 - after.seconds
+        between_s = (after.monotonic_ns - before.monotonic_ns) / 1e9 - after.seconds
         found[number] = max(0.0, min(found.get(number, 0.0) + (end_ns - begin_ns) / 1e9, between_s))
     return found
 
@@ -247,27 +247,31 @@ def _is_log(rank: RankEvents) -> bool:
 
 def goes_back(steps: Mapping[int, Step], window: Sequence[int]) -> bool:
     """Return True if a step of `window` ended before an earlier one did, by the rank's own clock: its lines then tell no wall time."""
-    ends_ns = [end_ns for step in window if (end_ns := steps[step].end_ns) is not None]
+    ends_ns = [end_ns for step in window if (end_ns := steps[step].monotonic_ns) is not None]
     return any(after < before for before, after in pairwise(ends_ns))
 
 
 def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, float] | None:
     """Return the begin and the end of a rank's `window` in seconds of its own monotonic clock, or None where its lines do not tell."""
     first, last = (steps[window[0]], steps[window[-1]]) if window else (None, None)
-    if first is None or last is None or first.end_ns is None or last.end_ns is None or goes_back(steps, window):
+    if first is None or last is None or first.monotonic_ns is None or last.monotonic_ns is None or goes_back(steps, window):
         return None
-    return first.end_ns / 1e9 - first.seconds, last.end_ns / 1e9
+    return first.monotonic_ns / 1e9 - first.seconds, last.monotonic_ns / 1e9
 
 
 def _by_lines(rank: RankEvents, window: Sequence[int]) -> float:
     """Return seconds, 0 where the times of the lines do not tell. Steps read from output begin no earlier than the line before them."""
     steps = rank.steps
     first, last = steps[window[0]], steps[window[-1]]
-    if first.end_ns is None or last.end_ns is None or goes_back(steps, window):
+    if first.monotonic_ns is None or last.monotonic_ns is None or goes_back(steps, window):
         return 0.0
     before = steps.get(window[0] - 1) if _is_log(rank) else None
-    first_s = first.seconds if before is None or before.end_ns is None else min(first.seconds, (first.end_ns - before.end_ns) / 1e9)
-    return (last.end_ns - first.end_ns) / 1e9 + first_s
+    first_s = (
+        first.seconds
+        if before is None or before.monotonic_ns is None
+        else min(first.seconds, (first.monotonic_ns - before.monotonic_ns) / 1e9)
+    )
+    return (last.monotonic_ns - first.monotonic_ns) / 1e9 + first_s
 
 
 def _sum_s(steps: Mapping[int, Step], window: Sequence[int]) -> float:
@@ -530,7 +534,7 @@ def performance(
     told = [without_exchange(ranks[0])] if (processes or world_size) == 1 else ranks
     tokens, tokens_per_s = _tokens(window, walls_s, mode)
     rate, tokens_per_s = _possible(rate), _possible(tokens_per_s)
-    together = [ranks[0][step].together for step in measured]
+    together = [ranks[0][step].steps or 0 for step in measured]
     means = [seconds for seconds, count in zip(slowest, together, strict=True) if count] or slowest  # one of each line
     begun = early(means) or (None, None)
     inputs = [seconds for steps in ranks for step in measured if (seconds := steps[step].input_s) is not None]
@@ -624,7 +628,7 @@ def training(
         first_loss=losses[0][1] if losses else None,
         first_losses=tuple(entry for entry in losses if entry[0] < FIRST_STEPS),
         losses=thinned(losses),
-        eval=_last_evaluation(head.evals),
+        eval=Evaluation(**{name: getattr(head.evals[-1], name) for name in Evaluation.__struct_fields__}) if head.evals else None,
         evaluations=_evaluations(head, between_s),
         trained_s=_trained_s(head, head.next_step, between_s),
         parameters=head.start.parameters,
@@ -637,13 +641,6 @@ def training(
         eval_s=stop.eval_s,
         peak_memory_bytes=max((peak for stop in stops if (peak := stop.max_memory_allocated_bytes)), default=None),
     )
-
-
-def _last_evaluation(evals: Sequence[EvalEvent]) -> Evaluation | None:
-    if not evals:
-        return None
-    last = evals[-1]
-    return Evaluation(split=last.split, loss=last.loss, accuracy=last.accuracy, samples=last.samples)
 
 
 def _evaluations(head: RankEvents, between_s: Mapping[int, float]) -> tuple[EvaluationAt, ...]:
@@ -670,9 +667,9 @@ def _trained_s(rank: RankEvents, end: int, between_s: Mapping[int, float]) -> fl
     if begin >= end:
         return 0.0
     first, last = rank.steps[begin], rank.steps.get(end - 1)
-    if last is None or first.end_ns is None or last.end_ns is None:
+    if last is None or first.monotonic_ns is None or last.monotonic_ns is None:
         return None
-    whole_s = (last.end_ns - first.end_ns) / 1e9 + first.seconds
+    whole_s = (last.monotonic_ns - first.monotonic_ns) / 1e9 + first.seconds
     return max(0.0, whole_s - math.fsum(lasted for step, lasted in between_s.items() if step < end))
 
 

@@ -210,7 +210,9 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
     if silent and not back:
         warnings.append(f"the wall time of the window is not known on {in_words(silent)}: time between its steps is in no number")
     untimed = [
-        rank for rank, window in windows.items() if rank not in silent and any(events[rank].steps[step].end_ns is None for step in window)
+        rank
+        for rank, window in windows.items()
+        if rank not in silent and any(events[rank].steps[step].monotonic_ns is None for step in window)
     ]
     if untimed:
         warnings.append(f"the steps of {in_words(untimed)} tell no monotonic_ns: nobody has compared their seconds with Slipway's clock")

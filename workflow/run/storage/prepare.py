@@ -44,9 +44,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     request = allocation_request(run.cell, study.cells, site, _node_set(study, run_id, environ), avoid)
     allocation = scheduler.allocate(request, environ, supervisor)
     holder = holder_of(supervisor, allocation.scheduler, allocation.job_id, allocation.restart_count)
-    mine, dead = leases.acquire(run_dir, lambda found: _next_lease(run_dir, holder, found), holder_alive, describe_holder)
-    if dead is not None:
-        sweep_dead(run_dir, run_id, dead)
+    mine = take_run(run_dir, holder)
     prepared = PreparedRun(
         study=study.study,
         run_id=run_id,
@@ -95,8 +93,16 @@ def _node_set(study: ResolvedStudy, run_id: str, environ: Mapping[str, str]) -> 
     return next(index for entry, index in zip(study.runs, taken, strict=True) if entry.run_id == run_id), int(sets)
 
 
-def _next_lease(run_dir: Path, holder: Holder, dead: leases.Lease | None) -> leases.Lease:
-    return leases.new_lease(holder, max([0, *attempt_numbers(run_dir), dead.attempt if dead else 0]) + 1)
+def take_run(run_dir: Path, holder: Holder) -> leases.Lease:
+    """Take the run for its next attempt, and remove what a dead holder left. Raises LeaseError, StorageError."""
+
+    def next_lease(dead: leases.Lease | None) -> leases.Lease:
+        return leases.new_lease(holder, max([0, *attempt_numbers(run_dir), dead.attempt if dead else 0]) + 1)
+
+    mine, dead = leases.acquire(run_dir, next_lease, holder_alive, describe_holder)
+    if dead is not None:
+        sweep_dead(run_dir, run_dir.name, dead)
+    return mine
 
 
 def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:

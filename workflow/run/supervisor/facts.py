@@ -16,7 +16,7 @@ from workflow.run.link import event_loop, reports
 from workflow.run.plan import at_site, threads_per_rank
 from workflow.run.record import model, step_clock
 from workflow.run.record.run_record import Granted, RunFacts, RunTimes
-from workflow.run.storage.description import PublishedDataset, Work
+from workflow.run.storage.description import Work
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import GitState, RunningAttempt
 from workflow.study.site import Site
@@ -39,6 +39,9 @@ def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
     """Collect the facts of the attempt."""
     run, allocation, nodes, dataset = attempt.run, attempt.job.allocation, attempt.nodes.all, work.dataset
     head = nodes[0].last(reports.Ready)
+    found_dataset = None
+    if dataset is not None:
+        found_dataset = replace(msgspec.convert(dataset, model.Dataset, from_attributes=True), train_samples=work.train_samples or None)
     return RunFacts(
         run_id=run.run_id,
         repeat=run.repeat,
@@ -56,7 +59,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
         exclusive=allocation.exclusive,
         warnings=tuple(attempt.warnings),
         windows_seen=tuple(attempt.windows),
-        dataset=None if dataset is None else _dataset_record(work, dataset),
+        dataset=found_dataset,
         splits=None if dataset is None else dataset.splits,
         model_macs=None if work.model is None else work.model.macs,
         model_first_macs=None if work.model is None else 0 if run.cell.input_gradient else work.model.first_macs,
@@ -72,11 +75,6 @@ def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
             **_site_provenance(run.site),
         },
     )
-
-
-def _dataset_record(work: Work, dataset: PublishedDataset) -> model.Dataset:
-    found = msgspec.convert(dataset, model.Dataset, from_attributes=True)
-    return replace(found, train_samples=work.train_samples or None)
 
 
 def _driver(nodes: Sequence[NodeHandle]) -> str | None:

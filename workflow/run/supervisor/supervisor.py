@@ -215,7 +215,9 @@ class Supervisor:
         then its result is what was asked for, or there is none and we train."""
         while True:
             try:
-                return self._try_to_prepare()
+                arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
+                run: PreparedRun = self._scope.call("prepare", prepare, *arguments, kind=PreparedRun, renewed=True)
+                return run
             except errors.RunHeld as held:
                 if scheduler_of(os.environ) is not None:
                     raise
@@ -224,11 +226,6 @@ class Supervisor:
             run_dir = Path(self._results, "runs", self._run_id)
             while self._scope.call("the lease", leases.is_held, run_dir, holder_alive):
                 self._scope.wait(lambda: False, time_limits.LEASE_AGAIN_S)
-
-    def _try_to_prepare(self) -> PreparedRun:
-        arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
-        run: PreparedRun = self._scope.call("prepare", prepare, *arguments, kind=PreparedRun, renewed=True)
-        return run
 
     def _already_done(self, done: Done) -> int:
         self._relay.go(BEHIND)
@@ -253,10 +250,7 @@ class Supervisor:
         return running_attempt.RunningAttempt(self._scope, self._clock, limit, job, locks, run)
 
     def _refused(self, error: errors.SlipwayError) -> outcome.Ending:
-        if isinstance(error, errors.LeaseError):
-            self._relay.go(BESIDE)
-        else:
-            self._relay.go(BEHIND)
+        self._relay.go(BESIDE if isinstance(error, errors.LeaseError) else BEHIND)
         logger.error("%s", error)
         ending = outcome.Ending(status="cancelled", reason=str(error), error=type(error))
         self._scope.end(ending)

@@ -32,7 +32,7 @@ from workflow.study.cell import Cell
 
 
 def told(*counts: int | None) -> dict[int, RankEvents]:
-    step = Step(0.1, None, True, 2, None, None)
+    step = Step(step=0, seconds=0.1, measured=True, samples=2, steps=1)
     return {
         rank: RankEvents(start=None if count is None else RunStart(parameters=count), steps={0: step}) for rank, count in enumerate(counts)
     }
@@ -152,7 +152,7 @@ def test_more_steps_than_asked_are_left_out_and_warned_of() -> None:
 
 
 def reported(warmup: int, measured: int) -> RankEvents:
-    step = Step(seconds=1.0, input_s=None, measured=False, samples=None, loss=None, end_ns=None)
+    step = Step(step=0, seconds=1.0, steps=1)
     return RankEvents(steps={number: step._replace(measured=number >= warmup) for number in range(warmup + measured)})
 
 

@@ -164,7 +164,12 @@ def test_only_of_an_attempt_that_ended_well_it_is_read_what_was_seen(tmp_path: P
 
 def test_nodes_have_the_windows_of_their_own_ranks(tmp_path: Path) -> None:
     def rank(begin: float) -> RankEvents:
-        return RankEvents(steps={step: Step(1.0, None, True, 1, None, int((begin + step + 1) * 1e9)) for step in range(3)})
+        return RankEvents(
+            steps={
+                step: Step(step=step, seconds=1.0, measured=True, samples=1, monotonic_ns=int((begin + step + 1) * 1e9))
+                for step in range(3)
+            }
+        )
 
     cell = dataclasses.replace(document(), nodes=2, gpus_per_node=1, mode="train")
     (tmp_path / file_name(1)).write_bytes(b"".join(content(*[line(float(t)) for t in range(100, 120)])))

@@ -46,7 +46,9 @@ def rank(seconds: list[float], *, waits: list[float] | None = None, clock_ns: in
     for number, took in enumerate(seconds):
         now += took
         wait = waits[number] if waits else None
-        steps[number] = Step(took, 0.0, True, 2, None, round(SECOND_NS * now), wait)._replace(**step)
+        steps[number] = Step(
+            step=number, seconds=took, input_s=0.0, measured=True, samples=2, monotonic_ns=round(SECOND_NS * now), exchange_s=wait, steps=1
+        )._replace(**step)
         now += gap_s
     return RankEvents(steps=steps)
 
@@ -168,14 +170,14 @@ def test_the_window_that_a_program_tells_counts_where_its_lines_come_late() -> N
     """Beside a GPU the line of the first measured step may be written when others are under way."""
     events = {0: rank([0.1] * 100)}
     first = events[0].steps[0]
-    events[0].steps[0] = first._replace(end_ns=SECOND_NS // 5)
+    events[0].steps[0] = first._replace(monotonic_ns=SECOND_NS // 5)
     assert rate(events).window_s == pytest.approx(9.9)
     events[0].stop = RunStop(window_wall_s=10.0, window_steps_s=10.0)
     assert rate(events).samples_per_s == pytest.approx(20)
 
 
 def test_a_window_without_a_clock_is_as_long_as_its_steps() -> None:
-    assert rate({0: rank([0.1] * 100, end_ns=None)}).samples_per_s == pytest.approx(20)
+    assert rate({0: rank([0.1] * 100, monotonic_ns=None)}).samples_per_s == pytest.approx(20)
     assert rate({0: rank([0.1] * 100)}).samples_per_s == pytest.approx(20)
 
 
@@ -240,7 +242,7 @@ def test_ranks_that_tell_no_wall_time_are_warned_of() -> None:
 
 
 def test_no_window_is_shorter_than_its_steps() -> None:
-    events = {0: rank([0.1] * 100, end_ns=5)}
+    events = {0: rank([0.1] * 100, monotonic_ns=5)}
     assert rate(events).window_s == pytest.approx(10)
     events[0].stop = RunStop(window_wall_s=0.1)
     assert rate(events).window_s == pytest.approx(10)
@@ -278,13 +280,16 @@ def test_tokens_count_as_they_are_told() -> None:
 
 def test_tokens_are_told_apart_by_the_length_of_their_sequences() -> None:
     """Two ranks, ten steps of 3 tokens in sequences of 4 and of 5 tokens in sequences of 9."""
-    both = {number: Step(0.1, 0.0, True, 2, None, None, tokens=3 + 2 * (number % 2), length=4 + 5 * (number % 2)) for number in range(20)}
+    both = {
+        number: Step(step=number, seconds=0.1, measured=True, tokens=3 + 2 * (number % 2), length=4 + 5 * (number % 2))
+        for number in range(20)
+    }
     events = {0: RankEvents(steps=dict(both)), 1: RankEvents(steps=dict(both))}
     assert rate(events).tokens_by_length == ((4, 60), (9, 100))
     for wrong in (None, 0):
         events[1].steps[7] = both[7]._replace(length=wrong)
         assert rate(events).tokens_by_length is None
-    one = {number: Step(0.1, 0.0, True, 2, None, None, tokens=3, length=number + 1) for number in range(MAX_LENGTHS + 1)}
+    one = {number: Step(step=number, seconds=0.1, measured=True, tokens=3, length=number + 1) for number in range(MAX_LENGTHS + 1)}
     assert rate({0: RankEvents(steps=one)}).tokens_by_length is None
     del one[MAX_LENGTHS]
     assert rate({0: RankEvents(steps=one)}).tokens_by_length == tuple((number + 1, 3) for number in range(MAX_LENGTHS))

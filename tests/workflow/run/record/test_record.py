@@ -29,7 +29,15 @@ from workflow.run.record.schema import SCHEMA_FILE, schema_text
 
 def rank_events(seconds: list[float], warmup: int = 0, **start: Any) -> RankEvents:
     steps = {
-        number: Step(took, took / 10, number >= warmup, 2, 1.0 / (number + 1), int(1e9 * sum(seconds[: number + 1])))
+        number: Step(
+            step=number,
+            seconds=took,
+            input_s=took / 10,
+            measured=number >= warmup,
+            samples=2,
+            loss=1.0 / (number + 1),
+            monotonic_ns=int(1e9 * sum(seconds[: number + 1])),
+        )
         for number, took in enumerate(seconds)
     }
     return RankEvents(start=RunStart(parameters=7, **start), steps=steps, stop=RunStop(norm=1.5, checksum="a"))

@@ -21,7 +21,7 @@ WHOLE = {"input_s": 0.01, "copy_s": 0.002, "forward_s": 0.02, "backward_s": 0.04
 
 def step(seconds: float = 0.1, exchange_s: float | None = 0.02, **parts: Any) -> Step:
     found = {"input_s": None, **parts}
-    return Step(seconds=seconds, measured=True, samples=2, loss=None, end_ns=None, exchange_s=exchange_s, **found)
+    return Step(step=0, seconds=seconds, measured=True, samples=2, exchange_s=exchange_s, **found)
 
 
 def test_communication_is_what_the_last_rank_waits_and_skew_what_the_others_wait_beyond_that() -> None:

@@ -17,7 +17,7 @@ PARTS = {"input_s": 0.01, "copy_s": 0.002, "forward_s": 0.02, "backward_s": 0.04
 
 def step(seconds: float, exchange_s: float | None, **parts: Any) -> Step:
     found = {"input_s": None, **parts}
-    return Step(seconds=seconds, measured=True, samples=2, loss=None, end_ns=None, exchange_s=exchange_s, **found)
+    return Step(step=0, seconds=seconds, measured=True, samples=2, exchange_s=exchange_s, **found)
 
 
 def found(ranks: list[list[Step]], mode: str = "train", straggler: int | None = None) -> WhatIf:
