@@ -1,8 +1,8 @@
 """Allow one writer per run, by `lease.json` in the run's directory on network storage, and stop a writer who lost it.
 
-A lease is a file made with O_EXCL. It is taken over only from a holder known to be dead, and by one taker only: whoever creates
-`.lease-after-<token of the dead>` with O_EXCL holds the run, and then writes lease.json anew. So the holder is found by following that
-chain from lease.json, and a taker that dies between the two files is just the next dead holder.
+A lease is a file that is there whole or not at all, made by one writer only. It is taken over from a holder known to be dead, by one
+taker only: whoever makes `.lease-after-<token of the dead>` in the same way holds the run, and then writes lease.json anew. So the holder
+is found by following that chain from lease.json, and a taker that dies between the two files is just the next dead holder.
 
 All functions touch network storage: call them in a child with a time limit.
 """
@@ -22,11 +22,6 @@ from base.errors import LeaseError, RunHeld, StorageError
 from cluster.types import Holder
 
 NAME: Final = "lease.json"
-TORN: Final = "torn"
-TORN_AFTER_S: Final = 60.0
-WRITTEN_S: Final = 5.0
-"""How long a start waits for the content of a lease that somebody is just taking: a busy machine, and network storage, show it late."""
-LOOK_S: Final = 0.05
 TRIES: Final = 20
 MAX_BYTES: Final = 1 << 16
 Token = Annotated[str, typed.Check("a token", lambda value: re.fullmatch(r"[\w-]{1,64}", value, re.ASCII) is not None)]
@@ -44,11 +39,6 @@ class Lease:
     since: typed.Moment
     holder: Holder
 
-    @property
-    def is_torn(self) -> bool:
-        """Return True if it stands for a file that its writer left without its content: nobody holds the run by it."""
-        return self.token.startswith(TORN)
-
     def to_json(self) -> dict[str, Any]:
         return {"schema": "slipway.lease/1", "token": self.token, "attempt": self.attempt, "since": self.since, **self.holder.to_json()}
 
@@ -59,7 +49,7 @@ def new_lease(holder: Holder, attempt: int) -> Lease:
 
 
 def read_lease(run_dir: Path) -> Lease | None:
-    """Return the lease at the end of the chain, None if the run is free. Raises StorageError, LeaseError for a torn file."""
+    """Return the lease at the end of the chain, None if the run is free. Raises StorageError, LeaseError for a file that is none."""
     chain = _chain(run_dir)
     return chain[-1] if chain else None
 
@@ -94,13 +84,13 @@ def acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive
 def _acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive, describe: Describe) -> tuple[Lease, Lease | None]:
     run_dir.mkdir(parents=True, exist_ok=True)
     for _ in range(TRIES):
-        found = _written(run_dir)
+        found = read_lease(run_dir)
         if found is None:
             lease = wanted(None)
-            if publish.create_exclusive(run_dir / NAME, _content(lease)):
+            if publish.publish_new(run_dir / NAME, _content(lease)):
                 return lease, None
             continue
-        lives = False if found.is_torn else alive(found.holder)
+        lives = alive(found.holder)
         if lives is not False:
             raise (RunHeld if lives else LeaseError)(_refusal(run_dir, found, lives, describe))
         lease = wanted(found)
@@ -109,22 +99,10 @@ def _acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Aliv
     raise LeaseError(f"{run_dir / NAME} changes hands all the time: another supervisor of this run starts again and again")
 
 
-def _written(run_dir: Path) -> Lease | None:
-    """Read the lease, a moment later if somebody is just writing one."""
-    give_up = time.monotonic() + WRITTEN_S
-    while True:
-        try:
-            return read_lease(run_dir)
-        except LeaseError:
-            if time.monotonic() > give_up:
-                raise
-        time.sleep(LOOK_S)
-
-
 def _succeed(run_dir: Path, dead: Lease, lease: Lease) -> bool:
     """Try to become the holder after `dead`."""
     mark = run_dir / _successor(dead.token)
-    if not publish.create_exclusive(mark, _content(lease)):
+    if not publish.publish_new(mark, _content(lease)):
         return False
     chain = [holder.token for holder in _chain(run_dir)]
     if lease.token not in chain:
@@ -137,12 +115,9 @@ def _succeed(run_dir: Path, dead: Lease, lease: Lease) -> bool:
 
 
 def is_held(run_dir: Path, alive: Alive) -> bool:
-    """Return True if the run has a holder that may live. A file that is just being written, or was left torn, is of nobody known."""
-    try:
-        found = read_lease(run_dir)
-    except LeaseError:
-        return True
-    return found is not None and not found.is_torn and alive(found.holder) is not False
+    """Return True if the run has a holder that may live. Raises StorageError, LeaseError for a file that is none."""
+    found = read_lease(run_dir)
+    return found is not None and alive(found.holder) is not False
 
 
 def holds(run_dir: Path, token: str) -> bool:
@@ -178,24 +153,9 @@ def _read(path: Path) -> Lease | None:
             return None
         if isinstance(error.__cause__, OSError):
             raise StorageError(str(error)) from error
-        try:
-            torn = _torn(path)
-        except FileNotFoundError:
-            return None
-        if torn is None:
-            raise LeaseError(
-                f"{path} is empty or torn: its writer is just writing it, or died in that moment; start again in {TORN_AFTER_S:g} s"
-            ) from error
-        return torn
-
-
-def _torn(path: Path) -> Lease | None:
-    """Return a lease of nobody for a torn file that is old by the storage's own clock: its writer is dead."""
-    stat = path.stat()
-    if system.now_at(path.parent) - stat.st_mtime < TORN_AFTER_S:
-        return None
-    nobody = Holder(scheduler="", job_id="", restart_count=0, host="", pid=0, pid_start=0, boot_id="", pid_namespace="")
-    return Lease(token=f"{TORN}-{stat.st_mtime_ns}", attempt=0, since=stat.st_mtime, holder=nobody)
+        raise LeaseError(
+            f"{path} is empty or torn: start again in a moment; if it stays so and no supervisor of this run is alive, remove it"
+        ) from error
 
 
 def _refusal(run_dir: Path, lease: Lease, alive: bool | None, describe: Describe) -> str:

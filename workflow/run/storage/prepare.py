@@ -129,12 +129,11 @@ HOLDERS_S: Final = 8.0
 
 
 def lease_of(directory: Path) -> leases.Lease | None:
-    """Return the lease of a run that somebody holds, None of one whose writer is just writing it, or died in that moment."""
+    """Return the lease of a run that somebody holds. One that cannot be read is nobody's: who starts the run says what is wrong."""
     try:
-        lease = leases.read_lease(directory)
+        return leases.read_lease(directory)
     except errors.SlipwayError:
         return None
-    return None if lease is None or lease.is_torn else lease
 
 
 def holder_words(lease: leases.Lease, alive: bool | None) -> str:
