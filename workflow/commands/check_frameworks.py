@@ -16,18 +16,8 @@ from base.jsonfile import read_content
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
 from workflow.commands.watching import output
-from workflow.report.same_network import (
-    Compared,
-    FirstRun,
-    Group,
-    called,
-    compare,
-    compared_steps,
-    difference_in_words,
-    groups_of,
-    loss_text,
-    to_json,
-)
+from workflow.report import same_network
+from workflow.report.same_network import Compared, FirstRun, Group
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.rate import FIRST_STEPS, first_losses, in_words
 from workflow.run.record.reading import MAX_BYTES, read_record
@@ -82,16 +72,16 @@ def main(
     measured: 5}` and `dropout: false`.
     """
     loaded = load_chosen_study(study, site)
-    found = groups_of(loaded.cells)
+    found = same_network.groups_of(loaded.cells)
     if not found:
         raise ConfigError(
             f"{loaded.path}: no two cells differ only in their framework (or in its backend, strategy or reader), so there is nothing to "
             "compare; axes: framework: [...]"
         )
     known = first_runs(loaded, [cell.cell_id for cells in found for cell in cells])
-    groups = [compare(cells, known) for cells in found]
+    groups = [same_network.compare(cells, known) for cells in found]
     if as_json:
-        output.json_value({"study": loaded.name, "groups": [to_json(group) for group in groups]})
+        output.json_value({"study": loaded.name, "groups": [same_network.to_json(group) for group in groups]})
     else:
         _print(loaded, groups)
     _refuse(loaded, groups)
@@ -109,7 +99,17 @@ def _print(study: Study, groups: Sequence[Group]) -> None:
         for number, one in enumerate(group.cells):
             first, last = (None, None) if one.losses is None else (one.losses.get(0), one.losses.get(FIRST_STEPS - 1))
             name = "" if number else words(Run(cell=cell, repeat=1))
-            rows.append([name, called(one.cell), one.cell.layout, loss_text(first), loss_text(last), _ranks(one), _verdict(one, group)])
+            rows.append(
+                [
+                    name,
+                    same_network.called(one.cell),
+                    one.cell.layout,
+                    same_network.loss_text(first),
+                    same_network.loss_text(last),
+                    _ranks(one),
+                    _verdict(one, group),
+                ]
+            )
     output.table(["cell", "framework", "layout", "loss of step 0", f"of step {FIRST_STEPS - 1}", "final parameters", "network"], rows)
 
 
@@ -130,9 +130,9 @@ def _verdict(one: Compared, group: Group) -> str:
     if group.reference is None or one.cell == group.reference.cell:
         return "the others are compared with it"
     if one.differs_at is None:
-        own = compared_steps(one.cell, group.reference.cell) == 1
+        own = same_network.compared_steps(one.cell, group.reference.cell) == 1
         return "the same at step 0; after it not compared: its samples come in an order of its own" if own else "the same"
-    return f"not the same network: {difference_in_words(one, group)}"
+    return f"not the same network: {same_network.difference_in_words(one, group)}"
 
 
 def _refuse(study: Study, groups: Sequence[Group]) -> None:

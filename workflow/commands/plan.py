@@ -22,7 +22,7 @@ from cluster.machine import memory_bytes, usable_cores
 from workflow.commands import chosen_study, options, plan_cell, tables
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
-from workflow.dag import execution, planned_jobs, refusals, requirements
+from workflow.dag import execution, refusals, requirements, submission
 from workflow.study import cell_maker, publishing
 from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
 from workflow.study.next_command import command
@@ -261,7 +261,7 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, requirements.Data
 
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
     has_jobs = runs and schedulers.jobs_of(study.site.scheduler) is not None
-    problem = schedulers.why_never_starts(study.site.scheduler, planned_jobs.largest_job(study, runs)) if has_jobs else None
+    problem = schedulers.why_never_starts(study.site.scheduler, submission.largest_job(study, runs)) if has_jobs else None
     return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
 
 
@@ -378,7 +378,7 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
 
 
 def _requests(plan: StudyPlan) -> dict[str, Any]:
-    return {"jobs": planned_jobs.jobs_of_study(plan.study, plan.to_run), "submit": planned_jobs.submission_of(plan.study, plan.to_run)}
+    return {"jobs": submission.jobs_of_study(plan.study, plan.to_run), "submit": submission.submission_of(plan.study, plan.to_run)}
 
 
 def _dataset_json(plan: StudyPlan, needs: requirements.DatasetRequirements) -> dict[str, object]:

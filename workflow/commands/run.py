@@ -36,7 +36,7 @@ from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_
 from workflow.commands.watching.watch import Watch
 from workflow.dag import closing, execution, queue_view, refusals, requirements
 from workflow.dag.graph import Graph
-from workflow.dag.planned_jobs import refuse_jobs
+from workflow.dag.submission import refuse_jobs
 from workflow.run.record import continuation, events
 from workflow.study.cell import datasets_of
 from workflow.study.model import CellKeys

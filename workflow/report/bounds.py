@@ -1,6 +1,6 @@
 """Find what bounds a cell, and what the removal of each part of its step would bring.
 
-A record tells for each run how long the mean step would be without a part (workflow/run/record/what_if.py). The step over that is the gain
+A record tells for each run how long the mean step would be without a part. The step over that is the gain
 of a run; runs make an estimate of it with an interval, as of any ratio. Its share of the step is 1 - 1 / gain. The bound is the part with
 the largest share, if that is LEAST or more; else the step is made of compute, which nothing but a faster processor, another precision or
 another network shortens. Where the study has an anchor, a cell that differs in nothing but that the part is really gone, its rate over that

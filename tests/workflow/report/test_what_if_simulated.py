@@ -16,8 +16,7 @@ import pytest
 from workflow.report.bounds import _without_exchange
 from workflow.report.cells import ratio
 from workflow.run.record.events import Step
-from workflow.run.record.step_parts import parts_of
-from workflow.run.record.what_if import what_if
+from workflow.run.record.step_parts import parts_of, what_if
 
 STEPS = 400
 BUCKETS = 4

@@ -10,7 +10,7 @@ import pytest
 
 from workflow.run.record.events import Step
 from workflow.run.record.model import WhatIf
-from workflow.run.record.what_if import what_if
+from workflow.run.record.step_parts import what_if
 
 PARTS = {"input_s": 0.01, "copy_s": 0.002, "forward_s": 0.02, "backward_s": 0.04, "optimizer_s": 0.005}
 
