@@ -88,17 +88,6 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[Cifar
     return CifarReader(prepared.files)
 
 
-def estimate(path: Path) -> int | None:
-    """Return the number of records, from the sizes of binary files in a directory."""
-    try:
-        if not path.is_dir():
-            return None
-        sizes = {name: blob.size for name, blob in _in_directory(path).items() if name.endswith(".bin")}
-        return sum(size // (PIXEL_BYTES + _label_bytes(name, size)) for name, size in sizes.items()) or None
-    except (DatasetError, OSError):
-        return None
-
-
 class CifarReader(OffsetReader):
     """A reader of records; `at` is (file, offset of the pixels)."""
 

@@ -58,15 +58,6 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[IdxRe
     return IdxReader(prepared.files)
 
 
-def estimate(path: Path) -> int | None:
-    """Return the sum over the headers, where the files are not compressed."""
-    try:
-        counts = [_header(images, images, dimensions=3).shape[0] for _, images, _ in _pairs(path) if images.suffix != ".gz"]
-        return sum(counts) if len(counts) == len(_pairs(path)) else None
-    except (DatasetError, OSError):
-        return None
-
-
 class IdxReader(OffsetReader):
     """A reader of images; `at` is (file, offset, height, width)."""
 

@@ -82,10 +82,3 @@ class Source(Protocol):
 
     def open_reader(self, root: Root, prepared: Prepared) -> AbstractContextManager[Reader]:
         """Open a reader, also in a process that did not list."""
-
-
-class CountedSource(Source, Protocol):
-    """A kind of source in COUNTED."""
-
-    def estimate(self, path: Path) -> int | None:
-        """Return the number of samples of a place where it is known without listing, else None. Raises nothing."""

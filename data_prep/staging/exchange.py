@@ -19,24 +19,16 @@ from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
+from base import handshake
 from base.errors import Cancelled, StagingError
-from base.handshake import (
-    ANSWER_BYTES,
-    GREETING_BYTES,
-    WELCOME_BYTES,
-    Handshake,
-    NoProof,
-    NoRoom,
-    PendingConnections,
-    Refusals,
-    listen,
-    newcomers,
-)
 from data_prep.limits import PEER_BEAT_EVERY_S, PEER_HANDSHAKE_S, PEER_HANG_S, PEER_LATE_S
 from data_prep.staging.swarm import Swarm
 from data_prep.staging.table import ChunkTable
+
+if TYPE_CHECKING:
+    from data_prep.staging.gather import Gather
 
 # Frames: a byte of kind and four of a number, of a chunk or, for HAVE, of chunk numbers that follow
 
@@ -104,38 +96,18 @@ MOST_REQUESTED: Final = 64
 Piece = tuple[int, int, int]  # descriptor, offset, bytes
 
 
-class FrameHandler(Protocol):
-    """A listener that a connection calls about what has arrived."""
-
-    def peer_has(self, peer: Connection, content: bytes) -> None:
-        """Note the chunks that the peer has: `content` is that of a HAVE frame."""
-
-    def peer_wants(self, peer: Connection, chunk: int) -> Piece | None:
-        """Return the piece to send to a peer that asks for a chunk, or None if the chunk is not here. The connection closes the piece's
-        descriptor."""
-
-    def peer_misses(self, peer: Connection, chunk: int) -> None:
-        """Note that the peer cannot send a chunk."""
-
-    def buffer_for(self, peer: Connection, chunk: int) -> memoryview:
-        """Return the buffer for the bytes of an arriving chunk. Raises PeerError if nobody asked for it."""
-
-    def peer_sent(self, peer: Connection, chunk: int, buffer: memoryview) -> None:
-        """Take a chunk that has arrived completely."""
-
-
 class Connection:
     """A connection to another node: chunks go out of files, and come into buffers. `index` is the other node once it has proved its
     identity. `heard` is when anything arrived last, `moved` when bytes of a chunk arrived last."""
 
-    def __init__(self, connection: socket.socket, handler: FrameHandler) -> None:
+    def __init__(self, connection: socket.socket, exchange: Exchange) -> None:
         self.socket = connection
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.index = -1
         self.heard = self.moved = time.monotonic()
-        self._handler = handler
+        self._exchange = exchange
         self._news: list[int] = []
         self._later = bytearray()
         self._queue: deque[int] = deque()
@@ -192,7 +164,7 @@ class Connection:
             raise _broken(error) from error
 
     async def _send_chunk(self, chunk: int) -> None:
-        piece = self._handler.peer_wants(self, chunk)
+        piece = self._exchange.peer_wants(self, chunk)
         if piece is None:
             await self.send(frame(MISS, chunk))
             return
@@ -222,19 +194,19 @@ class Connection:
             if kind == HAVE:
                 if not 0 < number <= MOST_HAVE:
                     raise PeerError(f"{number} chunks in one frame")
-                self._handler.peer_has(self, await self.exactly(4 * number))
+                self._exchange.peer_has(self, await self.exactly(4 * number))
             elif kind == WANT:
                 if len(self._queue) >= MOST_REQUESTED:
                     raise PeerError(f"it wants more than {MOST_REQUESTED} chunks at once")
                 self._queue.append(number)
                 self._more.set()
             elif kind == MISS:
-                self._handler.peer_misses(self, number)
+                self._exchange.peer_misses(self, number)
             elif kind == CHUNK:
-                buffer = self._handler.buffer_for(self, number)
+                buffer = self._exchange.buffer_for(self, number)
                 async for _ in self._filled(buffer):
                     self.heard = self.moved = time.monotonic()
-                self._handler.peer_sent(self, number, buffer)
+                self._exchange.peer_sent(self, number, buffer)
             elif kind != BEAT:
                 raise PeerError(f"a frame of kind {kind}")
             await asyncio.sleep(0)  # the others' turn, whatever waits here
@@ -305,38 +277,6 @@ class Others:
         )
 
 
-class Orders:
-    """A reader of the orders, lines of JSON on a descriptor that never blocks."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self._rest = bytearray()
-        os.set_blocking(descriptor, False)
-
-    def take(self) -> list[dict[str, Any]]:
-        """Take the orders that have arrived. Raises Cancelled at the end of the stream, StagingError for anything that is no order."""
-        try:
-            data = os.read(self.descriptor, 1 << 18)
-        except BlockingIOError:
-            return []
-        if not data:
-            raise Cancelled("the program that asked for these files has gone; an unfinished copy is kept, the next one resumes it")
-        if b"\n" not in data:
-            self._rest += data
-            if len(self._rest) > MOST_LINE:
-                raise StagingError(f"an order of more than {MOST_LINE} bytes")
-            return []
-        *lines, rest = bytes(self._rest + data).split(b"\n")
-        self._rest = bytearray(rest)
-        try:
-            found = [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise StagingError(f"an order that is not JSON: {error}") from error
-        if not all(isinstance(order, dict) for order in found):
-            raise StagingError("an order that is no object")
-        return found
-
-
 # Listening and connecting
 
 
@@ -352,19 +292,19 @@ class PeerListener:
 
     def __init__(self, peer_group: PeerGroup, digest: str, loop: asyncio.AbstractEventLoop, exchange: Exchange) -> None:
         self._peer_group, self._digest, self._loop, self._exchange = peer_group, digest, loop, exchange
-        self._pending: PendingConnections[Connection] = PendingConnections()
-        self._refusals = Refusals(logger)
+        self._pending: handshake.PendingConnections[Connection] = handshake.PendingConnections()
+        self._refusals = handshake.Refusals(logger)
         self._expected: dict[int, float] = {}
         self._wait_s = max(PEER_HANDSHAKE_S, peer_group.hang_s)
-        self._listener = listen(peer_group.address, peer_group.nodes)
+        self._listener = handshake.listen(peer_group.address, peer_group.nodes)
         self.port = int(self._listener.getsockname()[1])
         self._is_open = True
         loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
         try:
-            found = newcomers(self._listener)
-        except NoRoom as error:  # who knocks goes on knocking: look again at the next beat
+            found = handshake.newcomers(self._listener)
+        except handshake.NoRoom as error:  # who knocks goes on knocking: look again at the next beat
             self._refusals.note(str(error))
             self._loop.remove_reader(self._listener)
             return
@@ -378,15 +318,15 @@ class PeerListener:
 
     async def _greet(self, peer: Connection) -> None:
         """Let a node in that comes to us. An error concerns only its connection."""
-        handshake = self._handshake()
+        proof = self._handshake()
         try:
             async with asyncio.timeout(self._wait_s):
-                await peer.send(handshake.greeting())
-                index, _, welcome = handshake.check_answer(await peer.exactly(ANSWER_BYTES))
+                await peer.send(proof.greeting())
+                index, _, welcome = proof.check_answer(await peer.exactly(handshake.ANSWER_BYTES))
                 if not self._exchange.may_come(index):
                     raise PeerError(f"node {index} is not expected")
                 await peer.send(welcome)
-        except (PeerError, NoProof) as error:
+        except (PeerError, handshake.NoProof) as error:
             self._dismiss(peer, str(error))
         except TimeoutError:
             self._dismiss(peer, f"it did not prove within {self._wait_s:g} s that it is of this run")
@@ -409,7 +349,7 @@ class PeerListener:
                 peer = await self._proved(index, address)
             except HungUp:
                 await asyncio.sleep(PEER_BEAT_EVERY_S)
-            except (PeerError, NoProof) as error:
+            except (PeerError, handshake.NoProof) as error:
                 self._give_up(index, str(error))
             except TimeoutError:
                 self._give_up(index, f"it did not prove within {self._wait_s:g} s that it is of this run")
@@ -421,19 +361,19 @@ class PeerListener:
     async def _proved(self, index: int, address: tuple[str, int]) -> Connection:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         peer = Connection(socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC), self._exchange)
-        handshake = self._handshake()
+        proof = self._handshake()
         try:
             async with asyncio.timeout(self._wait_s):
                 await self._loop.sock_connect(peer.socket, address)
-                await peer.send(handshake.answer(await peer.exactly(GREETING_BYTES), index))
-                handshake.check_welcome(await peer.exactly(WELCOME_BYTES), index)
+                await peer.send(proof.answer(await peer.exactly(handshake.GREETING_BYTES), index))
+                proof.check_welcome(await peer.exactly(handshake.WELCOME_BYTES), index)
         except BaseException:
             peer.socket.close()
             raise
         return peer
 
-    def _handshake(self) -> Handshake:
-        return Handshake(self._peer_group.token, f"chunks {self._digest}", self._peer_group.index)
+    def _handshake(self) -> handshake.Handshake:
+        return handshake.Handshake(self._peer_group.token, f"chunks {self._digest}", self._peer_group.index)
 
     def _let_in(self, peer: Connection, index: int) -> None:
         self._expected.pop(index, None)
@@ -476,19 +416,9 @@ class PeerListener:
 def _has_answered(connection: socket.socket) -> bool:
     """Return True if the whole answer of a newcomer is here, and not read yet."""
     try:
-        return len(connection.recv(ANSWER_BYTES, socket.MSG_PEEK)) == ANSWER_BYTES
+        return len(connection.recv(handshake.ANSWER_BYTES, socket.MSG_PEEK)) == handshake.ANSWER_BYTES
     except OSError:
         return False
-
-
-class Taker(Protocol):
-    """The copy on this node that takes the chunks which arrive."""
-
-    def buffer(self, chunk: int) -> memoryview:
-        """Return a buffer for a chunk that is arriving."""
-
-    def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
-        """Take a chunk that has arrived and is not checked yet."""
 
 
 class Exchange:
@@ -511,7 +441,7 @@ class Exchange:
         self.everybody_has_it = False
         self.changed = True
         """Something has come that may make more to ask for."""
-        self.taker: Taker | None = None
+        self.taker: Gather | None = None
         """Set by whoever asks, before it asks, and then there to the end: an answer may come when nobody waits for it any more."""
         self.longest_s = 0.0
         """The time that a chunk took here lately."""
@@ -537,9 +467,9 @@ class Exchange:
 
     def _set_up(self, digest: str) -> PeerListener:
         assert self.peer_group.orders is not None
-        self._orders = Orders(self.peer_group.orders)
-        self._loop.add_reader(self.peer_group.orders, self._take_orders)
-        return PeerListener(self.peer_group, digest, self._loop, self)
+        listener = PeerListener(self.peer_group, digest, self._loop, self)
+        self.start(self._take_orders(self.peer_group.orders))
+        return listener
 
     # -- one turn
 
@@ -616,19 +546,23 @@ class Exchange:
 
     # -- orders
 
-    def _take_orders(self) -> None:
-        assert self.peer_group.orders is not None
+    async def _take_orders(self, descriptor: int) -> None:
+        """Follow the orders, one a line. Raises Cancelled at their end, StagingError for anything that is no order."""
+        orders = asyncio.StreamReader(limit=MOST_LINE)
+        pipe = os.fdopen(descriptor, "rb", buffering=0, closefd=False)
+        transport, _ = await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), pipe)
         try:
-            for order in self._orders.take():
+            while line := await orders.readline():
+                order = json.loads(line)
                 if "peers" in order:
                     self._meet(Others.from_json(order["peers"]))
                 self.everybody_has_it |= "staged_all" in order
-        except (Cancelled, StagingError) as error:
-            self._loop.remove_reader(self.peer_group.orders)
-            self._fail(error)
-        except (KeyError, TypeError, ValueError, IndexError, PeerError) as error:
-            self._fail(StagingError(f"the order about the other nodes cannot be read: {error}"))
-        self._happened.set()
+                self._happened.set()
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, PeerError) as error:
+            raise StagingError(f"the order about the other nodes cannot be read: {error}") from error
+        finally:
+            transport.close()
+        raise Cancelled("the program that asked for these files has gone; an unfinished copy is kept, the next one resumes it")
 
     def _meet(self, others: Others) -> None:
         self.others = others
@@ -744,4 +678,5 @@ class Exchange:
             task.cancel()
         if self._tasks:
             self._loop.run_until_complete(asyncio.wait([*self._tasks]))
+            self._loop.run_until_complete(asyncio.sleep(0))  # transports end in a turn of their own
         self._loop.close()

@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -216,17 +216,27 @@ _OF_NO_DISK = {errno.EMFILE: _NO_FILES, errno.ENFILE: _NO_FILES, errno.ENOMEM: _
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copied:
-    """The result of one use of a dataset: a copy or a hit."""
+class StagedFiles:
+    """A whole, checked dataset on this node, or a single file in the directory `root`.
 
+    Of the `copied_bytes` of this use, `storage_bytes` were read from storage and `peer_bytes` sent by other nodes; a chunk that came twice
+    counts twice. `resumed_bytes` are from an interrupted copy. `lost_peers` names nodes that were given up or too slow, with the reason.
+    `checked_bytes` were read from this node's disk and hashed, before a hit or after a copy. `lease` is the id to release, None without a
+    holder.
+    """
+
+    root: Path
     digest: str
     bytes: int
     copied_bytes: int = 0
     storage_bytes: int = 0
     peer_bytes: int = 0
+    lost_peers: Mapping[int, str] = field(default_factory=dict)
     resumed_bytes: int = 0
     checked_bytes: int = 0
     hit: bool = False
+    seconds: float = 0.0
+    lease: str | None = None
 
 
 class Stager:
@@ -238,7 +248,7 @@ class Stager:
         self.group_staging = options.group_staging if options.group_staging is not None and not options.group_staging.has_left else None
         self.done = self.resumed = self.storage_bytes = self.peer_bytes = 0
 
-    def run(self) -> Copied:
+    def run(self) -> StagedFiles:
         if any(file.chunk_bytes > MAX_CHUNK_BYTES for file in self.source.file_set.files):
             raise StagingError(f"{self.source.root}: chunks of more than {MAX_CHUNK_BYTES} bytes: this is not a manifest of ours")
         try:
@@ -262,7 +272,8 @@ class Stager:
             raise
         finally:
             part.close()
-        return Copied(
+        return StagedFiles(
+            root=self.target,
             digest=self.source.file_set.digest,
             bytes=self.source.file_set.bytes,
             copied_bytes=self.done - self.resumed,
@@ -343,30 +354,6 @@ class Stager:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class StagedFiles:
-    """A whole, checked dataset on this node, or a single file in the directory `root`.
-
-    Of the `copied_bytes` of this use, `storage_bytes` were read from storage and `peer_bytes` sent by other nodes; a chunk that came twice
-    counts twice. `resumed_bytes` are from an interrupted copy. `lost_peers` names nodes that were given up or too slow, with the reason.
-    `checked_bytes` were read from this node's disk and hashed, before a hit or after a copy. `lease` is the id to release, None without a
-    holder.
-    """
-
-    root: Path
-    digest: str
-    bytes: int
-    copied_bytes: int
-    storage_bytes: int
-    peer_bytes: int
-    lost_peers: Mapping[int, str]
-    resumed_bytes: int
-    checked_bytes: int
-    hit: bool
-    seconds: float
-    lease: str | None
-
-
 def stage(
     source: Path,
     cache_dir: Path,
@@ -398,13 +385,12 @@ def stage(
         touch_used(cache, name, found.bytes)
         lease = write_lease(cache, name, holder) if holder is not None else None
     show(found.bytes, found.bytes)
-    seconds = time.monotonic() - started
     exchange = options.group_staging.exchange if options.group_staging is not None else None
     lost = {**exchange.slow, **exchange.lost} if exchange is not None else {}
-    return StagedFiles(root=cache.datasets / name, seconds=seconds, lease=lease, lost_peers=lost, **vars(found))
+    return replace(found, seconds=time.monotonic() - started, lease=lease, lost_peers=lost)
 
 
-def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progress, asked_ns: int) -> Copied | None:
+def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progress, asked_ns: int) -> StagedFiles | None:
     group_staging = options.group_staging
 
     def check(entry: Entry) -> int:
@@ -426,7 +412,8 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
         if group_staging is not None:
             group_staging.leave()
         return None
-    return Copied(digest=hit[0].file_set.digest, bytes=hit[0].file_set.bytes, checked_bytes=hit[1], hit=True)
+    entry, checked_bytes = hit
+    return StagedFiles(root=entry.root, digest=entry.file_set.digest, bytes=entry.file_set.bytes, checked_bytes=checked_bytes, hit=True)
 
 
 def _wait(other: Mapping[str, Any], show: Progress, group_staging: GroupStaging | None) -> None:

@@ -128,17 +128,18 @@ def requirements_of(study: Study, name: str) -> DatasetRequirements:
             manifest=manifest,
             files=manifest.shards,
         )
-    from data_prep.sources import estimate, estimate_of
+    from data_prep.sources import estimated_bytes, known_samples
 
     plan = _plan(study.build_dir(name))
-    guess = estimate_of(spec, sum(shard["samples"] for shard in plan["shards"])) if plan else estimate(spec)
+    samples = sum(shard["samples"] for shard in plan["shards"]) if plan else known_samples(spec)
+    num_bytes = estimated_bytes(spec, samples)
     return DatasetRequirements(
         name=name,
         spec=spec,
         root=None,
-        samples=guess.samples,
-        bytes=guess.bytes,
-        bytes_are="unknown until built" if guess.bytes is None else "estimated",
+        samples=samples,
+        bytes=num_bytes,
+        bytes_are="unknown until built" if num_bytes is None else "estimated",
         channels=channels,
         size=size,
         num_classes=len(plan["classes"]) if plan else classes,

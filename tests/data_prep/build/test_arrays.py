@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from base.errors import DatasetError
-from data_prep.sources import SOURCES, estimate, estimate_of
-from data_prep.spec import WITHOUT_PATH, parse_spec
+from data_prep.sources import estimated_bytes, known_samples
+from data_prep.spec import parse_spec
 from tests.data_prep.build.corpus import (
     Pixels,
     build,
@@ -329,19 +329,12 @@ def test_digits_without_importing_the_package(tmp_path: Path) -> None:
     assert len(read_back(root)) == 1797
 
 
-def test_estimates_touch_nothing(tmp_path: Path) -> None:
-    def of(**values: Any) -> Any:
-        return estimate(parse_spec(values, tmp_path))
+def test_bytes_are_estimated_of_raw_images_of_a_known_size(tmp_path: Path) -> None:
+    def of(samples: int | None = None, **values: Any) -> int | None:
+        spec = parse_spec(values, tmp_path)
+        return estimated_bytes(spec, samples or known_samples(spec))
 
-    assert of(source="synthetic", samples=100, size=256).bytes == 100 * 49 * 4096
-    assert of(source="sklearn-digits").samples == 1797
-    assert of(source="idx", path=str(mnist(tmp_path / "m"))).samples == 16
-    assert of(source="idx", path=str(mnist(tmp_path / "z", ".gz"))).samples is None
-    for name, content in binary_files().items():
-        write(tmp_path / "c" / name, content)
-    assert of(source="cifar", path=str(tmp_path / "c")).samples == 10
-    for kind in sorted(set(SOURCES) - set(WITHOUT_PATH)):
-        assert of(source=kind, path="/nonexistent/x").samples is None
-    assert not (tmp_path / "nonexistent").exists()
-    imagenet = estimate_of(parse_spec({"source": "folder", "path": "/x", "size": 256}, tmp_path), 1_281_167)
-    assert imagenet.bytes == 1_281_167 * 49 * 4096
+    assert of(source="synthetic", size=256) == 1024 * 49 * 4096
+    assert of(source="sklearn-digits") == 1797 * 96
+    assert of(source="folder", path="/x", size=256) is None
+    assert of(1_281_167, source="folder", path="/x", size=256) == 1_281_167 * 49 * 4096

@@ -18,11 +18,11 @@ from data_prep.build.dataset import build_dataset, build_dir_of, build_shards
 from data_prep.build.plan import plan_dataset
 from data_prep.manifest import verify_dataset
 from data_prep.spec import parse_spec
+from tests.data_prep.build.building import ROOT, started
 from tests.data_prep.build.corpus import build, class_folders, encoded, pixels, prepared, write
 from tests.data_prep.staging.disks import exit_code, in_child
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 MADE = {"source": "synthetic", "samples": 40, "classes": 4, "size": 12, "shards": 4}
 
 
@@ -40,17 +40,12 @@ def command(*arguments: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | N
 
 def test_plan_shards_and_finish_as_rules_call_them(tmp_path: Path) -> None:
     datasets, build_dir = tmp_path / "datasets", tmp_path / "datasets" / ".build" / "set-123"
-    spec_file = write(tmp_path / "spec.json", json.dumps(MADE).encode())
-    assert command("plan", "--spec-file", spec_file, "--name", "set", "--build-dir", build_dir).returncode == 0
-    samples = 0
+    assert command("plan", "--spec", json.dumps(MADE), "--name", "set", "--build-dir", build_dir).returncode == 0
     for index in range(4):
-        done = command("shard", "--build-dir", build_dir, "--index", f"{index:05d}", "--progress", cwd=tmp_path)
-        assert done.returncode == 0
-        samples += json.loads(done.stdout.splitlines()[-1])["done"]
-    assert samples == 40
-    done = command("finish", "--build-dir", build_dir, "--datasets-dir", datasets)
-    built = json.loads(done.stdout)
-    assert built == json.loads((build_dir / "dataset.json").read_text())
+        assert command("shard", "--build-dir", build_dir, "--index", f"{index:05d}", cwd=tmp_path).returncode == 0
+    assert command("finish", "--build-dir", build_dir, "--datasets-dir", datasets).returncode == 0
+    built = json.loads((build_dir / "dataset.json").read_text())
+    assert built["samples"] == 40
     assert build(tmp_path / "here", MADE)[0].name == built["path"]
     assert (datasets / built["path"]).stat().st_mode & 0o777 == 0o700
     assert command("--group", "finish", "--build-dir", build_dir, "--datasets-dir", datasets).returncode == 0
@@ -63,10 +58,8 @@ def test_the_digest_does_not_depend_on_processes_hash_seed_or_locale(tmp_path: P
     spec = {"source": "folder", "path": str(root), "shards": 5}
     expected, _ = build(tmp_path / "here", spec)
     for number, env in enumerate([{"PYTHONHASHSEED": "1", "LC_ALL": "C"}, {"PYTHONHASHSEED": "2", "LC_ALL": "C.UTF-8", "PYTHONUTF8": "0"}]):
-        done = command(
-            "all", "--spec", json.dumps(spec), "--name", "set", "--datasets-dir", tmp_path / str(number), "--jobs", str(jobs), env=env
-        )
-        assert json.loads(done.stdout)["path"] == expected.name, done.stderr
+        out, errors = started(spec, "set", tmp_path / str(number), jobs, env={**os.environ, **env}).communicate(timeout=120)
+        assert json.loads(out.splitlines()[-1])["path"] == expected.name, errors
         verify_dataset(tmp_path / str(number) / expected.name)
 
 
@@ -81,7 +74,7 @@ def test_the_digest_does_not_depend_on_processes_hash_seed_or_locale(tmp_path: P
     ],
 )
 def test_errors_are_messages_with_the_code_of_their_class(tmp_path: Path, spec: str, name: str, code: int, words: str) -> None:
-    done = command("all", "--spec", spec, "--name", name, "--datasets-dir", tmp_path / "d", cwd=tmp_path)
+    done = command("plan", "--spec", spec, "--name", name, "--build-dir", tmp_path / "d", cwd=tmp_path)
     assert done.returncode == code
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -93,14 +86,15 @@ def test_usage_and_strict(tmp_path: Path) -> None:
     assert command("--help").returncode == 0
     root = class_folders(tmp_path / "p", {"a": 3})
     write(root / "a" / "cut.png", encoded(pixels(5))[:-40])
-    spec = json.dumps({"source": "folder", "path": str(root), "splits": {}})
-    done = command("all", "--spec", spec, "--name", "set", "--datasets-dir", tmp_path / "d", "--strict")
+    spec = json.dumps({"source": "folder", "path": str(root), "splits": {}, "shards": 1, "strict": True})
+    assert command("plan", "--spec", spec, "--name", "set", "--build-dir", tmp_path / "d").returncode == 0
+    done = command("shard", "--index", "0", "--build-dir", tmp_path / "d")
     assert (done.returncode, "a/cut.png: truncated PNG" in done.stderr) == (20, True)
 
 
 def test_a_file_in_the_way_is_a_message(tmp_path: Path) -> None:
     write(tmp_path / "d", b"a file")
-    done = command("all", "--spec", json.dumps(MADE), "--name", "set", "--datasets-dir", tmp_path / "d")
+    done = command("plan", "--spec", json.dumps(MADE), "--name", "set", "--build-dir", tmp_path / "d")
     assert done.returncode == 22
     assert "Traceback" not in done.stderr
 
@@ -154,13 +148,7 @@ def command_line(pid: int) -> str:
 
 
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
-    parent = subprocess.Popen(
-        [sys.executable, "-m", "data_prep.build", "all", "--spec", json.dumps({**MADE, "samples": 200_000}), "--name", "set"]
-        + ["--datasets-dir", str(tmp_path), "--jobs", "2", "--progress"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    parent = started({**MADE, "samples": 200_000}, "set", tmp_path)
     assert parent.stdout is not None
     for line in parent.stdout:
         if json.loads(line).get("total") == 200_000 and json.loads(line)["done"] < 100_000 and has_workers(tmp_path):
@@ -170,7 +158,9 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     descriptors = [os.pidfd_open(pid) for pid in workers]
     parent.kill()
     parent.wait()
-    parent.stdout.close()
+    for stream in (parent.stdout, parent.stderr):
+        assert stream is not None
+        stream.close()
     for descriptor in descriptors:
         assert select.select([descriptor], [], [], 30)[0], "a worker lives on"
         os.close(descriptor)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast, get_args
+from typing import get_args
 
 import pytest
 
 from base.errors import DatasetError
-from data_prep.sources import COUNTED, SOURCES, source_of
-from data_prep.sources.types import CountedSource, Root, Source
+from data_prep.sources import SOURCES, source_of
+from data_prep.sources.types import Root, Source
 from data_prep.spec import OTHER_KEYS, WITHOUT_PATH, SourceKind, parse_spec
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "datasets.md"
@@ -34,7 +34,6 @@ def test_where_nothing_is_it_knows_no_number_and_says_what_is_missing(kind: str,
     source, root = source_of(kind), Root(path=tmp_path / "nowhere", scratch=tmp_path / "scratch")
     if kind in WITHOUT_PATH:
         return
-    assert kind not in COUNTED or cast("CountedSource", source).estimate(root.path) is None
     with pytest.raises(DatasetError, match="nowhere"):
         listed(source, root)
 

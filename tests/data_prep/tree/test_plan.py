@@ -8,10 +8,8 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,9 +20,8 @@ from data_prep.build.steps import read_dataset_file
 from data_prep.spec import spec12
 from data_prep.tree.manifest import read_place, read_tree_manifest
 from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_left_out, read_tree_plan, verify_tree
+from tests.data_prep.build.building import started
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant, spec_of
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_the_same_files_have_the_same_digest_wherever_and_however_they_lie(tmp_path: Path) -> None:
@@ -165,10 +162,7 @@ def test_what_was_left_out_is_known_later_and_progress_counts_bytes(tmp_path: Pa
 
 
 def start(tree: Path, datasets: Path) -> subprocess.Popen[str]:
-    spec = json.dumps({"source": "files", "path": str(tree), "shards": 4})
-    argv = [sys.executable, "-m", "data_prep.build", "all", "--spec", spec, "--name", "corpus", "--jobs", "2"]
-    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*argv, "--datasets-dir", str(datasets)], cwd=ROOT, start_new_session=True, **streams)
+    return started({"source": "files", "path": str(tree), "shards": 4}, "corpus", datasets, start_new_session=True)
 
 
 @pytest.mark.slow

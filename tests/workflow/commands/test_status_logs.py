@@ -192,20 +192,8 @@ def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path
     log.write_text("20:51:03 image INFO one\n20:51:03 image ERROR image 'x:1' is not on this machine\n")
     plan = study.build_dir(name) / "logs" / "plan.log"
     plan.parent.mkdir(parents=True)
-    spec = tmp_path / "spec.json"
-    spec.write_text(json.dumps({"source": "folder", "path": str(tmp_path / "nowhere")}))
-    argv = [
-        sys.executable,
-        "-m",
-        "data_prep.build",
-        "plan",
-        "--name",
-        name,
-        "--spec-file",
-        str(spec),
-        "--build-dir",
-        str(study.build_dir(name)),
-    ]
+    spec = json.dumps({"source": "folder", "path": str(tmp_path / "nowhere")})
+    argv = [sys.executable, "-m", "data_prep.build", "plan", "--name", name, "--spec", spec, "--build-dir", str(study.build_dir(name))]
     failed = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
     assert failed.returncode != 0
     plan.write_text(failed.stderr)
