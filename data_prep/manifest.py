@@ -22,7 +22,7 @@ from base.jsonfile import canonical_json, parse_json, read_content
 from base.sanitize import text
 from base.typed import Count, Name, read_as
 from data_prep.hashing import ChunkedFile, hash_file, require
-from data_prep.sources.naming import TRAIN
+from data_prep.sources.naming import TRAIN, printable
 
 SCHEMA = "slipway.dataset/1"
 FORMAT = "lmdb-0.9"
@@ -32,6 +32,7 @@ MAX_BYTES = 1 << 30
 M = TypeVar("M")
 AGAIN = "build the dataset again, or fetch it again from storage"
 
+_SHOWN = 20
 _SHARD_NAME = re.compile(r"shard-\d{5,6}\.lmdb")
 _NAMED = re.compile(r".+-([0-9a-f]{12})")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -255,8 +256,14 @@ def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
 
 def verify_shards(root: Path, shards: Sequence[Shard], progress: Progress | None = None) -> None:
     """Verify the shards that a manifest in `root` lists."""
+    verify_files(root, [(root / shard.path, shard) for shard in shards], progress, root, "remove it and build or fetch it again")
+
+
+def verify_files(root: Path, files: Sequence[tuple[Path, ChunkedFile]], progress: Progress | None, where: Path, advice: str) -> None:
+    """Verify the files of the dataset in `root` at their paths, and its name. `where` and `advice` are for the message of DigestMismatch,
+    which names every file and chunk that is not what the manifest promises."""
     problems = name_problems(root)
-    done, in_all = 0, sum(shard.bytes for shard in shards)
+    done, in_all = 0, sum(file.bytes for _, file in files)
 
     def advance(num_bytes: int) -> None:
         nonlocal done
@@ -264,11 +271,10 @@ def verify_shards(root: Path, shards: Sequence[Shard], progress: Progress | None
         if progress is not None:
             progress(done, in_all)
 
-    for shard in shards:
-        problems += [f"{shard.name}: {problem}" for problem in chunk_problems(root / shard.path, shard, advance)]
+    for path, file in files:
+        problems += [f"{printable(file.name)}: {problem}" for problem in chunk_problems(path, file, advance)]
     if problems:
-        listed = some(problems, 20, "\n")
-        raise DigestMismatch(f"{root} is not what its manifest promises:\n{listed}\nremove it and build or fetch it again")
+        raise DigestMismatch(f"{where} is not what its manifest promises:\n{some(problems, _SHOWN, chr(10))}\n{advice}")
 
 
 def name_problems(root: Path) -> list[str]:

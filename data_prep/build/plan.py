@@ -21,20 +21,7 @@ from base.humanize import choices
 from base.jsonfile import canonical_json, publish_json
 from base.typed import Count, Digest, Like, Name, PathText
 from data_prep.build import images, locks
-from data_prep.build.selection import (
-    Listing,
-    Mask,
-    Numbers,
-    Rejections,
-    Selection,
-    in_order,
-    listing_digest,
-    measured_samples,
-    shards_per_split,
-    share_out,
-    slices,
-    write_samples,
-)
+from data_prep.build import selection as select
 from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
 from data_prep.hashing import hash_file
 from data_prep.manifest import Progress
@@ -170,6 +157,7 @@ def open_reader(plan_root: PlannedRoot, build_dir: Path, number: int) -> Abstrac
 
 
 _REPORT_EVERY = 1000
+Runs = list[tuple[str, select.Numbers]]
 
 
 def plan_dataset(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress | None = None) -> Plan:
@@ -189,16 +177,16 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> 
     roots = _roots_of(spec, build_dir)
     prepared = [source.prepare(root) for root in roots]
     places = [_planned(spec.source, root, facts) for root, facts in zip(roots, prepared, strict=True)]
-    rejections = Rejections()
-    listing = Listing()
+    rejections = select.Rejections()
+    listing = select.Listing()
     for number, root in enumerate(roots):
         _list(listing, source.scan(root, prepared[number]), number, rejections, progress)
         if number == 0:
             _forbid_split_twice(set(listing.origins), roots)
-    selection = Selection(listing, rejections)
+    selection = select.Selection(listing, rejections)
     left_out = selection.bound_classes(spec.per_class.min, spec.per_class.max)
     _refuse_empty(selection, spec)
-    splits = share_out(selection, spec, lambda: source.open_reader(roots[0], prepared[0]), progress)
+    splits = select.share_out(selection, spec, lambda: source.open_reader(roots[0], prepared[0]), progress)
     if spec.strict and rejections.count:
         raise rejections.refuse(f"{spec.path}, strict")
     classes = selection.classes()
@@ -218,8 +206,8 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> 
         classes=tuple(classes),
         left_out_classes=tuple(left_out),
         shards=tuple(_write_lists(selection, labels, runs, build_dir)),
-        measured=in_train if spec.statistics == "all" else measured_samples(in_train, train_bytes),
-        listing_blake3=listing_digest(selection.keys, labels, selection.sizes, np.concatenate([run for _, run in runs]), classes),
+        measured=in_train if spec.statistics == "all" else select.measured_samples(in_train, train_bytes),
+        listing_blake3=select.listing_digest(selection.keys, labels, selection.sizes, np.concatenate([run for _, run in runs]), classes),
         rejected=tuple(rejections.to_json()),
         rejected_count=rejections.count,
     )
@@ -278,17 +266,17 @@ def _forbid_split_twice(found: set[str | None], roots: Sequence[Root]) -> None:
         raise DatasetError(f"the source at {roots[0].path} has no {TRAIN}, only {', '.join(sorted(str(name) for name in found))}")
 
 
-def _list(listing: Listing, entries: Iterable[Found | Refused], root: int, rejections: Rejections, progress: Progress) -> None:
+def _list(listing: select.Listing, entries: Iterable[Found | Refused], root: int, refused: select.Rejections, progress: Progress) -> None:
     for entry in entries:
         if isinstance(entry, Refused):
-            rejections.add(entry.name, entry.reason)
+            refused.add(entry.name, entry.reason)
             continue
         listing.add(entry, root)
         if len(listing) % _REPORT_EVERY == 0:
             progress(len(listing), 0)
 
 
-def _refuse_empty(selection: Selection, spec: DatasetSpec) -> None:
+def _refuse_empty(selection: select.Selection, spec: DatasetSpec) -> None:
     if selection.in_train().any():
         return
     where = f"{spec.path or spec.source} holds no usable images to train on"
@@ -299,17 +287,17 @@ def _refuse_empty(selection: Selection, spec: DatasetSpec) -> None:
     raise DatasetError(f"{where}: it is empty; look at path and source ({spec.source})")
 
 
-def _runs(selection: Selection, splits: Mapping[str, Mask], spec: DatasetSpec) -> list[tuple[str, Numbers]]:
+def _runs(selection: select.Selection, splits: Mapping[str, select.Mask], spec: DatasetSpec) -> Runs:
     counts = {name: int(mask.sum()) for name, mask in splits.items()}
     try:
-        shares = shards_per_split(counts, spec.shards)
+        shares = select.shards_per_split(counts, spec.shards)
     except ValueError as error:
         raise DatasetError(f"{spec.path or spec.source}: {error}; set shards") from error
     runs = []
     for name, mask in splits.items():
         positions = np.flatnonzero(mask)
-        ordered = positions[in_order(selection.keys[positions])]
-        runs += [(name, ordered[start:end]) for start, end in slices(len(ordered), shares[name])]
+        ordered = positions[select.in_order(selection.keys[positions])]
+        runs += [(name, ordered[start:end]) for start, end in select.slices(len(ordered), shares[name])]
     return runs
 
 
@@ -323,14 +311,14 @@ def _require_room(build_dir: Path, conversion: images.Conversion, samples: int, 
     require_space(build_dir, need, f"building {samples} samples")
 
 
-def _write_lists(selection: Selection, labels: Numbers, runs: list[tuple[str, Numbers]], build_dir: Path) -> list[PlannedShard]:
+def _write_lists(selection: select.Selection, labels: select.Numbers, runs: Runs, build_dir: Path) -> list[PlannedShard]:
     """Write the lists of samples durably before plan.json names them."""
     planned_shards = []
     with locks.replaced(samples_dir(build_dir)) as part:
         for index, (split, run) in enumerate(runs):
             path = part / samples_path(build_dir, index).name
             with path.open("xb") as file:
-                write_samples(file, [selection.listing.records[position] for position in run.tolist()], labels[run].tolist())
+                select.write_samples(file, [selection.listing.records[position] for position in run.tolist()], labels[run].tolist())
             stored = int(selection.sizes[run].sum())
             planned_shards.append(PlannedShard(split=split, samples=len(run), stored_bytes=stored, listed=hash_file(path).blake3))
     return planned_shards

@@ -64,7 +64,7 @@ def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *
     def make() -> Receipt:
         if limit_memory:
             space.limit_address_space(_DECODER_BYTES)
-        return make_shard(build_dir, index, lambda: _Shard(plan, build_dir, index), progress)
+        return make_shard(build_dir, index, _Shard(plan, build_dir, index), progress)
 
     return made_once(build_dir, index, plan, lambda: finished(build_dir, index, plan), make, progress)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -16,19 +15,12 @@ from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, Progress
 from data_prep.space import RESERVE, is_full, not_enough_space, require_space
 
-logger = logging.getLogger(__name__)
-
-_TRIES = 2
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
 
-class _WriteFailed(errors.DatasetError):
-    """The part could not be written or synced. It is removed, and another one is begun."""
-
-
 class ShardWork(Protocol[R_co]):
-    """The work of one attempt at a shard."""
+    """The work for a shard."""
 
     doing: str
 
@@ -45,21 +37,10 @@ class ShardWork(Protocol[R_co]):
         """Write the receipt, and return it."""
 
 
-def make_shard(build_dir: Path, index: int, begin: Callable[[], ShardWork[R]], progress: Progress | None) -> R:
+def make_shard(build_dir: Path, index: int, work: ShardWork[R], progress: Progress | None) -> R:
     """Make `build_dir/shard-NNNNN.lmdb/` and its receipt. Raises DatasetError, NotEnoughSpace, StorageError."""
     locks.remove_dead_parts(steps.shard_path(build_dir, index))
     steps.receipt_path(build_dir, index).unlink(missing_ok=True)
-    for attempt in range(1, _TRIES + 1):
-        try:
-            return _attempt(build_dir, index, begin(), progress)
-        except _WriteFailed as error:
-            if attempt == _TRIES:
-                raise
-            logger.warning("%s; it is removed and written anew", error)
-    raise AssertionError("unreachable")
-
-
-def _attempt(build_dir: Path, index: int, work: ShardWork[R], progress: Progress | None) -> R:
     work.check_source()
     require_space(build_dir, work.least_bytes(), work.doing)
     target = steps.shard_path(build_dir, index)
@@ -100,7 +81,7 @@ def write_failed(directory: Path, need: int, doing: str, error: Exception) -> er
     """Make the error for a failed write."""
     if is_full(directory, need):
         return not_enough_space(directory, max(need, RESERVE), doing)  # no value may be left to add, and the last ones not written
-    return _WriteFailed(f"{doing} in {directory} cannot be written: {error}")
+    return errors.StorageError(f"{doing} in {directory} cannot be written: {error}; it is removed, and the same command makes it anew")
 
 
 def end_file(writer: LmdbWriter, part: Path) -> FileHashes:

@@ -40,7 +40,7 @@ def build_sequence_shard(build_dir: Path, index: int, progress: Progress | None 
     plan = read_sequence_plan(build_dir)
 
     def make() -> SequenceReceipt:
-        return make_shard(build_dir, index, lambda: _Shard(plan, build_dir, index), progress)
+        return make_shard(build_dir, index, _Shard(plan, build_dir, index), progress)
 
     return made_once(build_dir, index, plan, lambda: finished_shard(build_dir, index, plan), make, progress)
 

@@ -18,11 +18,11 @@ import xxhash
 
 from base.chunks import chunks_path
 from base.errors import DigestMismatch, StagingError, StorageError
-from base.system import STORAGE_FAILS
 from data_prep.cache.layout import dataset_name
 from data_prep.file_set import FileSet, parse_chunk_list, parse_file_set
 from data_prep.hashing import ChunkedFile
 from data_prep.manifest import FILE_NAME, MAX_BYTES
+from data_prep.sources.files import retried
 from data_prep.staging.files import (
     BLOCK,
     Buffers,
@@ -191,19 +191,29 @@ def open_single(file: Path, patience_s: float, num_bytes: int | None = None) -> 
 
 
 def _read(path: Path, patience_s: float, parse: Callable[[bytes, str], T]) -> T:
-    with stored_file(path, False, patience_s) as descriptor:
-        num_bytes = os.fstat(descriptor).st_size
-        if num_bytes > MAX_BYTES:
-            raise DigestMismatch(f"{path} has {num_bytes} bytes: this is not a manifest")
-        content = memoryview(bytearray(num_bytes))
-        count = _read_stored(path, descriptor, content, num_bytes, 0, direct=False)
-    return parse(bytes(content[:count]), str(path))
+    def content() -> bytes:
+        with _stored_file(path, False, patience_s) as descriptor:
+            num_bytes = os.fstat(descriptor).st_size
+            if num_bytes > MAX_BYTES:
+                raise DigestMismatch(f"{path} has {num_bytes} bytes: this is not a manifest")
+            buffer = memoryview(bytearray(num_bytes))
+            return bytes(buffer[: read_into(descriptor, buffer, num_bytes, 0)])
+
+    return parse(_from_storage(path, content), str(path))
+
+
+def _from_storage(path: Path, read: Callable[[], T]) -> T:
+    """Return what `read` returns, each time by a fresh handle: handles go stale when a server fails over. Raises StorageError."""
+    try:
+        return retried(str(path), read)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
 
 
 @contextlib.contextmanager
-def stored_file(path: Path, direct: bool, patience_s: float, advice: str = "") -> Iterator[int]:
+def _stored_file(path: Path, direct: bool, patience_s: float, advice: str = "") -> Iterator[int]:
     """Open a file on storage as soon as it is there, within `patience_s`. Listing the directory makes NFS look again. Raises StagingError
-    where it is not there, with `advice`, and StorageError."""
+    where it is not there, with `advice`, and OSError."""
     until, pause = time.monotonic() + patience_s, 0.05
     while True:
         try:
@@ -212,9 +222,6 @@ def stored_file(path: Path, direct: bool, patience_s: float, advice: str = "") -
         except FileNotFoundError as error:
             if time.monotonic() >= until:
                 raise StagingError(f"{path} does not exist (looked for {patience_s:g} s): was it made and published?{advice}") from error
-        except OSError as error:
-            if error.errno not in STORAGE_FAILS or time.monotonic() >= until:
-                raise StorageError(f"{path} cannot be opened: {error.strerror}") from error
         with contextlib.suppress(OSError):
             os.listdir(path.parent)
         time.sleep(pause)
@@ -223,21 +230,6 @@ def stored_file(path: Path, direct: bool, patience_s: float, advice: str = "") -
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _read_stored(path: Path, descriptor: int, buffer: memoryview, num_bytes: int, offset: int, *, direct: bool) -> int:
-    """Read from a file on storage, once more with a fresh handle where that fails: handles go stale when a server fails over. Raises
-    StorageError."""
-    try:
-        try:
-            return read_into(descriptor, buffer, num_bytes, offset)
-        except OSError as error:
-            if error.errno not in STORAGE_FAILS:
-                raise
-        with opened(path, os.O_RDONLY, direct) as fresh:
-            return read_into(fresh, buffer, num_bytes, offset)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror} (twice); ask the storage's people, or try again later") from error
 
 
 # Verified reads
@@ -254,16 +246,20 @@ class VerifiedReader:
         path, advice = self._source.path_of(file), self._source.advice
         offset = chunk * file.chunk_bytes
         num_bytes = min(file.chunk_bytes, file.bytes - offset)
-        with stored_file(path, direct, self._source.patience_s, f"; {advice}") as descriptor:
-            if (size := os.fstat(descriptor).st_size) != file.bytes:
-                raise DigestMismatch(f"{path} has {size} bytes, its manifest says {file.bytes}; {advice}")
-            for _ in range(1 + self._retries):
-                self._rate.take(num_bytes)
-                count = _read_stored(path, descriptor, buffer, num_bytes, offset, direct=direct)
-                found = xxhash.xxh3_128_hexdigest(buffer[:count])
+
+        def read_once() -> int:
+            self._rate.take(num_bytes)
+            with _stored_file(path, direct, self._source.patience_s, f"; {advice}") as descriptor:
+                if (size := os.fstat(descriptor).st_size) != file.bytes:
+                    raise DigestMismatch(f"{path} has {size} bytes, its manifest says {file.bytes}; {advice}")
+                count = read_into(descriptor, buffer, num_bytes, offset)
                 os.posix_fadvise(descriptor, offset, num_bytes, os.POSIX_FADV_DONTNEED)  # what is read again comes from storage
-                if found == file.chunks[chunk]:
-                    return buffer[:num_bytes]
+            return count
+
+        for _ in range(1 + self._retries):
+            found = xxhash.xxh3_128_hexdigest(buffer[: _from_storage(path, read_once)])
+            if found == file.chunks[chunk]:
+                return buffer[:num_bytes]
         raise DigestMismatch(
             f"{path}: chunk {chunk} of {len(file.chunks)} (from byte {offset} on) has the hash {found}, "
             f"the manifest says {file.chunks[chunk]}, also after {self._retries} more reads: the file on storage is "

@@ -16,30 +16,17 @@ from blake3 import blake3
 
 from base import jsonfile, typed
 from base.chunks import CHUNK_BYTES
-from base.errors import DatasetError, DigestMismatch
+from base.errors import DatasetError
 from base.humanize import counted, some
 from data_prep.build import steps
 from data_prep.build.locks import held, publish_json_of, remove_all_dead_parts
 from data_prep.hashing import CHUNK, require
-from data_prep.manifest import Progress, chunk_problems, name_problems
+from data_prep.manifest import Progress, verify_files
 from data_prep.sources.files import Inside, retried
 from data_prep.sources.naming import printable, to_raw, to_text
 from data_prep.spec import DatasetSpec, spec12
-from data_prep.staging.files import open_file, read_into
-from data_prep.tree.manifest import (
-    FOLDER,
-    MAX_DEPTH,
-    MAX_FILES,
-    PLACE_NAME,
-    Place,
-    TreeFile,
-    TreeManifest,
-    advice_of,
-    is_of_storage,
-    name_fault,
-    read_place,
-    read_tree_manifest,
-)
+from data_prep.staging.files import opened, read_into
+from data_prep.tree import manifest
 
 # Listing
 
@@ -67,7 +54,7 @@ class Tree:
     left_out: tuple[tuple[str, str], ...]
 
 
-def list_tree(path: Path, progress: Callable[[int, int], None] | None = None, most: int = MAX_FILES) -> Tree:
+def list_tree(path: Path, progress: Callable[[int, int], None] | None = None, most: int = manifest.MAX_FILES) -> Tree:
     """List the tree, or the one file, at `path`, with at most `most` files; no file is opened.
 
     Hidden files are listed too. What cannot be staged as it is, is refused by its name, since programs would get other data without it.
@@ -137,16 +124,16 @@ class _Walk:
         """Note an entry, and return True for a directory to go into."""
         name = os.path.join(folder, entry.name)
         text = to_text(name)
-        if is_of_storage(to_text(entry.name)):
+        if manifest.is_of_storage(to_text(entry.name)):
             self.left_out.append((printable(text), "of the storage itself"))
             return False
         try:
             if entry.is_symlink():
                 self._link(name)
             elif entry.is_dir(follow_symlinks=False):
-                if text.count("/") < MAX_DEPTH:
+                if text.count("/") < manifest.MAX_DEPTH:
                     return True
-                self.wrong.append(f"{printable(text)}/: nested deeper than {MAX_DEPTH} directories")
+                self.wrong.append(f"{printable(text)}/: nested deeper than {manifest.MAX_DEPTH} directories")
             else:
                 self.file(name, entry.stat(follow_symlinks=False), None)
         except FileNotFoundError:
@@ -171,7 +158,7 @@ class _Walk:
 
     def file(self, name: bytes, status: os.stat_result, at: str | None) -> None:
         text = to_text(name)
-        fault = name_fault(text) or (name_fault(at) if at is not None else None)
+        fault = manifest.name_fault(text) or (manifest.name_fault(at) if at is not None else None)
         if fault is None and not stat.S_ISREG(status.st_mode):
             fault = "neither a file nor a directory"
         if fault is not None:
@@ -217,7 +204,8 @@ class TreePlan:
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]
         fault = next(
-            (fault for file in self.files for name in (file.name, file.at) if name is not None and (fault := name_fault(name))), None
+            (fault for file in self.files for name in (file.name, file.at) if name is not None and (fault := manifest.name_fault(name))),
+            None,
         )
         require(fault is None, f"files: {fault}")
         require(names == sorted(set(names), key=to_raw), "files: they are not in the order of their names, or one is listed twice")
@@ -372,22 +360,19 @@ def _read(plan: TreePlan, file: ListedFile, first: int, last: int, buffer: memor
     """Return the hashes of the chunks from `first` to before `last`."""
     path, found = _path(plan, file), []
     try:
-        descriptor = open_file(path, os.O_RDONLY, direct=False)
+        with opened(path, os.O_RDONLY, direct=False) as descriptor:
+            _check(plan, file, os.fstat(descriptor))
+            for chunk in range(first, last):
+                offset = chunk * CHUNK_BYTES
+                num_bytes = min(CHUNK_BYTES, file.bytes - offset)
+                if read_into(descriptor, buffer, num_bytes, offset) != num_bytes:
+                    raise _changed(plan, file, "it was cut")
+                found.append(xxhash.xxh3_128_hexdigest(buffer[:num_bytes]))
+            _check(plan, file, os.fstat(descriptor))
     except PermissionError as error:
         raise DatasetError(f"{printable(str(path))} cannot be read: permission denied") from error
     except FileNotFoundError as error:
         raise _changed(plan, file, "it is gone") from error
-    try:
-        _check(plan, file, os.fstat(descriptor))
-        for chunk in range(first, last):
-            offset = chunk * CHUNK_BYTES
-            num_bytes = min(CHUNK_BYTES, file.bytes - offset)
-            if read_into(descriptor, buffer, num_bytes, offset) != num_bytes:
-                raise _changed(plan, file, "it was cut")
-            found.append(xxhash.xxh3_128_hexdigest(buffer[:num_bytes]))
-        _check(plan, file, os.fstat(descriptor))
-    finally:
-        os.close(descriptor)
     return found
 
 
@@ -401,7 +386,9 @@ def _check(plan: TreePlan, file: ListedFile, status: os.stat_result) -> None:
 
 
 def _changed(plan: TreePlan, file: ListedFile, how: str) -> DatasetError:
-    return DatasetError(f"{printable(str(_path(plan, file)))} has changed since the tree was listed ({how}); {advice_of(plan.name)}")
+    return DatasetError(
+        f"{printable(str(_path(plan, file)))} has changed since the tree was listed ({how}); {manifest.advice_of(plan.name)}"
+    )
 
 
 # Finish
@@ -418,25 +405,25 @@ def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress | None =
             if progress is not None:
                 progress(index + 1, plan.parts)
         if changes := plan.changes(list_tree(Path(plan.path))):
-            raise DatasetError(f"{plan.path} has changed since it was listed: {changes}; {advice_of(plan.name)}")
-        manifest = TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, chunks)))
-        place = Place(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None})
+            raise DatasetError(f"{plan.path} has changed since it was listed: {changes}; {manifest.advice_of(plan.name)}")
+        tree = manifest.TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, chunks)))
+        place = manifest.Place(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None})
         built, is_new = steps.publish_dataset(
-            datasets_dir, plan.spec12, manifest, None, lambda part: publish_json_of(part / PLACE_NAME, asdict(place))
+            datasets_dir, plan.spec12, tree, None, lambda part: publish_json_of(part / manifest.PLACE_NAME, asdict(place))
         )
         if not is_new:  # where the same files lie at two places, the last one that was listed is read
-            publish_json_of(datasets_dir / built.path / PLACE_NAME, asdict(place))
+            publish_json_of(datasets_dir / built.path / manifest.PLACE_NAME, asdict(place))
         if not _is_written(build_dir, built):
             steps.write_dataset_file(build_dir, built)
         remove_all_dead_parts(build_dir)
         return built
 
 
-def _files(plan: TreePlan, chunks: Sequence[Sequence[str]]) -> Iterator[TreeFile]:
+def _files(plan: TreePlan, chunks: Sequence[Sequence[str]]) -> Iterator[manifest.TreeFile]:
     left = chain.from_iterable(chunks)
     for file in plan.files:
         own = tuple(next(left) for _ in range(-(-file.bytes // CHUNK_BYTES)))
-        yield TreeFile(name=file.name, bytes=file.bytes, chunk_bytes=CHUNK_BYTES, chunks=own)
+        yield manifest.TreeFile(name=file.name, bytes=file.bytes, chunk_bytes=CHUNK_BYTES, chunks=own)
 
 
 def _is_written(build_dir: Path, built: steps.BuiltDataset) -> bool:
@@ -450,29 +437,13 @@ def _is_written(build_dir: Path, built: steps.BuiltDataset) -> bool:
 # Verify
 
 
-_VERIFY_SHOWN = 20
-
-
-def verify_tree(root: Path, progress: Progress | None = None) -> tuple[TreeManifest, Path]:
+def verify_tree(root: Path, progress: Progress | None = None) -> tuple[manifest.TreeManifest, Path]:
     """Read everything once, from where it lies and not from this machine's memory; `progress(bytes done, bytes in all)`. Returns the
     manifest, and where the files lie. Raises DatasetError when there is no valid manifest, DigestMismatch naming every file and chunk that
     is not what the manifest promises."""
-    manifest = read_tree_manifest(root)
-    place = None if (root / FOLDER).is_dir() else read_place(root)
-    problems, done = name_problems(root), 0
-
-    def advance(num_bytes: int) -> None:
-        nonlocal done
-        done += num_bytes
-        if progress is not None:
-            progress(done, manifest.bytes)
-
-    for file in manifest.files:
-        path = root / file.path if place is None else place.of(file)
-        problems += [f"{printable(file.name)}: {problem}" for problem in chunk_problems(path, file, advance)]
+    tree = manifest.read_tree_manifest(root)
+    place = None if (root / manifest.FOLDER).is_dir() else manifest.read_place(root)
+    files = [(root / file.path if place is None else place.of(file), file) for file in tree.files]
     where = root if place is None else Path(place.path)
-    if problems:
-        what = "remove it and fetch it again" if place is None else advice_of(manifest.name)
-        listed = some(problems, _VERIFY_SHOWN, "\n")
-        raise DigestMismatch(f"{where} is not what its manifest promises:\n{listed}\n{what}")
-    return manifest, where
+    verify_files(root, files, progress, where, "remove it and fetch it again" if place is None else manifest.advice_of(tree.name))
+    return tree, where

@@ -108,7 +108,7 @@ def _flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [("flip", "tokens.bin: chunk 1 of 3"), ("cut", "tokens.bin has 9 bytes, its manifest says"), ("remove", "tokens.bin does not exist"),
-     ("link", "tokens.bin cannot be opened: Too many levels of symbolic links"), ("move", "where the files of corpus-")],
+     ("link", "tokens.bin cannot be read: Too many levels of symbolic links"), ("move", "where the files of corpus-")],
 )  # fmt: skip
 def test_a_tree_that_changed_after_it_was_hashed_is_told_with_the_file(
     tree: Path, source: Path, tmp_path: Path, how: str, words: str
