@@ -65,54 +65,10 @@ def judge_config(config: Config, site: Site) -> Iterator[Finding]:
         account = f"; account {site.account!r} of the site file means nothing here" if is_set(site.account) else ""
         text = f"{name}, no slurmdbd: sacct answers 'accounting storage is disabled'{account}"
         yield Finding("scheduler", "note", text, "nothing: Slipway asks squeue and scontrol")
-    yield judge_preemption(config)
-    yield from _tracking(config, site)
     if (site.gpus_per_node or site.device == "cuda") and "gpu" not in config.get("GresTypes", "").split(","):
         text = f"the site has GPUs, but GresTypes is {config.get('GresTypes')}: Slurm does not know them, a job with --gres=gpu is refused"
         level: Level = "error" if site.gpus_per_node else "warning"
         yield Finding("scheduler", level, text, "leave gpus_per_node out of the site file, or ask for GresTypes=gpu")
-    if config.get("JobContainerType", "").endswith("/tmpfs"):
-        cached = any(site.cache.path.is_relative_to(place) for place in ("/tmp", "/dev/shm"))  # noqa: S108 - names to compare with
-        text = (
-            f"each job has a /tmp and /dev/shm of its own (job_container/tmpfs), removed at its end{', and with them the cache' * cached}"
-        )
-        yield Finding("scheduler", "warning" if cached else "note", text, "cache.path of the site file must lie elsewhere")
-
-
-def judge_preemption(config: Config) -> Finding:
-    """Report whether a job may be stopped for another."""
-    mode = config.get("PreemptMode", "OFF").upper()
-    if not is_set(config.get("PreemptType")) or config.get("PreemptType") == "preempt/none" or mode == "OFF":
-        return Finding("scheduler", "ok", "jobs are not preempted")
-    if "SUSPEND" in mode or "GANG" in mode:
-        text = f"PreemptMode {mode}: a job may be stopped and go on later; a measurement in between is worth nothing"
-        advice = "a partition or qos without preemption; a suspended run ends as `preempted` and is run again"
-        return Finding("scheduler", "warning", text, advice)
-    exempt = config.get("PreemptExemptTime", "")
-    text = f"PreemptMode {mode}: a job may be {'requeued' if mode == 'REQUEUE' else 'cancelled'} for another"
-    text += f", not in its first {exempt}" if exempt not in ("", "00:00:00", "NONE") else ""
-    advice = "nothing: such a run ends as `preempted` and is run again, from its checkpoint where it has one"
-    return Finding("scheduler", "note", text, advice)
-
-
-def _tracking(config: Config, site: Site) -> Iterator[Finding]:
-    track = config.get("ProctrackType", "")
-    if track != "proctrack/cgroup":
-        text = f"ProctrackType {track.rpartition('/')[2]}: a process that leaves its parent outlives its job"
-        yield Finding("scheduler", "warning", text, "ask for proctrack/cgroup; Slipway's own processes end with their node program")
-    plugin = config.get("TaskPlugin", "")
-    keys = ("ConstrainCores", "ConstrainRAMSpace", "ConstrainDevices")
-    off = [key for key in keys if config.get(key, "yes").lower() == "no"] if "cgroup" in plugin else list(keys)
-    if not off:
-        yield Finding("scheduler", "ok", "cores, memory and devices of a job are enforced by cgroups")
-        return
-    text = f"TaskPlugin {plugin.replace('task/', '') or 'none'}, {', '.join(off)} no: jobs can use what they were not given"
-    if site.share_nodes:
-        yield Finding("scheduler", "warning", text, "share_nodes: false in the site file, so that no neighbour disturbs a measurement")
-    else:
-        yield Finding(
-            "scheduler", "note", text, "nothing: share_nodes is false, a run has its nodes alone and uses the GPUs granted by UUID"
-        )
 
 
 # The partition of the site's jobs, and what its nodes can give.

@@ -53,7 +53,6 @@ def test_the_configuration_of_a_real_cluster() -> None:
     findings = configured(found, SITE)
     assert worst(findings) == "note"
     assert said(findings, "no slurmdbd").level == "note"
-    assert said(findings, "may be requeued for another")
 
 
 @pytest.mark.parametrize(
@@ -61,17 +60,6 @@ def test_the_configuration_of_a_real_cluster() -> None:
     [
         ({"AccountingStorageType": "accounting_storage/slurmdbd"}, "accounting by slurmdbd", "ok"),
         ({"AccountingStorageType": "(null)"}, "no slurmdbd", "note"),  # 23.11 and later
-        ({"PreemptType": "preempt/none", "PreemptMode": "OFF"}, "not preempted", "ok"),
-        ({"PreemptMode": "GANG,SUSPEND"}, "stopped and go on later", "warning"),
-        ({"PreemptMode": "CANCEL", "PreemptExemptTime": "00:10:00"}, "cancelled for another, not in its first 00:10:00", "note"),
-        ({"ProctrackType": "proctrack/linuxproc"}, "outlives its job", "warning"),
-        ({"TaskPlugin": "task/affinity,task/cgroup", "ConstrainCores": "yes", "ConstrainRAMSpace": "yes"}, "ConstrainDevices no", "note"),
-        (
-            {"TaskPlugin": "task/cgroup"} | dict.fromkeys(("ConstrainCores", "ConstrainRAMSpace", "ConstrainDevices"), "yes"),
-            "are enforced",
-            "ok",
-        ),
-        ({"JobContainerType": "job_container/tmpfs"}, "a /tmp and /dev/shm of its own", "note"),
         ({"SLURM_VERSION": "20.02.7"}, "no --overlap", "error"),
     ],
 )
@@ -80,9 +68,6 @@ def test_one_value_changes_one_judgement(values: dict[str, str], words: str, lev
 
 
 def test_the_site_has_a_say_in_the_judgement() -> None:
-    plain = changed()
-    shared = replace(SITE, share_nodes=True)
-    assert said(configured(plain, shared), "TaskPlugin none").level == "warning"
     gpus = replace(SITE, gpus_per_node=4)
     assert said(configured(changed(GresTypes="(null)"), gpus), "does not know them").level == "error"
 
