@@ -24,6 +24,7 @@ from base.jsonfile import canonical_json, json_text, read_json
 from base.publish import publish, publish_directory, remove_leftover, remove_tree, sync_directory
 from base.untrusted import MOST_DEPTH, Entry, directory, entries, kind_of, make_directories, open_regular
 from data_prep.hashing import hash_file, new_hasher
+from data_prep.space import free_bytes
 
 # Files to push
 
@@ -249,7 +250,7 @@ class _Push:
         need = sum(self._limited(source.path, source.size) for source in sources)
         try:
             make_directory(self._part)
-            if need > _free_bytes(self._part):
+            if need > free_bytes(self._part):
                 raise OSError(errno.ENOSPC, "not enough room")
             with directory(self._part) as part:
                 files = list(self._copied(part, sources, refused, naming.passed_on))
@@ -361,15 +362,10 @@ def _pieces(source: BinaryIO, limit: int | None) -> Iterator[bytes]:
     yield tail
 
 
-def _free_bytes(place: Path) -> int:
-    status = os.statvfs(place)
-    return status.f_bavail * status.f_frsize
-
-
 def _full(local_dir: Path, part_dir: Path, need: int, reason: str) -> StorageFull:
     return StorageFull(
         f"storage is full: the result {local_dir} needs {humanize.format_size(need)}, {part_dir.parent} has "
-        f"{humanize.format_size(_free_bytes(part_dir.parent))} free ({reason}); free room or quota"
+        f"{humanize.format_size(free_bytes(part_dir.parent))} free ({reason}); free room or quota"
     )
 
 

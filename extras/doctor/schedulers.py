@@ -28,17 +28,12 @@ from cluster.schedulers.sge import hosts_of_job as hosts_of_sge_job
 from cluster.schedulers.sge.answers import SGE, SHORT_NOTICE_S, parse_settings
 from cluster.schedulers.slurm.answers import NODE_LIST, SLURM, expand, job_environ
 from extras.doctor import slurm
-from extras.doctor.types import Context, Finding, Value, mib
+from extras.doctor.types import Context, Finding, Value, mib, query
 from workflow.study.site import Site
 
 PBS_SERVER: Final = ("qstat", "-B", "-f", "-F", "json")
 BAD_LSF_HOST: Final = ("unavail", "unreach", "unlicensed")
 """States that bhosts prints of a host on which no job starts."""
-
-
-def query(server: Server, *argv: str) -> str:
-    """Query a server with little patience. Raises SchedulerSilent, SchedulerOutputError."""
-    return ask(server, argv, QUICK_ANSWER_S, QUICK_ANSWER_S)
 
 
 def judge_lsf(site: Site) -> Iterator[Finding]:

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from base.humanize import choices, counted, format_size
-from cluster.schedulers.queries import QUICK_ANSWER_S, ask
 from cluster.schedulers.slurm import answers
 from cluster.schedulers.slurm.answers import SLURM, Nodes, Partition
-from extras.doctor.types import Finding, Level, Value, mib
+from extras.doctor.types import Finding, Level, Value, mib, query
 from workflow.study.site import Site
 
 OLDEST: Final = (20, 11)
@@ -21,15 +20,12 @@ CONFIG: Final = ("scontrol", "show", "config")
 Config = Mapping[str, str]
 
 
-def query(*argv: str) -> str:
-    """Query the controller with little patience. Raises SchedulerSilent, SchedulerOutputError."""
-    return ask(SLURM, argv, QUICK_ANSWER_S, QUICK_ANSWER_S)
-
-
 def judge(site: Site) -> Iterator[Finding]:
     """Check the controller, the configuration and the partitions."""
-    yield from judge_config(parse_config(query(*CONFIG)), site)
-    yield from judge_partitions(answers.parse_partitions(query(*answers.SHOW)), answers.parse_nodes(query(*answers.SINFO)), site)
+    yield from judge_config(parse_config(query(SLURM, *CONFIG)), site)
+    yield from judge_partitions(
+        answers.parse_partitions(query(SLURM, *answers.SHOW)), answers.parse_nodes(query(SLURM, *answers.SINFO)), site
+    )
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -158,7 +154,7 @@ def _sizes(name: str, nodes: Sequence[Nodes], site: Site) -> Iterator[Finding]:
 
 def propose() -> dict[str, Value]:
     """Propose keys of a site file from the partitions. Raises SchedulerOutputError."""
-    return from_partitions(answers.parse_partitions(query(*answers.SHOW)), answers.parse_nodes(query(*answers.SINFO)))
+    return from_partitions(*_partitions())
 
 
 def choose_partition(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
+from cluster.schedulers.queries import QUICK_ANSWER_S, Server, ask
 from workflow.study.site import Site
 
 Level = Literal["ok", "note", "warning", "error"]
@@ -76,6 +77,11 @@ class Value:
     value: str | int | None
     why: str
     sure: bool = True
+
+
+def query(server: Server, *argv: str) -> str:
+    """Query a scheduler's server with little patience. Raises SchedulerSilent, SchedulerOutputError."""
+    return ask(server, argv, QUICK_ANSWER_S, QUICK_ANSWER_S)
 
 
 def mib(num_bytes: int) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import yaml
 
@@ -29,6 +29,7 @@ from workflow.study.site_file import read_site
 
 
 LOOK_S: Final = 20.0
+T = TypeVar("T")
 
 
 Draft = Mapping[str, Value]
@@ -67,35 +68,40 @@ def _device(found: Draft, where: Context) -> dict[str, Value]:
 
 
 def _storage(where: Context) -> Value:
+    default = str(default_storage())
     if where.scheduler == "local":
-        return Value(value=str(default_storage()), why=_whose())
-    try:
-        places = call_limited("network storage", lambda: shared_places(os.environ), timeout_s=LOOK_S)
-    except SlipwayError:
-        places = []
-    if places:
-        path, why = places[0]
-        others = ", ".join(other for other, _ in places[1:6])
-        return Value(value=str(Path(path) / "slipway"), why=why + (f"; others: {others}" if others else ""), sure=False)
-    return Value(value=str(default_storage()), why="no network storage was found; do all nodes see this?", sure=False)
+        return Value(value=default, why=_whose())
+    places = _looked_for("network storage", lambda: shared_places(os.environ))
+    if not places:
+        return Value(value=default, why="no network storage was found; do all nodes see this?", sure=False)
+    path, why = places[0]
+    return Value(value=str(Path(path) / "slipway"), why=why + _others([other for other, _ in places[1:]]), sure=False)
+
+
+def _cache(user: str, where: Context) -> Value:
+    if where.scheduler == "local":
+        return Value(value=str(default_cache()), why=_whose())
+    places = _looked_for("local disks", local_places)
+    if not places:
+        return Value(value=f"/var/tmp/slipway-{user}", why="no local disk was found; ask where the nodes have one", sure=False)  # noqa: S108
+    why = "a local disk of this machine; do the compute nodes have it too?"
+    return Value(value=f"{places[0]}/slipway-{user}", why=why + _others(places[1:]), sure=False)
 
 
 def _whose() -> str:
     return "under the checkout" if own_checkout() else "where this platform keeps what is yours"
 
 
-def _cache(user: str, where: Context) -> Value:
-    if where.scheduler == "local":
-        return Value(value=str(default_cache()), why=_whose())
+def _looked_for(what: str, look: Callable[[], list[T]]) -> list[T]:
+    """Return the places that are found; none where a file system hangs."""
     try:
-        places = call_limited("local disks", local_places, timeout_s=LOOK_S)
+        return [*call_limited(what, look, timeout_s=LOOK_S)]
     except SlipwayError:
-        places = []
-    if places:
-        others = f"; others: {', '.join(places[1:6])}" if places[1:] else ""
-        why = f"a local disk of this machine; do the compute nodes have it too?{others}"
-        return Value(value=f"{places[0]}/slipway-{user}", why=why, sure=False)
-    return Value(value=f"/var/tmp/slipway-{user}", why="no local disk was found; ask where the nodes have one", sure=False)  # noqa: S108
+        return []
+
+
+def _others(places: Sequence[str]) -> str:
+    return f"; others: {', '.join(places[:5])}" if places else ""
 
 
 SCHEMA: Final = "site.schema.json"
