@@ -14,7 +14,6 @@ import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 Buffer = bytes | memoryview
@@ -56,7 +55,7 @@ class LmdbWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         os.close(self._file)
 
     def add(self, *parts: Buffer) -> None:

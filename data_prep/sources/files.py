@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from base.errors import DatasetError, StorageError
@@ -113,7 +112,7 @@ class FileReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         return None
 
     def head(self, found: Found, limit: int) -> bytes:
@@ -137,41 +136,27 @@ class FileReader:
             raise self._changed(found, error.strerror or str(error)) from error
         size = min(limit, found.size)
         try:
-            content = _read_all(descriptor, size)
-            self._check(found, os.fstat(descriptor))
+            content = _pread(descriptor, 0, size)
+            status = os.fstat(descriptor)
         except OSError as error:
             if error.errno in STORAGE_FAILS:
                 raise
             raise self._changed(found, error.strerror or str(error)) from error
         finally:
             os.close(descriptor)
-        if len(content) != size:
-            raise self._changed(found, f"{len(content)} bytes could be read, not {found.size}")
-        return content
-
-    def _check(self, found: Found, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise self._changed(found, "it is not a regular file any more")
         if status.st_size != found.size or status.st_mtime_ns != found.mtime_ns:
             raise self._changed(found, f"size or time differ: {status.st_size} bytes, then {found.size}")
+        if len(content) != size:
+            raise self._changed(found, f"{len(content)} bytes could be read, not {found.size}")
+        return content
 
     def _changed(self, found: Found, reason: str) -> DatasetError:
         return DatasetError(
             f"{self._shown(found)} has changed since the source was listed ({reason}); "
             "leave the source alone while it is built, and build it afresh (`slipway dataset build --fresh`)"
         )
-
-
-def _read_all(descriptor: int, size: int) -> bytes:
-    content = os.read(descriptor, size)
-    if len(content) == size:
-        return content
-    parts = [content]
-    missing = size - len(content)
-    while missing and (part := os.read(descriptor, missing)):
-        parts.append(part)
-        missing -= len(part)
-    return b"".join(parts)
 
 
 # Read samples inside large files by offset, while the files are unchanged since they were listed.
@@ -187,7 +172,7 @@ class OpenFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
 
@@ -231,8 +216,8 @@ class OffsetReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.files.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self.files.__exit__(*error)
 
 
 def _pread(descriptor: int, offset: int, size: int) -> bytes:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from base.errors import DatasetError
@@ -78,8 +77,8 @@ class LmdbReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.child.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self.child.__exit__(*error)
 
     def head(self, found: Found, limit: int) -> bytes:
         return self.value(found)[:limit]

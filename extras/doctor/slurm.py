@@ -23,9 +23,11 @@ Config = Mapping[str, str]
 def judge(site: Site) -> Iterator[Finding]:
     """Check the controller, the configuration and the partitions."""
     yield from judge_config(parse_config(query(SLURM, *CONFIG)), site)
-    yield from judge_partitions(
-        answers.parse_partitions(query(SLURM, *answers.SHOW)), answers.parse_nodes(query(SLURM, *answers.SINFO)), site
-    )
+    yield from judge_partitions(*_partitions(), site)
+
+
+def _partitions() -> tuple[dict[str, Partition], tuple[Nodes, ...]]:
+    return answers.parse_partitions(query(SLURM, *answers.SHOW)), answers.parse_nodes(query(SLURM, *answers.SINFO))
 
 
 def parse_config(text: str) -> dict[str, str]:
