@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
@@ -40,7 +39,7 @@ T = TypeVar("T")
 
 class GroupStaging:
     """The part of one node in the staging of a group, as a context manager around `stage` and `serve`. It lasts from the message
-    `listening` until all nodes have the files: a node serves others after its own copy is complete."""
+    `listening` until all nodes have the files: a node serves others after its own copy is complete. A node alone is a group of one."""
 
     def __init__(self, peer_group: PeerGroup) -> None:
         self.peer_group = peer_group
@@ -49,18 +48,20 @@ class GroupStaging:
         self._file_set: FileSet | None = None
         self._is_copy = False
         self._has_waited = False
-        self.has_left = False
-        """True after the copy on this node turned out to be damaged: it then copies alone, and serves nobody."""
 
     def __enter__(self) -> GroupStaging:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self.exchange is not None:
             self.exchange.close()
         if self._directory is not None:
             self._forget_pages()
             os.close(self._directory)
+        self.exchange = self._directory = None
 
     def waits(self) -> None:
         """Report that another process on this node stages the same files, so that the other nodes do not wait for this one."""
@@ -75,13 +76,15 @@ class GroupStaging:
         self._directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         marks = bytearray(b"\1") * table.num_chunks if have is None else have
         self.exchange = Exchange(self.peer_group, file_set.digest, table, marks, self._open_file)
+        if self.peer_group.nodes > 1:
+            self.exchange.announce()
         return self.exchange
 
     def leave(self) -> None:
+        """Go on alone, and serve nobody: the copy on this node turned out to be damaged."""
         if self.exchange is not None:
-            self.has_left = True
-            self.exchange.close()
-            self.exchange = None
+            self._close()
+            self.peer_group = PeerGroup()
 
     def during(self, what: Callable[[], T]) -> T:
         """Run something slow in a thread, and pass chunks to the others meanwhile."""
@@ -96,7 +99,7 @@ class GroupStaging:
 
     def serve(self) -> None:
         """Pass on what is here until everybody has it. Raises Cancelled when whoever started us has gone."""
-        if self.exchange is not None:
+        if self.exchange is not None and self.peer_group.nodes > 1:
             self.exchange.serve()
 
     def _open_file(self, number: int) -> int:
@@ -243,9 +246,10 @@ class Stager:
     """A copy of a set of files into the cache, from the check for free space to the rename, alone or in a group."""
 
     def __init__(self, cache: Cache, source: Source, lock: Lock, max_bytes: int | None, options: StageOptions, progress: Progress) -> None:
+        assert options.group_staging is not None
         self.cache, self.source, self.lock, self.max_bytes, self.options, self.progress = cache, source, lock, max_bytes, options, progress
         self.target = cache.datasets / source.name
-        self.group_staging = options.group_staging if options.group_staging is not None and not options.group_staging.has_left else None
+        self.group = options.group_staging
         self.done = self.resumed = self.storage_bytes = self.peer_bytes = 0
 
     def run(self) -> StagedFiles:
@@ -284,19 +288,11 @@ class Stager:
         )
 
     def _copy(self, part: Part) -> None:
-        table, file_set = ChunkTable(self.source.file_set.files), self.source.file_set
-        if self.group_staging is None:
-            self._reserve(part)
-            alone = Exchange(PeerGroup(), file_set.digest, table, table.marks(part.journal.done))
-            with contextlib.closing(alone):
-                self._gather(part, alone)
-            self._publish(part)
-            return
-        exchange = self.group_staging.open(part.path, file_set, table.marks(part.journal.done))
-        exchange.announce()
-        self.group_staging.during(lambda: self._reserve(part))
+        file_set = self.source.file_set
+        exchange = self.group.open(part.path, file_set, ChunkTable(file_set.files).marks(part.journal.done))
+        self.group.during(lambda: self._reserve(part))
         self._gather(part, exchange)
-        self.group_staging.during(lambda: self._publish(part))
+        self.group.during(lambda: self._publish(part))
 
     def _gather(self, part: Part, exchange: Exchange) -> None:
         gather = Gather(self.source, part.path, part.journal, exchange, self.options.copy)
@@ -370,6 +366,10 @@ def stage(
     """
     started = time.monotonic()
     options = options or StageOptions()
+    if (group := options.group_staging) is None:
+        with GroupStaging(PeerGroup()) as alone:
+            options = replace(options, group_staging=alone)
+            return stage(source, cache_dir, holder=holder, max_bytes=max_bytes, progress=progress, options=options)
     file = open_single(source, options.patience_s, options.num_bytes) if options.single else None
     name = dataset_name(source) if file is None else file.name
     cache = open_cache(cache_dir, group=options.group)
@@ -377,7 +377,7 @@ def stage(
     with usable(cache.root), Lock(cache, name, "stage") as lock:
         if not lock.try_acquire():
             logger.info("waiting for %s, which has the lock of %s on this node", describe(lock.holder()), name)
-            lock.acquire(lambda other: _wait(other, show, options.group_staging))
+            lock.acquire(lambda other: _wait(other, show, group))
         found = _hit(cache, name, lock, options, show, int(started * 1e9))
         sweep(cache, name)
         if found is None:
@@ -385,13 +385,13 @@ def stage(
         touch_used(cache, name, found.bytes)
         lease = write_lease(cache, name, holder) if holder is not None else None
     show(found.bytes, found.bytes)
-    exchange = options.group_staging.exchange if options.group_staging is not None else None
-    lost = {**exchange.slow, **exchange.lost} if exchange is not None else {}
+    lost = {} if group.exchange is None else {**group.exchange.slow, **group.exchange.lost}
     return replace(found, seconds=time.monotonic() - started, lease=lease, lost_peers=lost)
 
 
 def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progress, asked_ns: int) -> StagedFiles | None:
-    group_staging = options.group_staging
+    group = options.group_staging
+    assert group is not None
 
     def check(entry: Entry) -> int:
         checked = 0
@@ -402,24 +402,20 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
             lock.show(checked, entry.file_set.bytes)
             show(checked, entry.file_set.bytes)
 
-        if group_staging is None:
-            return recheck(entry, options.check_s, asked_ns, on_bytes)
-        group_staging.open(entry.root, entry.file_set, None).announce()  # the others check what they get themselves
-        return group_staging.during(lambda: recheck(entry, options.check_s, asked_ns, on_bytes))
+        group.open(entry.root, entry.file_set, None)  # the others check what they get themselves
+        return group.during(lambda: recheck(entry, options.check_s, asked_ns, on_bytes))
 
     hit = find_hit(cache, name, check)
     if hit is None:
-        if group_staging is not None:
-            group_staging.leave()
+        group.leave()
         return None
     entry, checked_bytes = hit
     return StagedFiles(root=entry.root, digest=entry.file_set.digest, bytes=entry.file_set.bytes, checked_bytes=checked_bytes, hit=True)
 
 
-def _wait(other: Mapping[str, Any], show: Progress, group_staging: GroupStaging | None) -> None:
+def _wait(other: Mapping[str, Any], show: Progress, group: GroupStaging) -> None:
     show(other.get("done", 0), other.get("total", 0))
-    if group_staging is not None:
-        group_staging.waits()
+    group.waits()
 
 
 def _silent(_done: int, _total: int) -> None:
