@@ -81,7 +81,7 @@ class GroupStaging:
         return self.exchange
 
     def leave(self) -> None:
-        """Go on alone, and serve nobody: the copy on this node turned out to be damaged."""
+        """Leave the group, and serve nobody: the copy on this node turned out to be damaged."""
         if self.exchange is not None:
             self._close()
             self.peer_group = PeerGroup()

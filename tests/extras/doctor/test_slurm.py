@@ -132,6 +132,10 @@ def test_the_site_file_against_the_partition(lines: dict[str, dict[str, str]], a
     assert said(partitioned(lines, answers.parse_nodes(OTHERS), site), words).level == level
 
 
+def test_a_queue_that_is_none_is_left_to_the_check_of_all_schedulers() -> None:
+    assert partitioned(gpu(), answers.parse_nodes(OTHERS), replace(SITE, queue="other")) == []
+
+
 @pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 401, "-1", "1" * 10])
 def test_a_size_that_no_cluster_has_is_no_size(number: str) -> None:
     line = f"PartitionName=main State=UP Default=YES TotalNodes={number} MaxNodes={number} MaxTime={number}"
