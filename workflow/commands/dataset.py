@@ -39,15 +39,10 @@ MOST_REJECTED: Final = 20
 MOST_WORDS: Final = 10
 
 
-def sequences_info(root: Path, as_json: bool) -> None:
-    """Print what the manifest says."""
-    manifest, digest = read_sequence_manifest(root), manifest_digest(root)
-    if as_json:
-        _print_json(root, manifest)
-        return
+def _print_sequences(root: Path, manifest: SequenceManifest) -> None:
     output.line(
         f"{manifest.name}: {counted(manifest.samples, 'sequence')}, {counted(manifest.tokens, 'token')} to learn, "
-        f"{format_size(manifest.bytes)}, digest {digest[:12]}"
+        f"{format_size(manifest.bytes)}, digest {manifest_digest(root)[:12]}"
     )
     output.line(f"  in          {root}")
     words = "" if manifest.words is None else f": {', '.join(map(logs.printable, manifest.words[:MOST_WORDS]))}, ..."
@@ -62,22 +57,6 @@ def sequences_info(root: Path, as_json: bool) -> None:
     ])  # fmt: skip
     for split in sorted(manifest.splits):
         output.line(f"padding of {split} in all: {padding(manifest.groups(split)):.1%}")
-    _print_rejected(manifest)
-
-
-def _print_json(root: Path, manifest: Manifest | SequenceManifest) -> None:
-    value = manifest.to_json()
-    value["shards"] = [{key: item for key, item in shard.items() if key != "chunks"} for shard in value["shards"]]
-    output.json_value({**value, "digest": manifest_digest(root), "root": str(root)})
-
-
-def _print_rejected(manifest: Manifest | SequenceManifest) -> None:
-    if manifest.rejected_count:
-        output.line(f"\nrejected: {manifest.rejected_count}")
-        for entry in manifest.rejected[:MOST_REJECTED]:
-            output.line(f"  {entry['name']}: {entry['reason']}")
-        if more := and_more(manifest.rejected_count, MOST_REJECTED):
-            output.line(f"  ... {more}; --json lists those in the manifest")
 
 
 # The description of a tree of files.
@@ -158,14 +137,22 @@ def info(
     if is_tree(root):
         tree_info(root, as_json)
         return
-    if is_sequences(root):
-        sequences_info(root, as_json)
-        return
-    manifest = read_manifest(root)
+    manifest = read_sequence_manifest(root) if is_sequences(root) else read_manifest(root)
     if as_json:
-        _print_json(root, manifest)
+        value = manifest.to_json()
+        value["shards"] = [{key: item for key, item in shard.items() if key != "chunks"} for shard in value["shards"]]
+        output.json_value({**value, "digest": manifest_digest(root), "root": str(root)})
         return
-    _print(root, manifest)
+    if isinstance(manifest, SequenceManifest):
+        _print_sequences(root, manifest)
+    else:
+        _print(root, manifest)
+    if manifest.rejected_count:
+        output.line(f"\nrejected: {manifest.rejected_count}")
+        for entry in manifest.rejected[:MOST_REJECTED]:
+            output.line(f"  {entry['name']}: {entry['reason']}")
+        if more := and_more(manifest.rejected_count, MOST_REJECTED):
+            output.line(f"  ... {more}; --json lists those in the manifest")
 
 
 def verify(
@@ -244,7 +231,6 @@ def _print(root: Path, manifest: Manifest) -> None:
         output.line(f"... {more}; --json lists all")
     if manifest.left_out_classes:
         output.line(f"\nleft out, since they have too few samples: {', '.join(manifest.left_out_classes)}")
-    _print_rejected(manifest)
 
 
 # The build without snakemake, as its dataset rules do it.

@@ -143,6 +143,12 @@ def test_what_was_delivered_whole_becomes_the_result_that_it_was(world: World) -
     assert said.done == Done(attempt=1, status="error")
 
 
+def test_what_had_ended_well_and_has_no_measurements_is_an_error(world: World) -> None:
+    run_dir = delivered(world, status="ok")
+    assert publish_delivered(run_dir, os.getpid()) == "the run's result: attempt 1, status error"
+    assert "events-0.jsonl" in read_sealed(run_dir / "record.json")["status_reason"]
+
+
 def test_a_newer_result_stays_the_run_s(world: World) -> None:
     run_dir = delivered(world)
     write(run_dir, 2, "ok", 1)

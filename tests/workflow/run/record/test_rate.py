@@ -26,6 +26,7 @@ from workflow.run.record.rate import (
     MAX_LENGTHS,
     NOT_COMPARED,
     drift,
+    early,
     performance,
     replica_warnings,
     replicas_of,
@@ -449,6 +450,13 @@ def test_an_exact_line_is_found_exactly() -> None:
     found = drift([0.1 + 0.01 * (place + 0.5) / 200 for place in range(200)])
     assert (found.change_ratio, found.stderr_ratio) == (pytest.approx(0.01 / 0.105), pytest.approx(0, abs=1e-9))
     assert (found.others_ratio, found.steps) == (pytest.approx([0] * 8, abs=1e-9), 200)
+
+
+def test_the_first_steps_are_compared_with_the_last_half_without_the_last_step() -> None:
+    even = [1.0] * 20 + [2.0] * 20
+    assert early(even) == (pytest.approx(40 / 60 * 2), pytest.approx(0.5))
+    assert early([*even[:-1], 90.0]) == (pytest.approx(40 / 148 * 2), pytest.approx(0.5))
+    assert early(even[:19]) is None
 
 
 def test_steps_that_are_all_alike_do_not_drift() -> None:
