@@ -96,8 +96,7 @@ def _number(text: str) -> Scalar:
         return int(text)
     if _CLOCK.fullmatch(text):
         raise AmbiguousScalar(
-            f"{text} is the number {_sexagesimal(text)} to some YAML readers; write a duration with units, such as "
-            f"1h30m, or '{text}' for the word"
+            f"{text} is a number in base 60 to some YAML readers; write a duration with units, such as 1h30m, or '{text}' for the word"
         )
     if _ODD_INTEGER.fullmatch(text):
         raise AmbiguousScalar(
@@ -115,13 +114,6 @@ def _finite(text: str) -> float:
     if value in (float("inf"), float("-inf")):
         raise AmbiguousScalar(f"{text[:24]} is too large for a number")
     return value
-
-
-def _sexagesimal(text: str) -> str:
-    total = 0.0
-    for part in text.lstrip("+-").replace("_", "").split(":"):
-        total = total * 60 + float(part)
-    return f"{total:.15g}"
 
 
 # The reader of plain values from libyaml's parser events.

@@ -36,8 +36,8 @@ def test_lines_of_keys_and_list_entries() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a: 1\nb: 12:30:00", 2, "45000 1h30m,"),
-        ("a: 1:30", 1, "90 1h30m"),
+        ("a: 1\nb: 12:30:00", 2, "base 1h30m,"),
+        ("a: 1:30", 1, "base 1h30m"),
         ("a: no", 1, "false 'no'"),
         ("a: On", 1, "true 'On'"),
         ("a: 010", 1, "different decimal"),
