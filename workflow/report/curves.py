@@ -42,7 +42,9 @@ def curves_of(analysis: Analysis) -> Iterator[tuple[tuple[str, str], Curves]]:
     for source, run_id, record, attempt in rows.sort("repeat", maintain_order=True).select(names).iter_rows():
         events, size = _events(roots[source] / run_id / "attempts" / str(attempt) / "events-0.jsonl", left)
         left -= size
-        found = (_steps(events) if events is not None else {}) | _losses(roots[source] / record)
+        found = _steps(events) if events is not None else {}
+        if losses := _thinned(losses_of(roots[source] / record), MOST_POINTS):
+            found["losses"] = [[step, _short(loss)] for step, loss in losses]
         if found:
             yield (source, run_id), found
 
@@ -75,14 +77,13 @@ def _steps(events: RankEvents) -> Curves:
     return found | {name: values for name, values in places.items() if values}
 
 
-def _losses(path: Path) -> Curves:
+def losses_of(path: Path) -> Sequence[tuple[int, float]]:
     """Read the losses of a record; none if it was removed or changed after it was collected."""
     try:
         training = read_record(read_content(path)).training
     except (RecordError, NotBelieved):
-        return {}
-    losses = _thinned((training.losses or ()) if training is not None else (), MOST_POINTS)
-    return {"losses": [[step, _short(loss)] for step, loss in losses]} if losses else {}
+        return ()
+    return (training.losses or ()) if training is not None else ()
 
 
 def _thinned(values: Sequence[Any], most: int) -> list[Any]:

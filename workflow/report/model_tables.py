@@ -14,8 +14,9 @@ from containers.models.facts import PUBLISHED, count, depth, usual
 from containers.models.memory import estimate_memory
 from workflow.report.analysis import Analysis
 from workflow.report.cells import detail_title, series_words
-from workflow.report.keys import SEPARATOR
+from workflow.report.keys import SEPARATOR, sentence
 from workflow.report.layers_table import profiles
+from workflow.report.meanings import in_words
 from workflow.report.networks import Use, layers_in_trace, networks
 from workflow.report.profile.profile import Layer, Profile, short_kernel
 from workflow.report.table import GIGA, MEGA, MIB, MILLI, NONE, Column, Table, numbers, scaled, whole, words
@@ -74,11 +75,11 @@ def _facts(uses: Sequence[Use]) -> Table:
     return Table(
         name=MODEL_FACTS,
         title="Facts of the networks",
-        caption="Counted from the layers that are trained, of one sample or token: convolutions in all, and in depth the most that lie one "
-        "behind the other; multiply-adds forward. FLOP per step: 2 for each multiply-add forward and, in training, as many backward for "
-        "weights and for inputs, without those of the images unless they are asked for; of the batch of one process. Activations: what "
-        "the backward pass keeps of it. Memory: with weights, gradients, momentum and buckets, without workspace. As published: what the "
-        "study trains on is not known until a run has ended.",
+        caption=sentence(
+            "Counted from the layers that are trained",
+            *in_words(MODEL_FACTS, columns, ("conv_depth", "macs", "flop_per_step", "activation_bytes", "memory_bytes")),
+            "As published: what the study trains on is not known until a run has ended",
+        ),
         columns=tuple(columns),
         empty="No network of Slipway's.",
     )

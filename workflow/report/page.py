@@ -24,7 +24,7 @@ from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, mar
 from workflow.report.cost import has_cost
 from workflow.report.derive import Comparison
 from workflow.report.formats import CSP, EMPTY, STYLE, Explained, footnotes, html_table, unbroken
-from workflow.report.framework_tables import FACTS, in_parts
+from workflow.report.framework_tables import FACTS, PRECISION, in_parts
 from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shares
 from workflow.report.layers_table import profiles, step_of
 from workflow.report.prediction_table import line_models, prediction_words, rows_of
@@ -517,31 +517,6 @@ class Section:
         return not (self.text or self.items or self.plots or self.blocks or any(table.num_rows for table in self.tables))
 
 
-PLACED: Final = (
-    "speedup",
-    "bounds",
-    "parts",
-    "layers",
-    "prediction",
-    TIME_TO_ACCURACY,
-    "failures",
-    "times",
-    "budget",
-    "hours",
-    "cost",
-    "storage",
-    "utilisation",
-    "dlbench",
-    "frameworks",
-    "survey",
-    "framework-facts",
-    "model-facts",
-    "convolutions",
-    "scaling",
-)
-"""Tables that have their place in a section, or are too long for the page; the others stand in a section of their own."""
-
-
 def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = None) -> str:
     """Render the page; `svgs` by plot name, `page_dir` as in `file_links`. The same records give the same bytes: it holds no clock."""
     from jinja2 import Environment, StrictUndefined
@@ -625,7 +600,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], failed: Table, noted:
         numbered = (replace(table, name=f"{FACTS}-{number}" if number else FACTS) for number, table in enumerate(facts))
         yield Section(id="frameworks", title="Frameworks", tables=tuple(numbered))
     yield Section(id="networks", title="Networks", tables=tuple(map(_counted_facts, tables("model-facts"))))
-    yield Section(id="further", title="Further tables", tables=tables(*(name for name in TABLES if name not in PLACED)))
+    yield Section(id="precision", title="Precision and layout", tables=tables(PRECISION))
     yield from _timeline(analysis)
     yield Section(id="runs", title="Runs", text=RUNS_TEXT)
     yield Section(id="compare", title="Compare", text=side_by_side.TEXT, after=side_by_side.markup(analysis))

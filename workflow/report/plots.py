@@ -8,18 +8,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 import altair as alt
 import polars as pl
 import vl_convert
 
-from base.errors import RecordError
-from base.jsonfile import read_content
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate
+from workflow.report.curves import losses_of
 from workflow.report.derive import Comparison
 from workflow.report.formats import EMPTY, GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, counted_shape, line_label
@@ -30,8 +28,6 @@ from workflow.report.step_parts import STEP_PARTS, mean_parts
 from workflow.report.table import MILLI, percent, range_text, significant, time_unit
 from workflow.report.time_to_accuracy import curves
 from workflow.run.record.columns import SHOWN_STEPS, Point
-from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import read_record
 
 # Rendering of charts as SVG and Vega-Lite JSON, without browser and network.
 
@@ -589,12 +585,12 @@ def loss(analysis: Analysis) -> dict[str, Any]:
     """
     trained = [(label, comparison) for label, comparison in _labelled(analysis) if comparison.cell.cell.mode == "train"]
     cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(trained)}
-    roots = {source.label: Path(source.path, "runs") for source in analysis.sources}
+    roots = {source.label: source.place / "runs" for source in analysis.sources}
     first = analysis.frame.filter(MEASURED).unique(["source", "cell_id"], keep="first", maintain_order=True)
     values = []
     for source, cell_id, record, each in first.select("source", "cell_id", "record", _of_a_step(analysis)).iter_rows():
         if (source, cell_id) in cells:
-            values += _curve(cells[source, cell_id], [((step + 1) * each, value) for step, value in _losses(roots[source] / record)])
+            values += _curve(cells[source, cell_id], [((step + 1) * each, value) for step, value in losses_of(roots[source] / record)])
     if not values:
         return nothing("Training loss", "no run recorded its loss")
     seen = f"{analysis.units[0]} seen" if len(analysis.units) == 1 else "steps"
@@ -733,15 +729,6 @@ def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparis
         ranked += [(rank, entry) for rank, entry in enumerate([line[0], *line[:0:-1]])]
     chosen = {label for _, (label, _) in sorted(ranked, key=lambda pair: pair[0])[:MOST_CURVES]}
     return [entry for entry in cells if entry[0] in chosen]
-
-
-def _losses(path: Path) -> Sequence[tuple[int, float]]:
-    """Read the losses of a record; none if it was removed or changed after it was collected."""
-    try:
-        training = read_record(read_content(path)).training
-    except (RecordError, NotBelieved):
-        return ()
-    return (training.losses or ()) if training is not None else ()
 
 
 def _spread(label: str, cell: CellResult) -> dict[str, Any]:

@@ -263,6 +263,7 @@ def _three(
 
 
 OLDER: Final = " (of records of earlier versions with it)"
+EXPLAINED_OF_USE: Final = ("flop_per_s", "peak_flop_per_s", "peak_memory_bytes", "memory_left_bytes", "gpu_busy_ratio")
 OF_A_CELL: Final = ("device", "flop_per_unit", "flop_source", "arithmetic", "gpu_models", "peak_flop_per_s", "peak_source")
 """What all runs of a cell have in common, or there is no number."""
 
@@ -315,10 +316,9 @@ def utilisation(analysis: Analysis) -> Table:
         caption=[
             "MFU: FLOP that the model needs for one sample or token, forward and backward, without what is computed again (PaLM, appendix "
             "B) and, of networks of Slipway, without the gradient of what the first layer reads"
-            f"{OLDER if older else ''}, times the rate, over the peak of the {analysis.processes}; geometric mean over runs. TFLOP/s: the "
-            f"same of one {analysis.process_name}. Peak: dense, of the vendor{'; ' if sources else ''}{'; '.join(sources)}. Memory: the "
-            "most of all processes and runs: on GPUs of PyTorch's allocator, on CPUs the resident set; left: what a GPU has beside "
-            "it. GPU busy: the part of the window in which a kernel ran, by nvidia-smi",
+            f"{OLDER if older else ''}, times the rate, over the peak of the {analysis.processes}; geometric mean over runs",
+            *in_words("utilisation", columns, EXPLAINED_OF_USE),
+            f"Peaks: {'; '.join(sources)}" if sources else "",
             f"No MFU where {'; '.join(why)}" if why else "",
         ],
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from tests.workflow.report.test_tables import hostile
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.page import SCRIPT, findings, page, tiles, warnings
-from workflow.report.table import Table, estimate_text
+from workflow.report.table import estimate_text
 from workflow.report.tables import TABLES
 from workflow.run.record.rate import NOT_COMPARED
 
@@ -83,15 +82,6 @@ def test_the_page_holds_summary_tables_plots_failures_and_provenance(analysis: A
     links = [value for tag, name, value in parsed.attributes if tag == "a" and name == "href"]
     targets = {value.removeprefix("#") for value in links if value.startswith("#")}
     assert targets <= {value for _, name, value in parsed.attributes if name == "id"}
-
-
-def test_a_table_that_is_added_appears_on_the_page(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    def added(found: Analysis) -> Table:
-        return replace(TABLES["times"](found), name="added", title="What was added")
-
-    assert 'id="further"' not in page(analysis, SVGS)
-    monkeypatch.setitem(TABLES, "added", added)
-    assert 'id="table-added"' in page(analysis, SVGS)
 
 
 def assert_closed(text: str) -> Parsed:

@@ -230,7 +230,7 @@ def test_a_chapter_that_shows_nothing_is_left_out(tmp_path: Path) -> None:
     two = page(collected(tmp_path / "two", plausible_records(scaling_cells(framework=["pytorch", "jax"], nodes=[1, 2]))), {})
     shown = [set(re.findall(r'<section id="([\w-]+)"', text)) for text in (alone, two)]
     assert shown[1] - shown[0] == {"dlbench", "frameworks"}
-    assert not {"failures", "warnings", "prediction", "further"} & shown[0]
+    assert not {"failures", "warnings", "prediction", "precision"} & shown[0]
     assert all(f'id="{name}"' in alone for name in re.findall(r'href="#([\w.~%-]+)"', alone)), "no link leads to what was left out"
 
 
