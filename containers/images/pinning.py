@@ -185,7 +185,7 @@ def _fetch(reference: str, engine: str, credentials: Path | None) -> None:
         result = ask(pull_argv(engine, reference, place), IMAGE_PULL_S)
     if result.returncode == 0:
         return
-    words = last_lines(result.stderr, 3)
+    words = last_lines(result.stderr, 1)  # before it podman reports each of its tries
     advice = "is it the image you mean (`images` in the site file)? `make image` builds ours, BASE=... from an image that is here"
     if any(word in words.lower() for word in _DENIED):
         how = (

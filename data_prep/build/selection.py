@@ -17,7 +17,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from base.errors import DatasetError
-from base.humanize import and_more
+from base.humanize import and_more, counted
 from data_prep import hashing, manifest
 from data_prep.sources.naming import TRAIN, printable, sorted_classes, to_raw, to_text
 from data_prep.sources.types import BadSample, Found, Reader
@@ -112,7 +112,8 @@ def by_content(hashes: Hashes, fractions: Mapping[str, float]) -> dict[str, Mask
             taken[name] = free & (hashes == hashes[free].min())
             free &= ~taken[name]
     if not free.any() or not all(mask.any() for mask in taken.values()):
-        raise ValueError(f"{len(np.unique(hashes))} different images are too few to share out over train, {', '.join(sorted(fractions))}")
+        different = counted(len(np.unique(hashes)), "different image is", "different images are")
+        raise ValueError(f"{different} too few to share out over train, {', '.join(sorted(fractions))}")
     return taken
 
 
