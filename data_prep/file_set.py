@@ -49,15 +49,17 @@ class _SingleFile(ChunkedFile):
 def parse_file_set(content: bytes, where: str) -> FileSet:
     """Parse the bytes of a manifest or of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
     plain = jsonfile.parse_json(content, where, errors.DatasetError)
-    if isinstance(plain, dict) and plain.get("schema") == TREE_SCHEMA:
+    schema = plain.get("schema") if isinstance(plain, dict) else None
+    if schema == chunks.SCHEMA:
+        return _single(plain, content, where)
+    files: Sequence[ChunkedFile]
+    if schema == TREE_SCHEMA:
         files = manifest_as(TreeManifest, plain, where).files
-        return FileSet(kind="dataset", content=content, digest=digest_of(content), files=files, in_place=True)
-    if isinstance(plain, dict) and plain.get("schema") == SEQUENCES_SCHEMA:
-        shards = manifest_as(SequenceManifest, plain, where).shards
-        return FileSet(kind="dataset", content=content, digest=digest_of(content), files=shards)
-    if not isinstance(plain, dict) or plain.get("schema") != chunks.SCHEMA:
-        return FileSet(kind="dataset", content=content, digest=digest_of(content), files=manifest_of(plain, where).shards)
-    return _single(plain, content, where)
+    elif schema == SEQUENCES_SCHEMA:
+        files = manifest_as(SequenceManifest, plain, where).shards
+    else:
+        files = manifest_of(plain, where).shards
+    return FileSet(kind="dataset", content=content, digest=digest_of(content), files=files, in_place=schema == TREE_SCHEMA)
 
 
 def parse_chunk_list(content: bytes, where: str) -> FileSet:

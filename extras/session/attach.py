@@ -73,18 +73,8 @@ def converse(link: socket.socket, resized: int | None = None) -> int:
     try:
         return _converse(link, resized)
     except ConnectionError:
-        return _ended()
-
-
-def _ended() -> int:
-    sys.stderr.write("\r\nthe session has ended\r\n")
-    return NO_SESSION
-
-
-def size_frame() -> bytes:
-    """Return the terminal's size, as it is sent."""
-    now = os.get_terminal_size(0)
-    return frame(b"r", json.dumps({"rows": now.lines, "columns": now.columns}).encode())
+        sys.stderr.write("\r\nthe session has ended\r\n")
+        return NO_SESSION
 
 
 def _converse(link: socket.socket, resized: int | None) -> int:
@@ -94,7 +84,8 @@ def _converse(link: socket.socket, resized: int | None) -> int:
         ready, _, _ = select.select([*always, 0] if typing else always, [], [])
         if resized in ready:
             os.read(resized, PIECE)
-            link.sendall(size_frame())
+            now = os.get_terminal_size(0)
+            link.sendall(frame(b"r", json.dumps({"rows": now.lines, "columns": now.columns}).encode()))
         if 0 in ready:
             piece = os.read(0, PIECE)
             typing = bool(piece)
@@ -102,7 +93,7 @@ def _converse(link: socket.socket, resized: int | None) -> int:
         if link.fileno() in ready:
             piece = link.recv(PIECE)
             if not piece:
-                return _ended()
+                raise ConnectionResetError
             found, unread = frames(unread + piece)
             for kind, content in found:
                 if kind == b"d":

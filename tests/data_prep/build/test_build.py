@@ -180,6 +180,14 @@ def test_headers_are_checked_by_default_and_all_is_decoded_on_request(tmp_path: 
         split.read(broken)
 
 
+def test_the_sample_for_statistics_is_the_same_whatever_the_number_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_prep.build.selection.STATISTICS_SAMPLES", 10)
+    monkeypatch.setattr("data_prep.build.selection.STATISTICS_BYTES", 0)
+    one, four = (build(tmp_path / str(shards), {**MADE, "splits": {}, "shards": shards})[1] for shards in (1, 4))
+    assert one.statistics_samples == four.statistics_samples == 10
+    assert one.mean == four.mean
+
+
 def test_statistics_without_one_usable_image_are_an_error(tmp_path: Path) -> None:
     root = photographs(tmp_path / "p", 4)
     plan_dir = prepared(tmp_path, folder(root, encoding="jpeg"))

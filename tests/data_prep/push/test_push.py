@@ -45,6 +45,16 @@ def test_a_result_arrives_whole_and_is_named_last(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["1"]
 
 
+def test_files_beyond_the_limit_of_names_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_prep.push.copy.MOST_LOOKED_AT", 3)
+    for number in range(5):
+        (tmp_path / f"{number}").touch()
+    with directory(tmp_path) as root:
+        listing = list_files(root)
+    assert len(listing.files) == 3
+    assert "more than 3 names" in listing.refused[-1]["reason"]
+
+
 @pytest.mark.processes
 def test_both_steps_run_in_a_limited_child(tmp_path: Path) -> None:
     out, target = result(tmp_path / "out"), tmp_path / "1"
