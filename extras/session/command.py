@@ -191,7 +191,8 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
         return
     if kind == "shell":
         enter(seen)
-    _say_reached(seen, options.login)
+    for text in reached(seen, options.login):
+        output.line(text)
 
 
 def _refuse_typed(name: str, kind: Kind, words: Sequence[str], options: Options) -> None:
@@ -370,11 +371,6 @@ def _say_end(seen: Seen) -> None:
     lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.is_file() else []
     kind = PushError if state.waits_on_nodes else TrainingFailed
     raise kind("\n".join([words, f"the end of {log}:", *lines]))
-
-
-def _say_reached(seen: Seen, login: str | None) -> None:
-    for text in reached(seen, login):
-        output.line(text)
 
 
 def reached(seen: Seen, login: str | None) -> list[str]:
