@@ -106,3 +106,15 @@ def test_a_log_that_another_snakemake_has_removed_comes_back(tmp_path: Path, by_
     with path.open("ab") as stream:
         subprocess.run([sys.executable, "-c", REMOVED, str(path), by_now], stderr=stream, check=True, cwd=ROOT, timeout=60)
     assert path.read_text() == "after\n"
+
+
+def test_a_bug_of_ours_ends_the_run_with_an_exit_code_that_is_no_success(tmp_path: Path) -> None:
+    program = """
+import sys
+from workflow.run.supervisor import supervisor
+supervisor.Supervisor.main = None
+sys.exit(supervisor.main(["--results", sys.argv[1], "--run", "a-r1"]))
+"""
+    said = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
+    assert said.returncode == 1
+    assert "a bug in Slipway; the run is ended" in said.stderr
