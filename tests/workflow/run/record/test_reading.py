@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from base.seal import sealed_text
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.run.record.events import MAX_LINE, MAX_PROVENANCE, parse_events
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import MAX_BYTES, fitting, read_record
+from workflow.run.record.reading import MAX_BYTES, find_record, fitting, read_record
 from workflow.run.record.run_record import measured
 
 
@@ -35,6 +36,17 @@ def test_a_record_that_its_reader_would_not_take_is_written_shorter() -> None:
     assert 3_000_000 < len(sealed_text(many)) <= MAX_BYTES
     assert f"it names {len(many['files'])} of 2000 files" in many["warnings"][0]
     assert read_record(sealed_text(many)).status == "ok"
+
+
+def test_the_newest_prevented_attempt_counts_and_a_result_before_it_more(tmp_path: Path) -> None:
+    kinds = {1: "prevented", 2: "result", 3: "prevented", 4: "prevented"}
+    for number, kind in kinds.items():
+        path = tmp_path / "a-r1" / "attempts" / str(number) / "record.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"attempt": number, "kind": kind}))
+    assert find_record(str(tmp_path), "a-r1").path == "a-r1/attempts/2/record.json"
+    (tmp_path / "a-r1" / "attempts" / "2" / "record.json").unlink()
+    assert find_record(str(tmp_path), "a-r1").path == "a-r1/attempts/4/record.json"
 
 
 def test_a_record_that_is_too_large_is_not_read() -> None:
