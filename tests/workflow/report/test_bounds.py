@@ -63,6 +63,10 @@ def test_the_interval_is_that_of_the_runs() -> None:
     assert (found.low, found.high) == (pytest.approx(share_of(factor.low or 0)), pytest.approx(share_of(factor.high or 0)))
 
 
+def test_what_an_anchor_makes_slower_has_no_share_below_none() -> None:
+    assert [share_of(gain) for gain in (0.8, 1.0, 2.0)] == [0, 0, 0.5]
+
+
 def test_runs_may_come_in_any_order() -> None:
     runs = [run(if_no_input_s=seconds) for seconds in (0.07, 0.075, 0.08)]
     first, last = bound_of(runs), bound_of(runs[::-1])

@@ -13,6 +13,7 @@ from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.cost import DIFFERENT, NO_EPOCH, cost, has_cost, prices_of
 from workflow.report.formats import to_values
+from workflow.report.keys import rows_of
 from workflow.report.page import page
 from workflow.study.site import Prices
 
@@ -126,6 +127,14 @@ def test_processors_of_shares_of_one_machine_are_one_node(tmp_path: Path) -> Non
     assert found["run_price"] == pytest.approx(found["run_process_h"] / 2)
     assert found["watts"] == pytest.approx(4e3 / 40)
     assert row(made(tmp_path / "t", None, prices={"currency": "CHF", "gpu_hour": 1.0}, cell=cell))["run_price"] is None, "it had no GPU"
+
+
+def test_each_row_stands_beside_its_cell_whatever_the_order(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in (1, 2, 4)]
+    analysis = collected(tmp_path / "s", [make_record(cell) for cell in cells], repeats=1)
+    found = [{"source": cell.source, "cell_id": cell.cell_id, "nodes": cell.cell.nodes} for cell in analysis.cells]
+    kept, rows = rows_of(analysis, [found[2], found[0]])
+    assert [(cell.cell.nodes, row["nodes"]) for cell, row in zip(kept, rows, strict=True)] == [(1, 1), (4, 4)]
 
 
 def test_tokens_are_not_samples(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from workflow.report.plots import (
     MOST_CURVES,
     MOST_LINES,
     PLOTS,
+    clipped,
     log_scale,
     overview,
     throughput,
@@ -218,6 +219,22 @@ def test_a_long_whisker_is_clipped_and_its_end_is_written_beside_it(tmp_path: Pa
     assert ends[0] in to_svg(spec, "efficiency")
 
 
+def test_the_ends_of_whiskers_at_one_place_stand_in_rows_beside_the_last() -> None:
+    ends = (("", 1.9, 3.0), ("", 2.1, 4.0), ("", 2.0, 1.1), ("other panel", 2.0, 5.0))
+    points = [{"panel": panel, "processes": 2, "x": x, "value": 1.0, "low": 0.5, "high": high} for panel, x, high in ends]
+    found = [(one.get("above"), one.get("row"), one.get("beside")) for one in clipped(points, 0.0, 1.2, str)]
+    assert found == [("\N{UPWARDS ARROW} 3.0", 0, 2.1), ("\N{UPWARDS ARROW} 4.0", 1, 2.1), (None,) * 3, ("\N{UPWARDS ARROW} 5.0", 0, 2.0)]
+
+
+def test_the_axis_of_step_times_reaches_to_the_medians_of_single_runs(tmp_path: Path) -> None:
+    records = [make_record(make_cell(nodes=nodes), 1, step_s=step_s) for nodes, step_s in ((1, 1.0), (2, 0.01))]
+    records += [make_record(make_cell(nodes=2), 2, step_s=0.1)]
+    spec = PLOTS["step_time"](collected(tmp_path / "digits", records))
+    low, high = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    medians = [row["run"] for row in values(spec) if "run" in row]
+    assert low < min(medians) < max(medians) < high
+
+
 def test_steps_of_seconds_are_in_seconds_and_short_ones_in_milliseconds(tmp_path: Path) -> None:
     for step_s, unit in ((1.6, "step, s"), (0.16, "step, ms"), (1.6e-4, "step, \N{MICRO SIGN}s")):
         spec = PLOTS["step_time"](collected(tmp_path / unit, [make_record(make_cell(), step_s=step_s)]))
@@ -245,4 +262,5 @@ def test_losses_are_smoothed_and_the_recorded_ones_are_kept(tmp_path: Path) -> N
     rows = values(PLOTS["loss"](collected(tmp_path / "digits", [record])))
     assert {row["loss"] for row in rows} == {0.0, 2.0}
     assert all(0.5 < row["smooth"] < 1.5 for row in rows)
+    assert rows[100]["smooth"] == pytest.approx(10 / 9), "of 9 points, of which 5 are 2"
     assert 2 <= sum("says" in row for row in rows) <= 20, "few points can be pointed at, since each is an element of the page"

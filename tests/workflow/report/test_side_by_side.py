@@ -43,6 +43,14 @@ def test_a_run_has_its_configuration_its_results_and_where_it_comes_from(tmp_pat
     assert [data["cells"][run["cell"]]["name"] for run in data["runs"]] == ["lenet · batch 32 · 1×1", "lenet · batch 64 · 1×1"]
 
 
+def test_a_run_that_was_not_measured_has_no_rate_and_no_steps(tmp_path: Path) -> None:
+    record = {**make_record(make_cell()), "status": "nan", "status_reason": "a loss that is not a number"}
+    data = data_of(collected(tmp_path / "digits", [record], repeats=1))
+    numbers = dict(zip(data["numbers"], data["runs"][0]["numbers"], strict=True))
+    assert [numbers[name] for name in ("rate [per second]", "step, median [ms]", "step, p95 [ms]")] == [None] * 3
+    assert numbers["run [s]"] == 27.4
+
+
 def test_a_cell_has_its_estimates_with_their_intervals(tmp_path: Path) -> None:
     records = [make_record(make_cell(), repeat, step_s=0.1 + repeat / 500) for repeat in (1, 2, 3)]
     (cell,) = data_of(collected(tmp_path / "digits", records))["cells"]

@@ -65,6 +65,11 @@ def test_a_node_of_the_study_has_a_column(tmp_path: Path) -> None:
     ]
 
 
+def test_the_smallest_cell_of_several_processes_tells_of_one(tmp_path: Path) -> None:
+    (row,) = rows(storage(collected(tmp_path, [record(make_cell(gpus_per_node=4, batch_size=8))], repeats=1)))
+    assert float(row["samples_per_s"]) == pytest.approx(80), "320 samples each 0.1 s, of four"
+
+
 def test_runs_that_read_no_samples_and_other_datasets_are_left_out(tmp_path: Path) -> None:
     tree = record(make_cell(batch_size=8), **{"dataset.samples": None})
     analysis = collected(tmp_path, [tree, record(make_cell(batch_size=16))], repeats=1)
