@@ -163,9 +163,11 @@ class Split:
         return [(self.paths[shard], self.bytes[shard], key) for shard, key in map(self._place, indices)]
 
     def _named(self, index: int, error: ReaderError) -> ReaderError:
-        """Return an error that names the shard and the sample."""
-        shard, key = self._place(index)
-        return type(error)("%s, sample %s: %s" % (self.paths[shard], key.decode(), error))
+        """Return an error that names the shard, the sample and where in the file it lies, which tells the chunk of the manifest."""
+        place = self._places([index])[0]
+        return type(error)(
+            "%s, sample %s: %s (from byte %d of the file on)" % (place[0], place[2].decode(), error, shards.position(place)[0])
+        )
 
     def _raw(self, datum: Datum) -> np.ndarray:
         """Return the pixels as HWC RGB without a copy. Caffe keeps planes in the order blue, green, red."""

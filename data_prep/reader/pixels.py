@@ -62,7 +62,7 @@ def copy_raw(values: Sequence[Any], form: Form, windows: np.ndarray, out: np.nda
         return range(len(values))
     left = np.zeros(len(values), np.uint8)
     if len(values):
-        addresses, sizes = _places_of(values)
+        addresses, sizes = places_of(values)
         arrays = [address_of(array) for array in (np.array(form, np.int64), windows, labels, left)]
         library.slipway_copy_raw(address_of(out), address_of(addresses), address_of(sizes), len(values), *arrays)
     return np.flatnonzero(left).tolist()
@@ -82,7 +82,7 @@ def address_of(array: Any) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(array))
 
 
-def _places_of(values: Sequence[Any]) -> Tuple[np.ndarray, np.ndarray]:
+def places_of(values: Sequence[Any]) -> Tuple[np.ndarray, np.ndarray]:
     """Return the address and the length of each of these buffers, which may be read only."""
     buffers = np.zeros((len(values), 16), np.int64)  # a Py_buffer each, whose first field is the address and whose third the length
     first = address_of(buffers)

@@ -20,11 +20,11 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 import lmdb
-import numpy as np
 
+from . import pixels
 from .errors import DatasetChanged
 from .memory import free_memory
 
@@ -35,6 +35,7 @@ MOST_ANNOUNCED = 4  # batches that `prefetch` announced and nobody has asked for
 SMALL = 65536  # bytes: smaller values cost a disk and its driver more than their bytes do, so the page cache gets their shards in one go
 PIECE = 16 << 20  # bytes of a shard that are brought to the page cache beside an announced batch
 _ADVISED = 1 << 17  # bytes: of more at a time the kernel may only take the beginning
+_SIZES, _NUMBER = struct.Struct("<HHH"), struct.Struct("<Q")
 _F_BIGDATA = 1
 _PAGE_HEADER = 16
 _DIRECT = getattr(os, "O_DIRECT", 0) if hasattr(os, "preadv") else 0  # which reads to an address of the caller's, from Python 3.7 on
@@ -46,18 +47,24 @@ Use = Callable[[int, List[memoryview]], Any]
 
 
 class _Extent(NamedTuple):
-    """A large value in its file: where its first page begins, and its length."""
+    """The place of a value in its file. A large one has whole pages, of which the first one begins with a header."""
 
     shard: Any
     key: bytes
     start: int
     length: int
+    large: int
 
     @property
     def span(self) -> int:
-        """Return how many bytes its pages have."""
+        """Return how many bytes the pages of a large value have."""
         page = self.shard.page_bytes
-        return (_PAGE_HEADER + self.length + page - 1) // page * page
+        return (_PAGE_HEADER + self.length + page - 1) // page * page if self.large else 0
+
+    @property
+    def mapped(self) -> memoryview:
+        """Return the value in the map. Its pages come when they are touched."""
+        return self.shard.view[self.start : self.start + self.length]
 
 
 class _Shard:
@@ -82,6 +89,8 @@ class _Shard:
             self.txn = self.env.begin(buffers=True)
             self.cursor = self.txn.cursor()
             self.page_bytes = self.env.stat()["psize"]
+            self.base = self._map_begins()
+            self.view = memoryview((ctypes.c_char * num_bytes).from_address(self.base)).cast("B")
         except BaseException:
             self.close()
             raise
@@ -96,55 +105,52 @@ class _Shard:
         """Raise DatasetChanged where the file has another size than the manifest says."""
         _compare_size(self.path, os.fstat(self.descriptor), self.num_bytes)
 
-    def mapped(self, key: bytes) -> memoryview:
-        """Return the value of `key` in the map. LMDB touches every page of it."""
+    def find(self, key: bytes) -> memoryview:
+        """Return the key in the map."""
         try:
-            value = self.txn.get(key)
+            if not self.cursor.set_key(key):
+                raise DatasetChanged("%s has no sample %s although its manifest says so: %s" % (self.path, key.decode(), _ADVICE))
         except lmdb.Error as error:
             raise self.changed(key, str(error)) from error
-        if value is None:
-            raise self._missing(key)
-        return value
-
-    def locate(self, key: bytes) -> Union[_Extent, bytes]:
-        """Return where in the file the value of `key` lies. A small one, which lies in the page that tells of it, is returned itself.
-
-        The key lies in a leaf page, and beside it the number of the page where a large value begins (lmdb 0.9, mdb.c, struct MDB_node:
-        sizes, flags, key, page).
-        """
-        address = self._address(key)
-        low, high, flags = struct.unpack("<HHH", ctypes.string_at(address - 8, 6))
-        if not flags & _F_BIGDATA:
-            return bytes(self.cursor.value())
-        page, length = struct.unpack("<Q", ctypes.string_at(address + len(key), 8))[0], low + (high << 16)
-        if page * self.page_bytes + _PAGE_HEADER + length > self.num_bytes:
-            raise self.changed(key, "%d bytes from page %d on are more than the file has" % (length, page))
-        return _Extent(self, key, page * self.page_bytes, length)
-
-    def position(self, key: bytes) -> Tuple[int, int]:
-        """Return where in the file the value of `key` begins, and its length. The first word of a page is its number."""
-        found = self.locate(key)
-        if isinstance(found, _Extent):
-            return found.start + _PAGE_HEADER, found.length
-        page, offset = divmod(self._address(key), self.page_bytes)
-        number = struct.unpack("<Q", ctypes.string_at(page * self.page_bytes, 8))[0]
-        return number * self.page_bytes + offset + len(key), len(found)
+        return self.cursor.key()
 
     def changed(self, key: bytes, what: str) -> DatasetChanged:
         """Return the error that says what is wrong with a sample."""
         return DatasetChanged("%s, sample %s: %s: %s" % (self.path, key.decode(), what, _ADVICE))
 
-    def _address(self, key: bytes) -> int:
-        """Return where in memory the key lies in the map."""
-        try:
-            if not self.cursor.set_key(key):
-                raise self._missing(key)
-        except lmdb.Error as error:
-            raise self.changed(key, str(error)) from error
-        return int(np.frombuffer(self.cursor.key(), np.uint8).__array_interface__["data"][0])
+    def _map_begins(self) -> int:
+        """Return where in memory the map begins, by the page of the first key. A page begins with its number, which may be damaged."""
+        if not self.cursor.first():
+            raise DatasetChanged("%s is empty: %s" % (self.path, _ADVICE))
+        address = int(pixels.places_of([self.cursor.key()])[0][0])
+        page = ctypes.string_at(address - address % self.page_bytes, self.page_bytes)
+        at = _NUMBER.unpack_from(page)[0] * self.page_bytes
+        with open(os.path.join(self.path, "data.mdb"), "rb") as file:
+            file.seek(min(at, self.num_bytes))
+            if file.read(self.page_bytes) != page:
+                raise DatasetChanged("%s has a damaged page: %s" % (self.path, _ADVICE))
+        return address - address % self.page_bytes - at
 
-    def _missing(self, key: bytes) -> DatasetChanged:
-        return DatasetChanged("%s has no sample %s although its manifest says so: %s" % (self.path, key.decode(), _ADVICE))
+
+def _locate(places: Sequence[Place]) -> List[_Extent]:
+    """Return where these values lie, whose shards are open. None of their pages is touched, and none lies outside of its file.
+
+    The key lies in a leaf page, between sizes and flags and either the number of the page where a large value begins, or the value (lmdb
+    0.9, mdb.c, struct MDB_node).
+    """
+    shards = [_open[path] for path, _, _ in places]
+    addresses = pixels.places_of([shard.find(place[2]) for shard, place in zip(shards, places)])[0].tolist()  # noqa: B905 from 3.10 on
+    found = []
+    for shard, (_, _, key), address in zip(shards, places, addresses):  # noqa: B905
+        node = ctypes.string_at(address - 8, 8 + len(key) + 8)
+        low, high, flags = _SIZES.unpack_from(node)
+        start, length, large = address + len(key) - shard.base, low + (high << 16), flags & _F_BIGDATA
+        if large:
+            start = _NUMBER.unpack_from(node, 8 + len(key))[0] * shard.page_bytes + _PAGE_HEADER
+        if start + length > shard.num_bytes:
+            raise shard.changed(key, "%d bytes from byte %d on are more than the file has" % (length, start))
+        found.append(_Extent(shard, key, start, length, large))
+    return found
 
 
 class _Reading:
@@ -154,8 +160,8 @@ class _Reading:
         with _current_lock():
             self._shards = _hold(places)
             try:
-                located = [_open[path].locate(key) for path, _, key in places]
-                self._bytes = sum(one.span for one in located if isinstance(one, _Extent))
+                located = _locate(places)
+                self._bytes = sum(one.span for one in located)
                 self._memory = _memory(self._bytes)
             except BaseException:
                 _release(self._shards)
@@ -166,11 +172,8 @@ class _Reading:
         for number, one in enumerate(located):
             if number % GROUP == 0:
                 groups.append([])
-            if isinstance(one, _Extent):
-                groups[-1].append((one, view[at : at + one.span]))
-                at += one.span
-            else:
-                groups[-1].append((one, None))
+            groups[-1].append((one, view[at : at + one.span]))
+            at += one.span
         self._left, self._values = len(groups), len(located)
         self._groups = [submit(self._read, group) for group in groups]  # type: List[Future[Tuple[bool, List[memoryview]]]]
 
@@ -208,7 +211,7 @@ class _Reading:
     def _read(self, group: List[Any]) -> Tuple[bool, List[memoryview]]:
         try:
             before = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
-            values = [memoryview(one) if view is None else _read_extent(one, view) for one, view in group]
+            values = [_read_extent(one, view) if one.large else memoryview(bytes(one.mapped)) for one, view in group]
             from_disk = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock > before
             return not from_disk and not any(shard.direct for shard in self._shards), values
         finally:
@@ -263,7 +266,8 @@ def position(place: Place) -> Tuple[int, int]:
     """Return where in the file of its shard a value begins, and its length. No large value is read."""
     path, num_bytes, key = place
     with _current_lock():
-        return _opened(path, num_bytes).position(key)
+        shard = _opened(path, num_bytes)
+        return _locate([(shard.path, num_bytes, key)])[0][2:4]
 
 
 def check_files(paths: Iterable[str], sizes: Iterable[int]) -> None:
@@ -305,7 +309,7 @@ def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
         for shard in shards:
             shard.check_size()  # what is left to a SIGBUS is a file that is cut while this batch is copied
         with _current_lock():
-            values = [_open[path].mapped(key) for path, _, key in places]
+            values = [extent.mapped for extent in _locate(places)]
         function(first, values)
     finally:
         with _current_lock():
@@ -423,13 +427,13 @@ def _memory(num_bytes: int) -> mmap.mmap:
 
 
 def _read_extent(extent: _Extent, view: memoryview) -> memoryview:
-    end, done = _PAGE_HEADER + extent.length, 0
+    first, end, done = extent.start - _PAGE_HEADER, _PAGE_HEADER + extent.length, 0
     try:
         if not _DIRECT:
-            value = os.pread(extent.shard.descriptor, end, extent.start)
+            value = os.pread(extent.shard.descriptor, end, first)
             view, done = memoryview(value), len(value)
         while done < end:
-            count = os.preadv(extent.shard.descriptor, [view[done:]], extent.start + done)
+            count = os.preadv(extent.shard.descriptor, [view[done:]], first + done)
             if count == 0:
                 break
             done += count

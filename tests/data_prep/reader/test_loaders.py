@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.reader import Augmentation, DecodeError, Loader, open_dataset, order
+from data_prep.reader import Augmentation, DatasetChanged, DecodeError, Loader, open_dataset, order
 from data_prep.reader.loaders import CACHE_BYTES, SPARE, Loaders
 from tests.data_prep.reader.small import image_dataset
 
@@ -342,6 +342,21 @@ def test_an_error_in_a_loader_process_is_raised_with_its_type(failure: Any, kind
     assert len(found) == 5
     if failure in (unknown, exhausted, undecodable):
         assert str(caught.value.__cause__).startswith("in a loader process:\nTraceback")
+
+
+def test_a_shard_that_is_cut_while_a_loader_process_copies_from_its_map_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends with SIGBUS, since nobody looks at the size meanwhile: here never."""
+    from data_prep.reader import shards
+
+    monkeypatch.setattr(shards, "IN_MEMORY", 0)
+    monkeypatch.setattr(shards._Shard, "check_size", lambda _: None)
+    root = image_dataset(tmp_path, IMAGES * 20, shards=1)
+    iteration = iter(Loader(open_dataset(str(root)).split("train"), 8, num_workers=1))
+    next(iteration)
+    os.truncate(root / "shard-00000.lmdb" / "data.mdb", 4096)
+    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb has 4096 bytes, its manifest says \d+: stage the dataset again"):
+        for _ in iteration:
+            pass
 
 
 class Idle:

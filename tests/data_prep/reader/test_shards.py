@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -245,10 +246,14 @@ def damaged(root: Path, index: int, change: Callable[[bytearray, int], None]) ->
     return open_dataset(str(root)).split("train")
 
 
-def test_a_page_or_a_length_out_of_the_file_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", [by_map, by_threads], ids=lambda way: way.__name__)
+def test_a_page_or_a_length_out_of_the_file_is_an_error_and_no_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Any], None]
+) -> None:
     """Of the node of a sample: the number of the first page of its value, or its length (lmdb 0.9, struct MDB_node)."""
-    by_threads(monkeypatch)
-    for number, (offset, field) in enumerate([(8, struct.pack("<Q", 1 << 40)), (-8, struct.pack("<H", 0)), (-6, struct.pack("<H", 60000))]):
+    way(monkeypatch)
+    fields = [(8, struct.pack("<Q", 1 << 40)), (-8, struct.pack("<H", 0)), (-6, struct.pack("<H", 60000)), (-4, b"\0\0"), (-6, b"\xff" * 4)]
+    for number, (offset, field) in enumerate(fields):
         root = image_dataset(tmp_path, pictures(40, 60), shards=1, name=f"number{number}")
 
         def change(content: bytearray, at: int, offset: int = offset, field: bytes = field) -> None:
@@ -259,7 +264,39 @@ def test_a_page_or_a_length_out_of_the_file_is_an_error_and_no_signal(tmp_path: 
             with pytest.raises(ReaderError, match=r"shard-00000.lmdb, sample 00000007: "):
                 split.read_many(wanted)
             assert {shard.users for shard in shards._open.values()} == {0}
-            shards.close_all()
+        shards.close_all()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("way", [by_map, by_threads], ids=lambda way: way.__name__)
+def test_whatever_is_damaged_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Any], None]) -> None:
+    """Bytes of the pages that lead to the values: each damage is read in a process of its own."""
+    way(monkeypatch)
+    root = image_dataset(tmp_path, pictures(100, 40), shards=1)
+    path = root / "shard-00000.lmdb" / "data.mdb"
+    whole = path.read_bytes()
+    heads = [struct.unpack_from("<QHH", whole, at) for at in range(0, len(whole), 4096)]
+    pages = [at for at, (number, _, kind) in enumerate(heads) if number == at and kind in (1, 2)]
+    random = np.random.default_rng(5)
+    for page, at, size in zip(random.choice(pages, 150), random.integers(0, 4090, 150), random.choice([1, 2, 4], 150), strict=True):
+        first = int(page) * 4096 + int(at)
+        path.write_bytes(whole[:first] + random.bytes(int(size)) + whole[first + int(size) :])
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(ReaderError):
+                open_dataset(str(root)).split("train").read_many(range(100))
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0, first
+
+
+def test_a_file_that_is_cut_while_it_is_mapped_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_map(monkeypatch)
+    root = image_dataset(tmp_path, pictures(40, 60), shards=1)
+    split = open_dataset(str(root)).split("train")
+    assert split.read_many(range(40))[1].tolist() == list(range(40))
+    os.truncate(root / "shard-00000.lmdb" / "data.mdb", 8192)
+    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb has 8192 bytes, its manifest says \d+: stage the dataset again"):
+        split.read_many(range(40))
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
