@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
@@ -141,7 +142,8 @@ class FileReader:
         except OSError as error:
             if error.errno in STORAGE_FAILS:
                 raise
-            raise self._changed(found, error.strerror or str(error)) from error
+            no_file = error.errno == errno.ESPIPE
+            raise self._changed(found, "it is not a regular file any more" if no_file else error.strerror or str(error)) from error
         finally:
             os.close(descriptor)
         if not stat.S_ISREG(status.st_mode):

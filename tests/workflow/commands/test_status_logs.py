@@ -295,4 +295,5 @@ def test_runs_in_slurms_queue_are_queued_and_a_silent_controller_is_said_so(hous
     squeue.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     said = house.json("status")
     assert "Slurm's controller does not answer" in said["scheduler"]
-    assert [run["state"] for run in said["runs"]][:3] == ["done", "running", "missing"]
+    states = {run["run_id"]: run["state"] for run in said["runs"]}
+    assert [states[name] for name in names[:3]] == ["done", "running", "missing"]
