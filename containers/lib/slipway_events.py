@@ -19,6 +19,7 @@ one has been handed to the device, which waits for nobody that matters.
 
 import atexit
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -36,7 +37,9 @@ DRIVES_ALL = "SLIPWAY_DRIVES_ALL"
 """Set where this is the one process of a run of several, and works for all of them."""
 FRAMEWORKS = ("torch", "tensorflow", "jax", "paddle", "mxnet", "chainer")
 OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
+"""Names of exceptions: torch need not be imported for its own."""
 OUT_OF_MEMORY_WORDS = ("can't allocate memory", "CUDA out of memory", "RESOURCE_EXHAUSTED")
+"""The words of PyTorch on the CPU and on a GPU, and of XLA for JAX and TensorFlow."""
 STARTED: "List[Run]" = []
 """The run of this process, from its start on."""
 Counts = Dict[str, Optional[int]]
@@ -179,7 +182,6 @@ class Run:
         self.looks_trained = True
         self.failed = False
         self.stopped = False
-        self.told = False
         self.clock: Any = None
         self.begun = 0.0
         self.train_s = 0.0
@@ -391,9 +393,10 @@ class Run:
 
     def check_training(self) -> None:
         """Warn once where what goes through `steps` looks like a validation: a second loop of one epoch, or steps without gradients."""
-        second = self.inside_epochs and self.epoch_has_steps
+        torch, second = sys.modules.get("torch"), self.inside_epochs and self.epoch_has_steps
+        no_gradients = torch is not None and hasattr(torch, "is_grad_enabled") and not torch.is_grad_enabled()
         self.epoch_has_steps = True
-        if self.looks_trained and (second or gradients_are_off()) and self.cell.get("mode") != "infer":
+        if self.looks_trained and (second or no_gradients) and self.cell.get("mode") != "infer":
             self.looks_trained = False
             self.warning(VALIDATION % ("was begun twice in one epoch" if second else "gave batches while PyTorch computed no gradients"))
 
@@ -448,8 +451,9 @@ class Run:
 
     def counts(self, batch: Any, samples: Amount, tokens: Amount) -> Counts:
         """Return what a batch has. Raises ValueError for what is no count."""
-        found: Counts = {"samples": whole_count("samples", amount(rows if samples is None else samples, batch), 1)}
-        return found if tokens is None else dict(found, tokens=whole_count("tokens", amount(tokens, batch), 0))
+        samples = rows if samples is None else samples
+        found: Counts = {"samples": whole_count("samples", samples(batch) if callable(samples) else samples, 1)}
+        return found if tokens is None else dict(found, tokens=whole_count("tokens", tokens(batch) if callable(tokens) else tokens, 0))
 
     def totals(self) -> Tuple[int, int, int]:
         """Return the number of steps, the first one that is measured, and the one after the last that is."""
@@ -463,7 +467,8 @@ class Run:
             return
         self.plan = plan_steps(self.cell, self.step)
         self.clock = make_clock(self.cell.get("device"))
-        self.tell_start()
+        found = dict(detect_framework(), **self.drives, **self.facts)
+        self.emit("run_start", rank=self.rank, world_size=self.world_size, hostname=os.uname().nodename, **found)
         if self.cell.get("profile") is not None:
             self.follow_profile()
         self.begun = time.monotonic()
@@ -473,7 +478,6 @@ class Run:
         self.at_mark()
 
     def follow_profile(self) -> None:
-        """Begin the profile of the steps of this run."""
         torch = sys.modules.get("torch")
         if torch is None or not hasattr(torch, "profiler"):
             self.warning("no profile: it is made by the profiler of PyTorch, which this program has not imported")
@@ -484,12 +488,6 @@ class Run:
         if layers is None:
             self.warning("the profile tells no layers: call slipway_events.start(model=...) with the network")
         slipway_profile.Profiler(torch, layers, self.cell, self.out, self.rank, self.totals()[1:]).follow(self.clock, self.step)
-
-    def tell_start(self) -> None:
-        if not self.told:
-            self.told = True
-            found = dict(detect_framework(), **self.drives, **self.facts)
-            self.emit("run_start", rank=self.rank, world_size=self.world_size, hostname=os.uname().nodename, **found)
 
     def go_on_to(self, stage: str) -> None:
         """Begin this phase of the training, which comes back after an evaluation."""
@@ -647,11 +645,6 @@ def make_clock(device: Optional[str]) -> Any:
     return LateClock() if device == "cuda" and torch is None else HostClock()
 
 
-def amount(told: Amount, batch: Any) -> Optional[int]:
-    """Return the number of a batch, as a number or a function of it tells."""
-    return told(batch) if callable(told) else told
-
-
 def whole_count(name: str, told: Any, least: int) -> Optional[int]:
     """Return what was told of a batch: None, or a whole number, also one in a tensor or as 32.0. Any other would make another rate than
     that of what was done: ValueError."""
@@ -685,12 +678,6 @@ def first_dimensions(batch: Any) -> List[int]:
     if len(parts) > MOST_FIELDS:
         raise ValueError("a list of samples")
     return [size for part in parts for size in first_dimensions(part)]
-
-
-def gradients_are_off() -> bool:
-    """Return whether PyTorch is imported and does not record what gradients are made of."""
-    torch = sys.modules.get("torch")
-    return torch is not None and hasattr(torch, "is_grad_enabled") and not torch.is_grad_enabled()
 
 
 def plain_number(loss: Any) -> float:
@@ -790,14 +777,13 @@ def peak_memory(device: Optional[str]) -> Dict[str, Any]:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the kind of the event `error`."""
     if isinstance(error, LossNotFinite):
         return "nan"
     names = {kind.__name__ for kind in type(error).__mro__}
     text = "".join(traceback.format_exception_only(type(error), error))
-    return "oom" if names & set(OUT_OF_MEMORY) or any(words in text for words in OUT_OF_MEMORY_WORDS) else "error"
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM  # memory that Python maps, processes that it forks
+    return "oom" if refused or names & set(OUT_OF_MEMORY) or any(words in text for words in OUT_OF_MEMORY_WORDS) else "error"
 
 
 def first_of(names: Iterable[str]) -> Optional[str]:
-    """Return the first of these environment variables that is set."""
     return next((os.environ[name] for name in names if os.environ.get(name)), None)

@@ -6,6 +6,7 @@ SLIPWAY_EVENTS is a JSON object: `step`, the expression that its lines are searc
 What the program prints goes on as it comes, before it is looked at; its end is ours. Python 3.6, standard library only.
 """
 
+import contextlib
 import fcntl
 import json
 import math
@@ -69,7 +70,8 @@ class Adapter:
         wake = self.start(command)
         output = None if self.child.stdout is None else self.child.stdout.fileno()
         if output is not None:
-            widen(output)
+            with contextlib.suppress(OSError):  # as wide as the machine allows, so that the program need not wait while it is read
+                fcntl.fcntl(output, SET_PIPE_SIZE, PIPE_BYTES)
             os.set_blocking(output, False)
         while self.child.poll() is None:
             readable = select.select([wake] + ([] if output is None else [output]), [], [], ALIVE_S)[0]
@@ -154,14 +156,6 @@ def slow_looks(ran_s: float) -> List[str]:
     ]
 
 
-def widen(pipe: int) -> None:
-    """Widen the pipe, as far as the machine allows, so that the program need not wait while its output is read."""
-    try:
-        fcntl.fcntl(pipe, SET_PIPE_SIZE, PIPE_BYTES)
-    except OSError:
-        return
-
-
 def die_with_parent(parent: int) -> Any:
     """Return the function that the child calls before it becomes the program; None where the interpreter cannot."""
     try:
@@ -179,7 +173,6 @@ def die_with_parent(parent: int) -> Any:
 
 
 def main(command: List[str]) -> int:
-    """Return the exit code."""
     settings: Dict[str, Any] = json.loads(os.environ["SLIPWAY_EVENTS"])
     rank = int(slipway_events.first_of(slipway_events.RANK_VARIABLES) or 0)
     world_size = int(slipway_events.first_of(slipway_events.WORLD_VARIABLES) or 1)

@@ -68,7 +68,6 @@ class Trace:
         self.hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
 
     def begin(self, number: int) -> None:
-        """Begin step `number`, which ends the one before."""
         self.end()
         self.step = self.record(STEP % number)
         self.step.__enter__()
@@ -148,7 +147,6 @@ class ExchangeLog:
             self.told.setdefault(len(self.steps) - 1, dict(self.ddp._get_ddp_logging_data()))
 
     def begin(self) -> None:
-        """Begin a step, which ends the one before."""
         now = self.now()
         if len(self.moments) == 4:
             self.steps.append(dict(self.moments, end=now))
@@ -195,7 +193,6 @@ def mean_parts(ranks: List[List[Dict[str, float]]]) -> Dict[str, Any]:
 
 
 def find_ddp(torch: Any, model: Any) -> Any:
-    """Return the DistributedDataParallel around a network, or None."""
     kind = torch.nn.parallel.DistributedDataParallel
     if model is None or isinstance(model, kind):
         return model
@@ -246,8 +243,9 @@ class Profiler:
         if self.onednn is not None:
             onednn, self.onednn = self.onednn, None
             onednn.write(os.path.join(self.out, ONEDNN_LOG))
-        if number == self.logged - 1 and self.logs_onednn():
-            self.onednn = OneDnnLog(self.torch)
+        if number == self.logged - 1 and self.rank == 0 and not self.cuda:
+            mkldnn = self.torch.backends.mkldnn
+            self.onednn = OneDnnLog(self.torch) if hasattr(mkldnn, "verbose") and mkldnn.is_available() else None
         if self.log is not None:
             self.log.begin()
         if number == self.logged < self.first and self.log is None:
@@ -262,10 +260,6 @@ class Profiler:
             self.trace.begin(number)
         if number == self.end:
             self.finish()
-
-    def logs_onednn(self) -> bool:
-        mkldnn = self.torch.backends.mkldnn
-        return self.rank == 0 and not self.cuda and hasattr(mkldnn, "verbose") and bool(mkldnn.is_available())
 
     def start_log(self) -> None:
         if not self.meets_others():
@@ -297,7 +291,6 @@ class Profiler:
             json.dump(found, file, sort_keys=True, allow_nan=False)
 
     def finish(self) -> None:
-        """End the trace, and write it."""
         if self.trace is not None and not self.written:
             self.written = True
             if self.cuda:

@@ -31,4 +31,4 @@ def test_it_is_python_3_6_of_the_standard_library(path: Path) -> None:
     ours = {module for module in modules if module.startswith("slipway_")}
     others = NEEDED.get(path.stem, set()) | (set() if path.parent == LIB else {"numpy"})
     assert modules - ours <= sys.stdlib_module_names | others
-    assert ours <= ({file.stem for file in FILES if file.parent == LIB} if path.parent == LIB else {"slipway_reader"})
+    assert ours <= ({file.stem for file in FILES if file.parent == LIB} if path.parent == LIB else {"slipway_reader", "slipway_events"})

@@ -116,7 +116,6 @@ def check_shapes(path: Path, found: Mapping[str, np.ndarray], wanted: Mapping[st
 
 
 def checksum(arrays: Mapping[str, np.ndarray]) -> int:
-    """Compute the checksum of all numbers, in order."""
     found = 0
     for array in arrays.values():
         found = zlib.crc32(array.tobytes() if array.ndim == 0 else array.data, found)

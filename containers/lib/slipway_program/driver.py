@@ -8,24 +8,13 @@ from typing import Any, Callable, Dict, Tuple
 import numpy as np
 import slipway_reader
 
-from . import checkpoint
+from . import checkpoint, parameters
 from .checkpoint import CheckpointRequested, Request
 from .evaluation import evaluate, mean_loss
 from .events import Events, common_provenance
 from .feed import follow_native, repeat_first, start_reading
 from .loop import Around, Evaluations, HostClock, Moments, run_steps
-from .parameters import (
-    FILE_NAME,
-    Arrays,
-    Cell,
-    checksum_of,
-    count_of,
-    given_parameters,
-    norm_of,
-    read_parameters,
-    starting_parameters,
-    write_parameters,
-)
+from .parameters import Arrays, Cell
 from .plan import check_fits, make_plan, shapes_of_sequences
 from .rank import LossNotFinite
 from .trainer import Trainer, dropout_seed, drops
@@ -56,7 +45,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
         framework_version=trainer.version,
         device=trainer.device,
         hostname=os.uname().nodename,
-        parameters=count_of(trainer.state()),
+        parameters=parameters.count_of(trainer.state()),
         provenance=dict(common_provenance(), threads=cell["threads"], **trainer.provenance()),
     )
     if resumed is not None:
@@ -95,8 +84,8 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
     state = trainer.state()
     if rank == 0 and training and cell["save_parameters"]:
         events.phase("checkpoint")
-        num_bytes = write_parameters(out / FILE_NAME, state, cell)
-        events.emit("checkpoint", file=FILE_NAME, bytes=num_bytes)
+        num_bytes = parameters.write_parameters(out / parameters.FILE_NAME, state, cell)
+        events.emit("checkpoint", file=parameters.FILE_NAME, bytes=num_bytes)
     events.phase("checksum")
     memory, source = trainer.memory()
     told = dict(summary(state), max_memory_allocated_bytes=memory, memory_source=source)
@@ -120,17 +109,18 @@ def first_parameters(cell: Cell, dataset: Any) -> Arrays:
     not agree."""
     layers = cell["model_layers"]
     check_fits(layers, dataset)
-    arrays = starting_parameters(layers, cell["seed"])
-    if count_of(arrays) != cell["model_parameters"]:
-        raise ValueError("%s has %d parameters here and %d in the cell" % (cell["model"], count_of(arrays), cell["model_parameters"]))
-    given = given_parameters()
+    arrays = parameters.starting_parameters(layers, cell["seed"])
+    if parameters.count_of(arrays) != cell["model_parameters"]:
+        raise ValueError(
+            "%s has %d parameters here and %d in the cell" % (cell["model"], parameters.count_of(arrays), cell["model_parameters"])
+        )
+    given = parameters.given_parameters()
     if given is not None:
-        arrays = read_parameters(given, {name: array.shape for name, array in arrays.items()})
+        arrays = parameters.read_parameters(given, {name: array.shape for name, array in arrays.items()})
     return arrays
 
 
 def save_checkpoint(trainer: Trainer, out: Path, cell: Cell, step: int) -> int:
-    """Save all that decides the rest of the training, and return the bytes written."""
     arrays = {"net.%s" % name: np.ascontiguousarray(array) for name, array in sorted(trainer.state().items())}
     arrays.update({"momentum.%s" % name: np.ascontiguousarray(array) for name, array in sorted(trainer.momentum().items())})
     return checkpoint.write_checkpoint(out, cell, arrays, step, {})
@@ -149,10 +139,10 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
 
 def check_finite(state: Arrays, steps: int) -> None:
     """Raise LossNotFinite where a parameter is none: what lies behind a ReLU may not show it, as in TensorFlow."""
-    if not math.isfinite(norm_of(state)):
+    if not math.isfinite(parameters.norm_of(state)):
         raise LossNotFinite("after step %d the parameters of the network are not finite" % (steps - 1))
 
 
 def summary(state: Arrays) -> Dict[str, Any]:
     """Return count, norm and checksum of the parameters. The checksum of a large network takes a second."""
-    return {"parameters": count_of(state), "norm": norm_of(state), "checksum": checksum_of(state)}
+    return {"parameters": parameters.count_of(state), "norm": parameters.norm_of(state), "checksum": parameters.checksum_of(state)}

@@ -54,8 +54,10 @@ class JaxRank(Trainer):
         return np.asarray(loss.addressable_data(0))[0]
 
     def _shares(self, images: np.ndarray, labels: np.ndarray) -> List[jax.Array]:
+        """Return the global batch, of which this is this rank's part."""
         own = [images, labels.astype(np.int32)] + ([np.array([self.dropout_seed], np.uint32)] if self._drops else [])
-        return [self._shared(array) for array in own]
+        sharding = NamedSharding(self._mesh, PartitionSpec("ranks"))
+        return [jax.make_array_from_process_local_data(sharding, array) for array in own]
 
     def _normalised(self, images: jax.Array) -> jax.Array:
         """Normalise to mean 0 and deviation 1 over the training split; leave token ids as they are."""
@@ -75,10 +77,6 @@ class JaxRank(Trainer):
         gathered = process_allgather(values.astype(np.float64).view(np.uint32))  # type: np.ndarray  # 64 bit numbers are off in JAX
         return np.ascontiguousarray(gathered).view(np.float64).reshape(-1, len(values)).sum(axis=0)
 
-    def _shared(self, array: np.ndarray) -> jax.Array:
-        """Return the global batch, of which `array` is this rank's part."""
-        return jax.make_array_from_process_local_data(NamedSharding(self._mesh, PartitionSpec("ranks")), array)
-
     def _everywhere(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, jax.Array]:
         """Return the same on all ranks; copies, because JAX may use the memory of an array as it is."""
         sharding = NamedSharding(self._mesh, PartitionSpec())
@@ -88,19 +86,14 @@ class JaxRank(Trainer):
         found = {"jaxlib_version": jax.lib.__version__, "backend": None}  # type: Dict[str, Any]
         if self.device == "cpu":
             return dict(found, backend="gloo" if jax.process_count() > 1 else None)
-        device = jax.local_devices()[0]
-        return dict(found, backend="nccl", gpu_model=device.device_kind, gpu_uuid=granted_gpu(), tf32=jax_matrices() == MATRICES["tf32"])
+        device, tf32 = jax.local_devices()[0], jax.config.jax_default_matmul_precision == MATRICES["tf32"]
+        return dict(found, backend="nccl", gpu_model=device.device_kind, gpu_uuid=granted_gpu(), tf32=tf32)
 
     def memory(self) -> Tuple[int, str]:
         if self.device == "cpu":
             return super().memory()
         told = jax.local_devices()[0].memory_stats() or {}
         return int(told.get("peak_bytes_in_use", 0)), "cuda_allocator"
-
-
-def jax_matrices() -> Optional[str]:
-    """Return how products of matrices are computed, None: as JAX does by itself."""
-    return jax.config.jax_default_matmul_precision
 
 
 def granted_gpu() -> Optional[str]:

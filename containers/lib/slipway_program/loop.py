@@ -40,7 +40,6 @@ class Laps:
 
 
 def parts_of(moments: Moments, between: Callable[[Any, Any], float]) -> Dict[str, float]:
-    """Return the seconds of each part of a step."""
     found = {}  # type: Dict[str, float]
     for (_, begin), (part, end) in zip(moments, moments[1:]):
         if part:

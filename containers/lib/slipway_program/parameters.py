@@ -144,7 +144,6 @@ def trained(arrays: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def count_of(arrays: Mapping[str, np.ndarray]) -> int:
-    """Count the trainable numbers."""
     return sum(int(array.size) for array in trained(arrays).values())
 
 

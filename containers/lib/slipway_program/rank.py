@@ -9,18 +9,18 @@ import traceback
 from pathlib import Path
 from typing import Any, Callable, Tuple
 
+from slipway_events import LossNotFinite as LossNotFinite
+from slipway_events import kind_of
+
 from .events import Events
 
-OUT_OF_MEMORY_EXIT = 41
-NOT_FINITE_EXIT = 42
+EXITS = {"oom": 41, "nan": 42}
 STORAGE_EXIT = 44
 KILLED_EXIT = 45
 
 _OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, errno.ENODEV)
 _READ_ONLY = re.compile(r"Read-only file system(?: \(os error \d+\))?: '([^']*)'")
 # Safetensors writes from Rust, and passes on the words of an error without its number.
-_OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}
-_OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "RESOURCE_EXHAUSTED")
 _DISK_ERROR = re.compile(rf"(\[Errno|\(os error) ({'|'.join(map(str, _OF_A_DISK))})[\])]")
 # What the child had mapped of a file was cut or could not be read.
 _CHILD_WITHOUT_FILE = re.compile(r"loader process \d+ is killed by signal: Bus error\b")
@@ -28,26 +28,16 @@ _CHILD_WITHOUT_FILE = re.compile(r"loader process \d+ is killed by signal: Bus e
 _CHILD_KILLED = re.compile(r"loader process \d+ is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
 
 
-class LossNotFinite(Exception):
-    """The loss of this rank is NaN or infinite."""
-
-
 def describe_failure(error: BaseException) -> Tuple[str, int]:
     """Return (kind of the error event, exit code) for the exception that ended the program."""
-    if isinstance(error, LossNotFinite):
-        return "nan", NOT_FINITE_EXIT
-    if _is_out_of_memory(error):
-        return "oom", OUT_OF_MEMORY_EXIT
+    kind = kind_of(error)
+    if kind in EXITS:
+        return kind, EXITS[kind]
     if _CHILD_KILLED.search(str(error)):
         return "killed", KILLED_EXIT
     if _is_of_storage(error):
         return "storage", STORAGE_EXIT
     return "error", 1
-
-
-def failure_message(error: BaseException) -> str:
-    """Return the type and the words of an exception, as far as an event holds them."""
-    return f"{type(error).__name__}: {error}"[:4000]
 
 
 def _is_of_storage(error: BaseException) -> bool:
@@ -69,17 +59,6 @@ def _may_be_written(path: str) -> bool:
     return os.path.realpath(path).startswith(os.path.join(out, ""))
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    # torch.OutOfMemoryError (CUDA) is a RuntimeError and by name, so that torch need not be imported; on the CPU it is a plain
-    # RuntimeError "[enforce fail at alloc_cpu.cpp:..] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes".
-    # XLA, for JAX and TensorFlow, says RESOURCE_EXHAUSTED.
-    # Memory that Python maps, and processes that it forks, are refused by the number of an OSError.
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    names = {cls.__name__ for cls in type(error).__mro__}
-    return bool(names & _OUT_OF_MEMORY) or any(words in str(error) for words in _OUT_OF_MEMORY_TEXTS)
-
-
 Run = Callable[[Any, Path, Path, Events], int]
 """(cell, dataset, directory to write to, events) -> the exit code."""
 
@@ -94,7 +73,7 @@ def main(load: Callable[[], Run]) -> None:
         exit_code = int(load()(cell, Path(os.environ["SLIPWAY_DATA"]), Path(os.environ["SLIPWAY_OUT"]), events))
     except Exception as error:
         kind, exit_code = describe_failure(error)
-        events.emit("error", kind=kind, message=failure_message(error))
+        events.emit("error", kind=kind, message=f"{type(error).__name__}: {error}"[:4000])
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
