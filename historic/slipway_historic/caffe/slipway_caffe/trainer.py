@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from slipway_historic_program.mpi import MpiTrainer, Normalised
+from slipway_historic_program.mpi import MpiTrainer
 from slipway_program.parameters import RUNNING, Arrays, Cell
-from slipway_program.trainer import drops
 
 os.environ.setdefault("GLOG_minloglevel", "2")  # before Caffe is imported: it would print some lines for each layer
 
@@ -28,8 +27,8 @@ class CaffeTrainer(MpiTrainer):
     version = caffe.__version__
 
     def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
+        super().__init__(cell, dataset)
         caffe.set_mode_cpu()
-        self._normalised = Normalised(dataset)
         layers, batch_size = cell["model_layers"], cell["batch_size"]
         self._first, self._last = layers[0]["name"], layers[-1]["name"]
         # Caffe saves its momentum to a file only: here, for a moment.
@@ -43,7 +42,6 @@ class CaffeTrainer(MpiTrainer):
         self._blobs = blobs_of(layers, self._net)
         self._parameters = [name for name in self._blobs if not name.endswith((*RUNNING, FACTOR))]
         self._weights_of_new = {layer["name"]: layer["momentum"] for layer in layers if layer["kind"] == "bn"}
-        self._drops = drops(layers)
         self._running: Arrays = {}
         self._set(start)
         self._solver.add_callback(lambda: None, self._average)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from caffe2.python import core, workspace
-from slipway_historic_program.mpi import MpiTrainer, Normalised
+from slipway_historic_program.mpi import MpiTrainer
 from slipway_program.parameters import RUNNING, Arrays, Cell, trained
 from slipway_program.trainer import masks
 
@@ -25,8 +25,8 @@ class Caffe2Trainer(MpiTrainer):
     version = version("torch")
 
     def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
+        super().__init__(cell, dataset)
         core.GlobalInit(["caffe2", "--caffe2_log_level=3", "--logtostderr=1"])  # else it writes files to TMPDIR
-        self._normalised = Normalised(dataset)
         layers = cell["model_layers"]
         self._layers = layers
         self._input, self._output = layers[0]["name"], layers[-1]["name"]

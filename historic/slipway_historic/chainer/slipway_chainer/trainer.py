@@ -7,10 +7,8 @@ from typing import Any, Mapping
 import chainer
 import chainermn
 import numpy as np
-import slipway_reader
-from slipway_historic_program.mpi import MpiTrainer, Normalised
+from slipway_historic_program.mpi import MpiTrainer
 from slipway_program.parameters import Arrays, Cell
-from slipway_program.trainer import drops
 
 from .network import Network
 
@@ -23,11 +21,9 @@ class ChainerTrainer(MpiTrainer):
     version = chainer.__version__
 
     def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
+        super().__init__(cell, dataset)
         self._exchange = chainermn.create_communicator("naive", self.ranks)
-        of_tokens = isinstance(dataset, slipway_reader.Sequences)
-        self._normalised = np.ascontiguousarray if of_tokens else Normalised(dataset)
         self._network = Network(cell["model_layers"], start)
-        self._drops = drops(cell["model_layers"])
         constants: Mapping[str, float] = cell["optimizer"]
         self._optimizer = chainer.optimizers.MomentumSGD(constants["learning_rate"], constants["momentum"]).setup(self._network)
         for weight in self._network.params():

@@ -24,10 +24,9 @@ class CntkTrainer(MpiTrainer):
     version = C.__version__
 
     def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
+        super().__init__(cell, dataset)
         C.device.try_set_default_device(C.device.cpu())
         C.cntk_py.set_max_num_cputhreads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-        self._mean = np.asarray(dataset.mean, np.float32)
-        self._scale = 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
         self._layers = cell["model_layers"]
         self._network = Network(self._layers, start, cell["batch_size"])
         self._running = [name for name in start if name.endswith(RUNNING)]
@@ -64,9 +63,6 @@ class CntkTrainer(MpiTrainer):
             for name, array in self.of_rank_0({name: self._network.tensors[name].value for name in self._running}).items():
                 self._network.tensors[name].value = array
         return found[self._loss].mean()
-
-    def _normalised(self, images: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(((images.astype(np.float32) - self._mean) * self._scale).transpose(0, 3, 1, 2))
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         batch = {self._network.images: self._normalised(images)}

@@ -6,9 +6,8 @@ from typing import Any, Mapping
 
 import dynet_config
 import numpy as np
-from slipway_historic_program.mpi import MpiTrainer, Normalised
+from slipway_historic_program.mpi import MpiTrainer
 from slipway_program.parameters import RUNNING, Arrays, Cell, trained
-from slipway_program.trainer import drops
 
 dynet_config.set(mem=512, random_seed=1)  # MiB to begin with: it takes more where it needs more
 
@@ -24,10 +23,9 @@ class DynetTrainer(MpiTrainer):
     version = dynet.__version__
 
     def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
+        super().__init__(cell, dataset)
         self._layers = cell["model_layers"]
-        self._drops = drops(self._layers)
         self._optimizer: Mapping[str, float] = cell["optimizer"]
-        self._normalised = Normalised(dataset)
         self._collection = dynet.ParameterCollection()
         self._tensors = {name: self._collection.add_parameters(to_dynet(array).shape) for name, array in trained(start).items()}
         self._state: Arrays = {}

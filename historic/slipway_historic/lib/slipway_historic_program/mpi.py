@@ -11,26 +11,18 @@ from slipway_program.parameters import Arrays
 from slipway_program.trainer import Trainer
 
 
-class Normalised:
-    """Images with mean 0 and deviation 1 over the training split."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._mean = np.asarray(dataset.mean, np.float32)
-        self._scale = 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
-
-    def __call__(self, images: np.ndarray) -> np.ndarray:
-        """Return uint8 [batch, height, width, channels] as float32 [batch, channels, height, width]; what is float32 already stays what it
-        is: the framework's own reader has made it so.
-        """
-        if images.dtype == np.float32:
-            return images
-        return np.ascontiguousarray(((images.astype(np.float32) - self._mean) * self._scale).transpose(0, 3, 1, 2))
-
-
 class MpiTrainer(Trainer):
     """One rank; MPI has been initialised by the import of this module."""
 
     ranks = MPI.COMM_WORLD
+
+    def _normalised(self, images: np.ndarray) -> Any:
+        """Return uint8 [batch, height, width, channels] as float32 [batch, channels, height, width]. Token ids stay what they are, and so
+        does what the framework's own reader has made float32 already.
+        """
+        if self._of_tokens or images.dtype == np.float32:
+            return np.ascontiguousarray(images)
+        return np.ascontiguousarray(((images.astype(np.float32) - self._mean) * self._scale).transpose(0, 3, 1, 2))
 
     def barrier(self) -> None:
         self.ranks.Barrier()

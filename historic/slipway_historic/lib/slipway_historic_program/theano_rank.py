@@ -1,10 +1,10 @@
-"""What every trainer that is built on Theano has alike: the pixels and the outputs. Imported where Theano is, its flags set."""
+"""What every trainer that is built on Theano has alike. Imported where Theano is, its flags set."""
 
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, Dict, Mapping, Sequence
 
 import numpy as np
 import theano
-from slipway_program.parameters import Layer
+from slipway_program.parameters import Arrays, Cell, Layer, trained
 from theano import tensor as T
 from theano.tensor.shared_randomstreams import RandomStreams
 
@@ -63,21 +63,61 @@ def _at(layer: Layer, x: Any, place: Sequence[int]) -> Any:
 
 
 class TheanoRank(MpiTrainer):
-    """One rank. A sub-class sets `_outputs`, the compiled function of images to outputs."""
+    """One rank: a function of Theano for loss and gradients, which MPI averages over the ranks, and one for the update. Running statistics
+    are those of rank 0, as in PyTorch's DistributedDataParallel. A sub-class makes the network."""
 
-    _outputs = None  # type: Any
+    def __init__(self, cell: Cell, dataset: Any, network: Any) -> None:
+        super().__init__(cell, dataset)
+        self._pixels = theano.shared(self._mean), theano.shared(self._scale)  # constants would be compiled in
+        self._network, self._tensors = network, network.tensors  # type: Any, Dict[str, Any]
+        self._weights, self._velocity = trained(self._tensors), {}  # type: Dict[str, Any], Dict[str, Any]
+        images = T.TensorType("uint8", (False,) * 4)("images")
+        self._outputs = theano.function([images], network.graph(self._normalised(images), training=False)[0])
+        if cell["mode"] == "train":
+            labels = T.lvector("labels")
+            outputs, running = network.graph(self._normalised(images), training=True)
+            loss = T.nnet.categorical_crossentropy(T.nnet.softmax(outputs), labels).mean()
+            self._running = list(running)
+            gradients = T.grad(loss, list(self._weights.values()))
+            self._gradients = theano.function([images, labels], [loss, *gradients, *running.values()])
+            constants = (theano.shared(np.float32(cell["optimizer"][name])) for name in ("learning_rate", "momentum", "weight_decay"))
+            means = [weight.type() for weight in self._weights.values()]
+            self._update = theano.function(means, [], updates=self._updates(means, *constants))
 
-    def __init__(self, dataset: Any) -> None:
-        self._mean = theano.shared(np.asarray(dataset.mean, np.float32))  # a constant would be compiled in
-        self._scale = theano.shared(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
+    def _updates(self, means: Sequence[Any], rate: Any, keep: Any, decay: Any) -> Any:
+        """Return what the means of the gradients change; `_velocity` is the momentum. Weight decay goes to weights only."""
+        raise NotImplementedError
+
+    def convert(self, array: np.ndarray) -> np.ndarray:
+        """Convert from the canonical layout to that of the network, or back."""
+        return array
 
     def _normalised(self, images: Any) -> Any:
-        return ((theano.tensor.cast(images, "float32") - self._mean) * self._scale).dimshuffle(0, 3, 1, 2)
+        mean, scale = self._pixels
+        return ((T.cast(images, "float32") - mean) * scale).dimshuffle(0, 3, 1, 2)
+
+    def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        if self._drops:
+            self._network.dice.throw(self.dropout_seed)
+        loss, *found = self._gradients(images, labels)
+        self._update(*self.mean(found[: len(self._weights)]))
+        for name, array in self.of_rank_0(dict(zip(self._running, found[len(self._weights) :]))).items():
+            self._tensors[name].set_value(array, borrow=True)
+        return loss
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         return self._outputs(images)  # type: np.ndarray
 
+    def state(self) -> Arrays:
+        return {name: self.convert(tensor.get_value()) for name, tensor in self._tensors.items()}
 
-def constants_of(optimizer: Mapping[str, float]) -> Tuple[Any, ...]:
-    """Return learning rate, momentum and weight decay, as values that are not compiled in."""
-    return tuple(theano.shared(np.float32(optimizer[name])) for name in ("learning_rate", "momentum", "weight_decay"))
+    def momentum(self) -> Arrays:
+        return {name: self.convert(tensor.get_value()) for name, tensor in self._velocity.items()}
+
+    def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
+        for tensors, arrays in ((self._tensors, state), (self._velocity, momentum)):
+            for name, tensor in tensors.items():
+                tensor.set_value(self.convert(arrays[name]))
+
+    def provenance(self) -> Dict[str, Any]:
+        return dict(super().provenance(), blas=theano.config.blas.ldflags)

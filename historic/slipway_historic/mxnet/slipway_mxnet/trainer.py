@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import mxnet as mx
 import numpy as np
 from slipway_program.parameters import RUNNING, Arrays, Cell, trained
-from slipway_program.trainer import Trainer, drops
+from slipway_program.trainer import Trainer
 
 from .network import Network
 from .servers import Servers
@@ -21,13 +21,12 @@ class MxnetTrainer(Trainer):
     version = mx.__version__
 
     def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
+        super().__init__(cell, dataset)
         self._servers, self._is_first = Servers(), float(os.environ["RANK"] == "0")
-        self._mean = mx.nd.array(np.asarray(dataset.mean, np.float32))
-        self._scale = mx.nd.array(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
+        self._pixels = mx.nd.array(self._mean), mx.nd.array(self._scale)
         self._network = Network(cell["model_layers"], start)
         self._network.initialize()
         self._network.hybridize(static_alloc=True, static_shape=True)
-        self._drops = drops(cell["model_layers"])
         self._loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
         self._optimizer: Mapping[str, float] = cell["optimizer"]
         self._weights = trained(self._network.tensors)
@@ -83,7 +82,8 @@ class MxnetTrainer(Trainer):
                 first += array.size
 
     def _normalised(self, images: np.ndarray) -> Any:
-        return ((mx.nd.array(images, dtype="uint8").astype("float32") - self._mean) * self._scale).transpose((0, 3, 1, 2))
+        mean, scale = self._pixels
+        return ((mx.nd.array(images, dtype="uint8").astype("float32") - mean) * scale).transpose((0, 3, 1, 2))
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         for name, array in self._running.items():

@@ -20,8 +20,7 @@ class NeonTrainer(MpiTrainer):
     version = "2.6.0"
 
     def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
-        self._mean = np.asarray(dataset.mean, np.float32)
-        self._scale = 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
+        super().__init__(cell, dataset)
         self._batch = cell["batch_size"]
         backend = gen_backend("cpu", batch_size=self._batch)
         layers = cell["model_layers"]
@@ -53,8 +52,7 @@ class NeonTrainer(MpiTrainer):
         return loss
 
     def _forward(self, images: np.ndarray, inference: bool) -> Any:
-        normalised = (images.astype(np.float32) - self._mean) * self._scale
-        self._x.set(np.ascontiguousarray(normalised.transpose(0, 3, 1, 2).reshape(len(images), -1).T))
+        self._x.set(np.ascontiguousarray(self._normalised(images).reshape(len(images), -1).T))
         return self._model.fprop(self._x, inference=inference)
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
