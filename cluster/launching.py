@@ -54,11 +54,9 @@ class Launched:
         return words
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal, or None while it runs."""
         return self._process.poll()
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless the launch has ended."""
         self._process.send_signal(number)
 
     def close(self) -> None:

@@ -13,18 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from base.handshake import (
-    ANSWER_BYTES,
-    GREETING_BYTES,
-    REST_S,
-    WELCOME_BYTES,
-    Handshake,
-    NoProof,
-    NoRoom,
-    PendingConnections,
-    listen,
-    newcomers,
-)
+from base import handshake
 from base.system import machine_text
 from cluster.limits import PREFLIGHT_HANDSHAKE_S, REACH_S, TURNED_AWAY_PAUSE_S, TURNED_AWAY_S
 from cluster.preflight.rates import partner, rounds, tournament_s
@@ -44,10 +33,10 @@ class Wire:
         self.index, self.nodes = index, nodes
         self._address, self._token = address, token
         self._family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = listen(address, 2 * nodes)
+        self._listener = handshake.listen(address, 2 * nodes)
         self.port: int = self._listener.getsockname()[1]
         self._arrived: dict[tuple[int, str], asyncio.Future[socket.socket]] = {}
-        self._pending: PendingConnections[asyncio.Task[bool]] = PendingConnections()
+        self._pending: handshake.PendingConnections[asyncio.Task[bool]] = handshake.PendingConnections()
 
     def serve(self) -> None:
         """Accept connections. To be called in the event loop."""
@@ -57,10 +46,10 @@ class Wire:
     def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            found = newcomers(self._listener)
-        except NoRoom:
+            found = handshake.newcomers(self._listener)
+        except handshake.NoRoom:
             loop.remove_reader(self._listener)
-            loop.call_later(REST_S, self.serve)
+            loop.call_later(handshake.REST_S, self.serve)
             return
         for connection, host in found:
             task = loop.create_task(self._welcome(connection))
@@ -82,7 +71,7 @@ class Wire:
             _prepare(connection)
             async with asyncio.timeout(PREFLIGHT_HANDSHAKE_S):
                 peer, purpose = await self._let_in(connection)
-        except (OSError, EOFError, NoProof):
+        except (OSError, EOFError, handshake.NoProof):
             return False
         if purpose == "reach":
             return False
@@ -94,16 +83,16 @@ class Wire:
 
     async def _let_in(self, connection: socket.socket) -> tuple[int, str]:
         loop = asyncio.get_running_loop()
-        handshake = self._handshake()
-        await loop.sock_sendall(connection, handshake.greeting())
-        peer, purpose, welcome = handshake.check_answer(await receive(connection, ANSWER_BYTES))
+        ours = self._handshake()
+        await loop.sock_sendall(connection, ours.greeting())
+        peer, purpose, welcome = ours.check_answer(await receive(connection, handshake.ANSWER_BYTES))
         if peer >= self.nodes:
-            raise NoProof(f"there is no node {peer}")
+            raise handshake.NoProof(f"there is no node {peer}")
         await loop.sock_sendall(connection, welcome)
         return peer, purpose
 
-    def _handshake(self) -> Handshake:
-        return Handshake(self._token, "preflight", self.index)
+    def _handshake(self) -> handshake.Handshake:
+        return handshake.Handshake(self._token, "preflight", self.index)
 
     def _expected(self, peer: int, purpose: str) -> asyncio.Future[socket.socket]:
         return self._arrived.setdefault((peer, purpose), asyncio.get_running_loop().create_future())
@@ -140,9 +129,9 @@ class Wire:
     async def introduce(self, connection: socket.socket, peer: int, purpose: str) -> None:
         """Say who we are, and hear that it is `peer`. Raises OSError, EOFError, NoProof."""
         loop = asyncio.get_running_loop()
-        handshake = self._handshake()
-        await loop.sock_sendall(connection, handshake.answer(await receive(connection, GREETING_BYTES), peer, purpose))
-        handshake.check_welcome(await receive(connection, WELCOME_BYTES), peer, purpose)
+        ours = self._handshake()
+        await loop.sock_sendall(connection, ours.answer(await receive(connection, handshake.GREETING_BYTES), peer, purpose))
+        ours.check_welcome(await receive(connection, handshake.WELCOME_BYTES), peer, purpose)
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._listener)
@@ -229,7 +218,7 @@ async def _reach(wire: Wire, peer: int, address: Address) -> list[Any]:
         return [None, os.strerror(error.errno)]
     except EOFError:
         return [None, "it connects, and the other end hangs up"]
-    except NoProof:
+    except handshake.NoProof:
         return [None, "what answers there is not that node's program: two machines with one address, or a proxy between"]
 
 
@@ -241,7 +230,7 @@ async def tournament(wire: Wire, peers: Sequence[Address], attempt: int, size: i
             for number in rounds(wire.nodes):
                 other = partner(wire.nodes, number, wire.index)
                 if other is not None:
-                    with contextlib.suppress(OSError, EOFError, NoProof):
+                    with contextlib.suppress(OSError, EOFError, handshake.NoProof):
                         connection = await _meet(wire, peers, other, f"{attempt} {number}")
                         found[other] = await _exchange(connection, size, limit_s)
     return found

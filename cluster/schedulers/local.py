@@ -70,7 +70,6 @@ def core_sets(cores: Sequence[int], topology: machine.Topology, nodes: int) -> t
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Return one process per node, all on this machine."""
     return tuple(Launch(argv=(*node_argv, "--node", str(index)), nodes=(index,)) for index in range(len(allocation.nodes)))
 
 
@@ -80,7 +79,6 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - there are no jobs
-    """Return None: there are no jobs."""
     return None
 
 
@@ -91,7 +89,6 @@ def holder_alive(holder: Holder) -> bool | None:
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:  # noqa: ARG001 - nobody is asked
-    """Check each holder in /proc."""
     return tuple(holder_alive(holder) for holder in holders)
 
 

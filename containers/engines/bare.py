@@ -71,7 +71,6 @@ class BareProcess:
         os.set_blocking(self.output_fd, False)
 
     def exit_code(self) -> int | None:
-        """Return None while it runs; negative for a signal."""
         return self._process.poll()
 
     def signal(self, number: int) -> None:
@@ -89,7 +88,6 @@ class BareProcess:
 
 
 def start(plan: EnginePlan, index: int) -> BareProcess:
-    """Start one process of the plan. Raises ContainerError."""
     return BareProcess(plan.processes[index])
 
 

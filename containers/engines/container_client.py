@@ -214,7 +214,6 @@ class Link:
         connection.setblocking(False)
 
     def fileno(self) -> int:
-        """Return the descriptor, which is readable when the watchdog has sent something."""
         return self._connection.fileno()
 
     def read(self) -> list[Words]:
@@ -249,7 +248,6 @@ class Link:
             return  # `read` will find the end
 
     def close(self) -> None:
-        """Close the connection, which the watchdog takes for our end."""
         self._connection.close()
 
 
@@ -522,7 +520,6 @@ class ContainerProcess:
 
     @property
     def gpus_seen(self) -> tuple[str, ...] | None:
-        """Return what the container's own `nvidia-smi` lists."""
         return self._container.gpus_seen
 
     def give(self) -> list[int]:

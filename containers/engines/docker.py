@@ -18,7 +18,6 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Plan what the engine will execute. Raises UnsupportedRequest."""
     return cli.plan_container(NAME, spec, host_env, docker_daemon(host_env), ("--init", *_gpus(spec)))
 
 

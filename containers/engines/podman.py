@@ -17,6 +17,5 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Plan what the engine will execute. Raises UnsupportedRequest."""
     gpus = (word for uuid in spec.gpus for word in ("--device", f"{cli.CDI_KIND}={uuid}")) if spec.device == "cuda" else ()
     return cli.plan_container(NAME, spec, host_env, podman_service(host_env), tuple(gpus))

@@ -75,7 +75,6 @@ def mpirun(words: List[str]) -> int:
 
 
 def agent(words: List[str]) -> int:
-    """Return the exit code of what ran over there."""
     die_with_parent()
     address = nodes()[int(words[0][len(HOST) :])]
     place = "%s port %d" % address

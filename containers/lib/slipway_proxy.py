@@ -264,7 +264,6 @@ class Request(BaseHTTPRequestHandler):
 
 
 def head_of(first: str, fields: List[Tuple[str, str]]) -> str:
-    """Return the head of a request or an answer."""
     return "\r\n".join([first, *("%s: %s" % field for field in fields)]) + "\r\n\r\n"
 
 

@@ -165,7 +165,6 @@ def take_own_network() -> Optional[str]:
 
 
 def write(path: str, text: str) -> None:
-    """Write a file of the kernel's."""
     with open(path, "w") as file:
         file.write(text)
 
@@ -181,7 +180,6 @@ def write_beats() -> None:
 
 
 def write_event(**event: Any) -> None:
-    """Write one line, whole."""
     descriptor = os.open(events_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, (json.dumps(event) + "\n").encode())
@@ -190,12 +188,10 @@ def write_event(**event: Any) -> None:
 
 
 def events_path() -> str:
-    """Return the path of the events of the only rank."""
     return os.path.join(os.environ["SLIPWAY_OUT"], "events-0.jsonl")
 
 
 def say(text: str) -> None:
-    """Write to the log of the session."""
     sys.stderr.write("slipway session: " + text + "\n")
     sys.stderr.flush()
 

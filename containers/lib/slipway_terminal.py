@@ -191,11 +191,9 @@ def notice(directory: str) -> Optional[Tuple[float, str]]:
 
 
 def exit_code(pid: int) -> int:
-    """Wait for a shell, and return its exit code."""
     status = os.waitpid(pid, 0)[1]
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 def frame(kind: bytes, content: bytes) -> bytes:
-    """Return a frame as it is sent."""
     return kind + struct.pack(">I", len(content)) + content

@@ -287,7 +287,6 @@ def oom_kills() -> Optional[int]:
 
 
 def list_gpus() -> Dict[str, Any]:
-    """Return what this container sees."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIST_LIMIT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:

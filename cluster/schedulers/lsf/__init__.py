@@ -65,12 +65,10 @@ def hosts_of_job(environ: Mapping[str, str]) -> dict[str, int]:
 
 
 def restart_count(environ: Mapping[str, str]) -> int:
-    """Return how often the job was started before."""
     return ascii_int(environ.get(STARTS, "")) or 0
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:
-    """Return the job's id and its start."""
     return f"{environ[JOB_ID]}-{restart_count(environ)}" if scheduler_of(environ) == NAME else None
 
 
@@ -78,7 +76,6 @@ def job_start(environ: Mapping[str, str]) -> str | None:
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
-    """Read the names of the job's nodes; the node programs report what each node grants."""
     if scheduler_of(environ) != NAME:
         raise AllocationError("the site says scheduler: lsf, and this process is not inside a job of LSF: see docs/how-to/schedulers.md")
     hosts = hosts_of_job(environ)
@@ -92,7 +89,6 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
 def plan_allocation(
     request: AllocationRequest, environ: Mapping[str, str], slots: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Allocation:
-    """Build the allocation of a run from the slots and addresses of the job's nodes."""
     found = inside_job.job_allocation(
         (NAME, environ[JOB_ID]),
         request,
@@ -117,7 +113,6 @@ def plan_allocation(
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Return one blaunch per node."""
     return inside_job.launch_each(allocation, node_argv, launch_argv, SILENCE, may_be_mute=True)
 
 

@@ -118,14 +118,12 @@ ENDED_TOO: Final = "-a"
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[jobs.QueuedJob, ...]:
-    """Query the list, and the details of our jobs."""
     listed = listed_jobs(patience_s, timeout_s)
     details = job_details([job.job_id for job in listed if job.name.startswith(jobs.OUR_NAMES)], patience_s, timeout_s)
     return joined(listed, details)
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[jobs.QueuedJob, ...]:
-    """Query the list, with the jobs that are over."""
     return tuple(job for job in joined(listed_jobs(patience_s, ANSWER_S, ENDED_TOO), {}) if job.name == name)
 
 
@@ -136,7 +134,6 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[jobs.QueuedJo
 
 
 def joined(listed: Iterable[Listed], details: Mapping[str, Details]) -> tuple[jobs.QueuedJob, ...]:
-    """Build jobs from the list and their details."""
     return tuple(_queued(job, details.get(job.job_id)) for job in listed)
 
 
@@ -185,7 +182,6 @@ def never_starts(size: jobs.JobSize) -> str | None:
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
-    """Cancel all jobs by one bkill."""
     ask(LSF, ("bkill", *job_ids), patience_s, ANSWER_S)
 
 
@@ -194,10 +190,8 @@ forget = cancel
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
-    """Count the hosts in the job's environment."""
     return len(lsf.hosts_of_job(environ)) or None
 
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - no query
-    """Return the end that the batch script has exported."""
     return inside_job.exported_end(environ)

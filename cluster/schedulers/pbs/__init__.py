@@ -39,7 +39,6 @@ COOKIE: Final = "PBS_JOBCOOKIE"
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
-    """Read the names of the job's nodes; the node programs report what each node grants."""
     if detection.scheduler_of(environ) != NAME:
         raise AllocationError("the site says scheduler: pbs, and this process is not inside a job of PBS: see docs/how-to/schedulers.md")
     addresses = inside_job.resolved(node_names(environ))
@@ -49,7 +48,6 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
 def plan_allocation(
     request: AllocationRequest, environ: Mapping[str, str], addresses: Mapping[str, str], restarts: int, version: str | None
 ) -> Allocation:
-    """Build the allocation of a run from the addresses of the job's nodes."""
     found = inside_job.job_allocation(
         (NAME, environ[JOB_ID]),
         request,
@@ -79,7 +77,6 @@ def node_names(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Return one launcher per node."""
     return inside_job.launch_each(allocation, node_argv, launcher_argv, SILENCE)
 
 
@@ -137,7 +134,6 @@ def end_of(job: JobInfo) -> float | None:
 
 
 def ended_by(allocation: Allocation) -> str | None:
-    """Read the reason from the server's answer."""
     job = job_info(allocation.job_id, queries.SHORT_PATIENCE_S, history=True)
     return None if job is None else reason_of(job, allocation.restart_count, time.time())
 
@@ -163,7 +159,6 @@ def requeue(allocation: Allocation) -> None:
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
-    """Return for each holder whether it lives."""
     job_id = os.environ.get(JOB_ID)
     try:
         ours = (job_id, restart_count(os.environ)) if job_id in {holder.job_id for holder in holders} else (None, 0)
@@ -173,5 +168,4 @@ def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | Non
 
 
 def is_running(job: JobInfo, holder: Holder) -> bool:
-    """Return True if a job has processes of the holder's start."""
     return job.restarts == holder.restart_count and stage_of(job.state) in ("runs", "ends")

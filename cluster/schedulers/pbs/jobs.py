@@ -215,13 +215,11 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    """Query the ids of the jobs of that name, then each of them."""
     answer = ask(answers.PBS, ("qselect", "-x", "-u", account_name(), "-N", name), patience_s)
     return tuple(job for job in known_jobs(answer.split(), patience_s) if job.name == name)
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-    """Query each job, in any stage that PBS still knows."""
     return queued_jobs(answers.query_jobs(job_ids, patience_s, history=True), account_name())
 
 
@@ -232,7 +230,6 @@ def queued_jobs(jobs: Iterable[answers.JobInfo], owner: str) -> tuple[QueuedJob,
 
 
 def queued_job(job: answers.JobInfo) -> QueuedJob:
-    """Build a job from PBS's answer."""
     stage = answers.stage_of(job.state)
     work, end = parse_work(job.work), answers.ended_by(job) if stage == "over" else None
     return QueuedJob(
@@ -276,7 +273,6 @@ forget = cancel
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
-    """Count the nodes in the file of the job's nodes."""
     try:
         return len(node_names(environ)) if environ.get(JOB_ID) else None
     except AllocationError:
@@ -284,7 +280,6 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:
-    """Query the server for the job's end."""
     job_id = environ.get(JOB_ID)
     job = answers.job_info(job_id, patience_s) if job_id else None
     return None if job is None else end_of(job)

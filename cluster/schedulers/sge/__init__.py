@@ -76,7 +76,6 @@ def restart_count(environ: Mapping[str, str]) -> int:
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:
-    """Return the job's id and its start."""
     return f"{environ[JOB_ID]}-{restart_count(environ)}" if scheduler_of(environ) == NAME else None
 
 
@@ -84,7 +83,6 @@ def job_start(environ: Mapping[str, str]) -> str | None:
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
-    """Read the names of the job's nodes; the node programs report what each node grants."""
     if scheduler_of(environ) != NAME:
         raise AllocationError(
             "the site says scheduler: sge, and this process is not inside a job of Grid Engine: see docs/how-to/schedulers.md"
@@ -101,7 +99,6 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
 def plan_allocation(
     request: AllocationRequest, environ: Mapping[str, str], slots: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Allocation:
-    """Build the allocation of a run from the slots and addresses of the job's nodes."""
     found = inside_job.job_allocation(
         (NAME, environ[JOB_ID]),
         request,
@@ -128,7 +125,6 @@ REMOTE: Final = "trap '' USR2; {command}; exit $?"
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Return one qrsh per node."""
     return inside_job.launch_each(allocation, node_argv, launch_argv, SILENCE, REFUSAL)
 
 
@@ -196,7 +192,6 @@ def requeue(allocation: Allocation) -> None:
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
-    """Return for each holder whether it lives, with one query for all of them."""
     ours = (os.environ.get(JOB_ID), restart_count(os.environ))
     return inside_job.holders_alive(holders, ours, lambda _ids: listed_jobs(limit_s), is_running)
 

@@ -167,7 +167,6 @@ ENDED_TOO: Final = "prsz"
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-    """Query the list, the details of our jobs, and the jobs on silent nodes."""
     listed = answers.listed_jobs(patience_s, timeout_s)
     ours = [job for job in listed if job.name.startswith(jobs.OUR_NAMES)]
     details = answers.job_details([job.job_id for job in ours], patience_s, timeout_s)
@@ -183,7 +182,6 @@ def with_lost(queued: Iterable[QueuedJob], silent: Iterable[answers.Listed]) -> 
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    """Query the list, with the jobs that have just ended."""
     return joined((job for job in answers.listed_jobs(patience_s, states=ENDED_TOO) if job.name == name), {})
 
 
@@ -215,7 +213,6 @@ def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str,
 def joined(
     listed: Iterable[answers.Listed], details: Mapping[str, Mapping[str, str]], records: Mapping[str, Mapping[str, str]] | None = None
 ) -> tuple[QueuedJob, ...]:
-    """Build jobs from the list, their details, and their accounting."""
     return tuple(_queued(job, details.get(job.job_id, {}), (records or {}).get(job.job_id, {})) for job in listed)
 
 
@@ -247,12 +244,10 @@ script, options, inherited = batch_script, qsub_options, inherited_names
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
-    """Submit a job by its script."""
     return submit_script(answers.SGE, job.name, batch_script(job), jobs_named, patience_s)
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
-    """Cancel all jobs by one qdel."""
     answers.ask_about(("qdel", *job_ids), (*answers.NO_SUCH_JOB, "already in deletion"), patience_s)
 
 
@@ -294,7 +289,6 @@ def environment_problem(name: str, settings: dict[str, str], size: JobSize) -> s
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
-    """Count the hosts in the file of the job's hosts."""
     return len(sge.hosts_of_job(environ)) or None
 
 

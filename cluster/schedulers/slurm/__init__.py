@@ -32,7 +32,6 @@ MIB: Final = 1 << 20
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
-    """Read the names of the job's nodes; the node programs report what each node grants."""
     job = answers.job_environ(environ)
     if not job:
         raise errors.AllocationError(
@@ -50,7 +49,6 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
 def plan_allocation(
     request: AllocationRequest, environ: Mapping[str, str], job: Mapping[str, str], addresses: Mapping[str, str], version: str | None
 ) -> Allocation:
-    """Build the allocation of a run from `job`, the result of job_environ, and the addresses of the job's nodes."""
     found = inside_job.job_allocation(
         (NAME, job[answers.JOB_ID]),
         request,
@@ -156,7 +154,6 @@ def srun_environment(environ: Mapping[str, str], job: Mapping[str, str]) -> dict
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:
-    """Return the job's id and its restart count."""
     job = environ.get(answers.JOB_ID)
     return f"{job}-{environ.get(answers.RESTART_COUNT) or 0}" if job else None
 
@@ -212,7 +209,6 @@ def requeue(allocation: Allocation) -> None:
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
-    """Return for each holder whether it lives, with one query for all of them."""
     job = answers.job_environ(os.environ)
     ours = (job.get(answers.JOB_ID), int(job.get(answers.RESTART_COUNT) or 0))
     return inside_job.holders_alive(holders, ours, lambda ids: answers.query_jobs((f"--jobs={','.join(ids)}",), limit_s), is_running)

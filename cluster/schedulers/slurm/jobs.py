@@ -100,7 +100,6 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
 
 
 def batch_script(job: BatchJob) -> str:
-    """Build the text of the batch script."""
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in sbatch_options(job)), "", *script_lines(job)]
     return "\n".join(lines) + "\n"
 
@@ -148,23 +147,19 @@ def never_starts(size: JobSize) -> str | None:
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-    """Query all jobs of this user that are not over."""
     return tuple(map(queued_job, answers.parse_queue(ask(SLURM, (*answers.QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))))
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    """Query this user's jobs of exactly that name."""
     jobs = answers.query_jobs((f"--user={os.getuid()}", f"--name={name}"), patience_s)
     return tuple(queued_job(job) for job in jobs if job.name == name)
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-    """Query jobs by one command."""
     return tuple(map(queued_job, answers.query_jobs((f"--jobs={','.join(job_ids)}",), patience_s)))
 
 
 def queued_job(job: JobInfo) -> QueuedJob:
-    """Build a job from Slurm's answer."""
     stage = stage_of(job.state)
     work = parse_work(job.comment)
     return QueuedJob(
@@ -185,7 +180,6 @@ def queued_job(job: JobInfo) -> QueuedJob:
 
 
 def stage_of(state: str) -> Stage:
-    """Return the stage for Slurm's word for a state."""
     if state in answers.WAITS:
         return "waits"
     return "over" if state in answers.OVER else "ends" if state == "COMPLETING" else "runs"
@@ -199,12 +193,10 @@ script, options, inherited = batch_script, sbatch_options, inherited_names
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
-    """Submit a job by its script."""
     return submit_script(SLURM, job.name, batch_script(job), jobs_named, patience_s)
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
-    """Cancel all jobs by one scancel."""
     ask(SLURM, ("scancel", *job_ids), patience_s, answers.SHORT_ANSWER_S)
 
 

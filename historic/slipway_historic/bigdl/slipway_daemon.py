@@ -14,7 +14,6 @@ from slipway_bigdl.spark import cores_of, environment, memory_mib, wait_for  # t
 
 
 def command(kind: str, head: str, port: str, address: str, folder: str) -> List[str]:
-    """Return the command of the JVM."""
     classes = os.path.join(os.environ["SPARK_HOME"], "jars", "*")
     start = [os.path.join(os.environ["JAVA_HOME"], "bin", "java"), "-Xmx512m", "-cp", classes]
     if kind == "master":
@@ -26,7 +25,6 @@ def command(kind: str, head: str, port: str, address: str, folder: str) -> List[
 
 
 def main(kind: str, head: str, port: str, address: str) -> int:
-    """Return the exit code of the JVM."""
     os.environ.update(environment(address))
     if kind == "worker":
         wait_for(head, int(port))

@@ -10,7 +10,6 @@ NAMES = {"libmpi.so.12": "libmpi.so.40", "libmpi_cxx.so.1": "libmpi_cxx.so.40"}
 
 
 def loaded_from(name: str) -> Path:
-    """Return the path of a library of the system."""
     ctypes.CDLL(name)
     with open("/proc/self/maps", encoding="utf-8") as file:
         found = next(line.split(None, 5)[5].strip() for line in file if "/%s" % name in line)

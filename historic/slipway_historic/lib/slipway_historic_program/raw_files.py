@@ -79,7 +79,6 @@ def layer_lines(layers: List[Layer]) -> Iterator[Tuple[Any, ...]]:
 
 
 def main(command: List[str]) -> None:
-    """Write the files, and become the program."""
     cell = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text(encoding="utf-8"))
     export(cell, Path(os.environ["SLIPWAY_DATA"]), Path(os.environ["SLIPWAY_OUT"]))
     try:
