@@ -106,7 +106,11 @@ class _Guard:
 
     def exit_code(self) -> int:
         while True:
-            self._pass_on(signal.sigtimedwait({*self._heard, signal.SIGCHLD}, STORAGE_LOOK_S))
+            heard = signal.sigtimedwait({*self._heard, signal.SIGCHLD}, STORAGE_LOOK_S)
+            if heard is not None and heard.si_signo != signal.SIGCHLD:
+                self._told = True
+                if heard.si_code != SI_KERNEL or heard.si_signo == signal.SIGHUP:
+                    os.kill(self._pid, heard.si_signo)
             ended, status = os.waitpid(self._pid, os.WNOHANG)
             if ended:
                 return _as_it_ended(os.waitstatus_to_exitcode(status))
@@ -117,12 +121,6 @@ class _Guard:
                 os.kill(self._pid, signal.SIGKILL)
                 self._print(f"{problem}; process {self._pid} is killed, and ends when storage answers")
                 return errors.Cancelled.exit_code if self._told else errors.StorageError.exit_code
-
-    def _pass_on(self, heard: signal.struct_siginfo | None) -> None:
-        if heard is not None and heard.si_signo != signal.SIGCHLD:
-            self._told = True
-            if heard.si_code != SI_KERNEL or heard.si_signo == signal.SIGHUP:
-                os.kill(self._pid, heard.si_signo)
 
     def _given_up(self, seconds: float) -> str | None:
         if seconds < min(self._say_s, self._give_up_s):

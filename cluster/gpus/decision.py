@@ -104,14 +104,6 @@ def _plain(name: str) -> str:
     return found[1] if found else name
 
 
-def granted_count(environ: Mapping[str, str], scheduler: str | None) -> int | None:
-    """Return the number of GPUs granted on this node, or None without a variable for it. A step's own list counts before the job's."""
-    if scheduler != "slurm":
-        return None
-    value = environ.get("SLURM_GPUS_ON_NODE", "")
-    return len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or ascii_int(value)
-
-
 Rule = Literal["nothing", "uuids", "hidden", "numbers", "all"]
 NOWHERE: Final = Place()
 REMEDY: Final = (
@@ -168,7 +160,8 @@ class _Case:
         self.steps += [claim.describe() for claim in self.claims] or [f"no variable names GPUs: looked for {', '.join(KNOWN)}"]
         self.is_told = self.scheduler is not None
         """Whether somebody hands GPUs out here, and so may hide the others."""
-        self.said = granted_count(environ, self.scheduler)
+        self.said = len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or ascii_int(environ.get("SLURM_GPUS_ON_NODE", ""))
+        self.said = self.said if self.scheduler == "slurm" else None
         self.count = self._count()
         self.steps.append(f"seen here: {counted(len(gpus), 'GPU')}{': ' if gpus else ''}{', '.join(_name(gpu) for gpu in gpus)}")
         hidden = len(place.node_buses) - len({gpu.bus_id for gpu in gpus})

@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from base import errors, humanize
 
@@ -154,10 +154,10 @@ def work_words(work: Work) -> str:
     return f"rule_{work.rule}_wildcards_{work.wildcards} {work.mark}"
 
 
-def parse_work(words: str) -> Work | None:
-    """Parse the words of any user's job. Returns None if they hold no work of ours."""
+def parse_work(words: str) -> dict[str, Any]:
+    """Parse the words of any user's job. Returns the fields of a Work, or nothing if they hold no work of ours."""
     found = _WORK.fullmatch(words)
-    return None if found is None else Work(**found.groupdict())
+    return {} if found is None else found.groupdict()
 
 
 def one_line(what: str, value: str) -> str:

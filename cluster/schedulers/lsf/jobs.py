@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Final
 
 from base.errors import ConfigError
@@ -139,7 +138,7 @@ def joined(listed: Iterable[Listed], details: Mapping[str, Details]) -> tuple[jo
 
 def _queued(job: Listed, details: Details | None) -> jobs.QueuedJob:
     name, _, words = job.name.partition(" ")
-    work, known = jobs.parse_work(words), details or Details()
+    known = details or Details()
     return jobs.QueuedJob(
         job_id=job.job_id,
         stage=job.stage,
@@ -152,7 +151,7 @@ def _queued(job: Listed, details: Details | None) -> jobs.QueuedJob:
         name=name,
         nodes=job.hosts,
         directory=job.directory,
-        **({} if work is None else asdict(work)),
+        **jobs.parse_work(words),
     )
 
 

@@ -7,7 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Final
 
 from base.errors import AllocationError, ConfigError, SchedulerOutputError
@@ -231,7 +231,7 @@ def queued_jobs(jobs: Iterable[answers.JobInfo], owner: str) -> tuple[QueuedJob,
 
 def queued_job(job: answers.JobInfo) -> QueuedJob:
     stage = answers.stage_of(job.state)
-    work, end = parse_work(job.work), answers.ended_by(job) if stage == "over" else None
+    end = answers.ended_by(job) if stage == "over" else None
     return QueuedJob(
         job_id=job.job_id,
         stage=stage,
@@ -246,7 +246,7 @@ def queued_job(job: answers.JobInfo) -> QueuedJob:
         nodes=",".join(job.hosts),
         directory=job.directory,
         lost=job.hosts[0] if end == "not_started" and job.hosts else "",
-        **({} if work is None else asdict(work)),
+        **parse_work(job.work),
     )
 
 

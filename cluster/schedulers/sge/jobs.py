@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Final
 
 from base.errors import ConfigError
@@ -217,7 +217,6 @@ def joined(
 
 
 def _queued(job: answers.Listed, fields: Mapping[str, str], record: Mapping[str, str]) -> QueuedJob:
-    work = jobs.parse_work(answers.context_of(fields, WORK))
     return QueuedJob(
         job_id=job.job_id,
         stage=job.stage,
@@ -232,7 +231,7 @@ def _queued(job: answers.Listed, fields: Mapping[str, str], record: Mapping[str,
         nodes=job.host,
         lost=job.host if job.starts_again else "",
         directory=fields.get("cwd", ""),
-        **({} if work is None else asdict(work)),
+        **jobs.parse_work(answers.context_of(fields, WORK)),
     )
 
 

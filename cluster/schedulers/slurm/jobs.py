@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Final
 
 from base.humanize import choices, counted, format_duration
@@ -161,7 +160,6 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
 
 def queued_job(job: JobInfo) -> QueuedJob:
     stage = stage_of(job.state)
-    work = parse_work(job.comment)
     return QueuedJob(
         job_id=job.job_id,
         stage=stage,
@@ -175,7 +173,7 @@ def queued_job(job: JobInfo) -> QueuedJob:
         name=job.name,
         nodes=job.nodes,
         directory=job.directory,
-        **({} if work is None else asdict(work)),
+        **parse_work(job.comment),
     )
 
 

@@ -138,7 +138,8 @@ class Network(nn.Module):
             module = _KINDS[layer["kind"]](layer, shapes[layer["inputs"][0]])
             if isinstance(module, nn.ReLU):  # in place, unless somebody reads later what it would write over
                 module.inplace = last_reader[layer["inputs"][0]] == name
-            _check_count(layer, module)
+            if (count := count_parameters(module)) != layer["parameters"]:
+                raise ValueError(f"layer {name!r} has {count} parameters here and {layer['parameters']} in the layer list")
             _fill(layer, module, seed)
             if isinstance(module, Tied):
                 module.embedding.append(self.get_submodule(layer["embedding"].replace(".", "/")))
@@ -167,12 +168,6 @@ class Network(nn.Module):
 def count_parameters(module: nn.Module) -> int:
     """Count the trainable numbers."""
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _check_count(layer: Layer, module: nn.Module) -> None:
-    count = count_parameters(module)
-    if count != layer["parameters"]:
-        raise ValueError(f"layer {layer['name']!r} has {count} parameters here and {layer['parameters']} in the layer list")
 
 
 def _fill(layer: Layer, module: nn.Module, seed: int) -> None:

@@ -32,7 +32,10 @@ class Caffe2Trainer(MpiTrainer):
         self._input, self._output = layers[0]["name"], layers[-1]["name"]
         self._names, self._parameters = list(start), list(trained(start))
         self._running = [name for name in start if name.endswith(RUNNING)]
-        self._constants(cell["optimizer"])
+        optimizer = cell["optimizer"]
+        self._factor = optimizer["momentum"]
+        for name, value in (("rate", optimizer["learning_rate"]), ("one", 1.0), ("decay", optimizer["weight_decay"])):
+            workspace.FeedBlob(name, np.array([value], np.float32))
         self.restore(start, {name: np.zeros_like(array) for name, array in trained(start).items()})
         workspace.FeedBlob(self._input, self._normalised(np.zeros((cell["batch_size"], *dataset.size, dataset.channels), np.uint8)))
         workspace.FeedBlob("labels", np.zeros(cell["batch_size"], np.int32))
@@ -46,11 +49,6 @@ class Caffe2Trainer(MpiTrainer):
         for net in (backward, update, evaluation):
             workspace.CreateNet(net)
         self._backward, self._updated, self._evaluation = backward, update, evaluation
-
-    def _constants(self, optimizer: Mapping[str, float]) -> None:
-        for name, value in (("rate", optimizer["learning_rate"]), ("one", 1.0), ("decay", optimizer["weight_decay"])):
-            workspace.FeedBlob(name, np.array([value], np.float32))
-        self._factor = optimizer["momentum"]
 
     def _update(self, start: Arrays) -> Any:
         """Add weight decay, of weights only, to the gradient."""
@@ -68,7 +66,9 @@ class Caffe2Trainer(MpiTrainer):
         self._feed_masks(len(labels))
         workspace.RunNet(self._backward)
         if self.ranks.size > 1:
-            self._take_mean()
+            gradients = list(self._gradients.values())
+            for gradient, mean in zip(gradients, self.mean(list(_fetched(gradients).values()))):
+                workspace.FeedBlob(gradient, mean)
         workspace.RunNet(self._updated)
         for name, array in self.of_rank_0(_fetched(self._running if self.ranks.size > 1 else [])).items():
             workspace.FeedBlob(name, array)
@@ -77,11 +77,6 @@ class Caffe2Trainer(MpiTrainer):
     def _feed_masks(self, batch_size: int) -> None:
         for name, mask in masks(self._layers, batch_size, self.dropout_seed).items():
             workspace.FeedBlob(name + MASK, mask)
-
-    def _take_mean(self) -> None:
-        gradients = list(self._gradients.values())
-        for gradient, mean in zip(gradients, self.mean(list(_fetched(gradients).values()))):
-            workspace.FeedBlob(gradient, mean)
 
     def native_batches(self, dataset: Any, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         return native_batches(dataset, batch_size, self.ranks.rank, self.ranks.size)

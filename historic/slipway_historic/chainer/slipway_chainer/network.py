@@ -43,15 +43,11 @@ def _lstm(layer: Layer, own: Values, x: Any) -> Any:
     return functions.stack(outputs, axis=1)
 
 
-def _gelu(_: Layer, __: Values, x: Any) -> Any:
-    return 0.5 * x * (1 + functions.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
-
-
 TOKEN_KINDS: dict[str, Callable[..., Any]] = {
     "embedding": lambda _, own, tokens: functions.embed_id(tokens, own["weight"]),
     "positions": lambda _, own, x: x + functions.broadcast_to(own["weight"][: x.shape[1]], x.shape),
     "layer_norm": _layer_norm,
-    "gelu": _gelu,
+    "gelu": lambda _, __, x: 0.5 * x * (1 + functions.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))),
     "attention": _attention,
     "lstm": _lstm,
     "tied": lambda _, own, x: functions.linear(x, own["weight"], n_batch_axes=2),
@@ -72,15 +68,12 @@ class Network(chainer.Link):
 
     def forward(self, images: np.ndarray) -> Any:
         """Return [batch, classes] of float32 images [batch, channels, height, width]; or [batch, tokens, vocabulary] of token ids."""
-        values = {self._layers[0]["name"]: chainer.Variable(images)}
+        values, known = {self._layers[0]["name"]: chainer.Variable(images)}, {**self.running, **self.parameters}
         for layer in self._layers[1:]:
             whose = layer.get("embedding", layer["name"])
-            own = {what: array for what in _NAMES if (array := self._find(f"{whose}.{what}")) is not None}
+            own = {what: known[f"{whose}.{what}"] for what in _NAMES if f"{whose}.{what}" in known}
             values[layer["name"]] = _KINDS[layer["kind"]](layer, own, *(values[read] for read in layer["inputs"]))
         return values[self._layers[-1]["name"]]
-
-    def _find(self, name: str) -> Any:
-        return self.parameters.get(name, self.running.get(name))
 
 
 def _conv(layer: Layer, own: Values, x: Any) -> Any:
