@@ -18,18 +18,13 @@ INSTANCE: Final = "MIG-"
 JOULES: Final = 1e-3
 
 
-def load_nvml() -> Any:
-    """Return the driver's library. Raises OSError where there is none."""
-    return ctypes.CDLL(LIBRARY)
-
-
 class EnergyCounters:
     """The counters of this machine's GPUs. Without a library, or where it says no, nobody is asked again."""
 
     def __init__(self, library: Any = None) -> None:
         self._handles: dict[str, ctypes.c_void_p | None] = {}
         try:
-            self._nvml = load_nvml() if library is None else library
+            self._nvml = ctypes.CDLL(LIBRARY) if library is None else library
             begun = self._nvml.nvmlInit_v2()
         except (OSError, AttributeError) as error:
             logger.debug("no energy counter of GPUs: %s", error)
