@@ -8,14 +8,18 @@ from typing import Any
 from .rank import main
 
 
+def import_trainer() -> Any:
+    folder, name = sys.argv[1:]
+    sys.path[0] = folder  # in place of the directory that the rank writes to
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
 def load() -> Any:
     """Import the framework: that takes a second, and its failure must be an event too."""
     from .driver import run
 
-    folder, name = sys.argv[1:]
-    sys.path[0] = folder  # in place of the directory that the rank writes to
-    module, _, attribute = name.partition(":")
-    return partial(run, make_trainer=getattr(import_module(module), attribute))
+    return partial(run, make_trainer=import_trainer())
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ def names_imported(path: Path, module: str) -> set[str]:
 def test_whoever_trains_on_what_slipway_reads_has_images_that_are_augmented(spec: FrameworkSpec) -> None:
     """slipway_program's plan does it: for those that its driver runs, and those that are given plain files."""
     driven = any("run" in names_imported(path, "slipway_program.driver") for path in spec.folder.rglob("*.py"))
-    if driven or {"slipway_program", "slipway_historic_program.raw_files"} & set(spec.command):
+    if driven or {"slipway_program", "slipway_historic_program.theano_flags", "slipway_historic_program.raw_files"} & set(spec.command):
         assert spec.supports.augmentation == get_args(Augmentation)
     else:
         assert spec.name in ("pytorch", "bigdl", "dsstne"), "it reads by itself: say here that it does"

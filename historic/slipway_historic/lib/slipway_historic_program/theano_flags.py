@@ -1,15 +1,20 @@
-"""How Theano is set, which compiles each network when it starts: for the frameworks that are built on it."""
+"""How Theano is set, which compiles each network when it starts, and, in place of slipway_program, the program of the frameworks that are
+built on it: `python -m slipway_historic_program.theano_flags FOLDER MODULE:NAME`."""
 
 import json
 import os
 import shutil
 import sys
 import zlib
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable
 
+from slipway_program.__main__ import import_trainer
 from slipway_program.parameters import starting_parameters
+from slipway_program.rank import main
 
 DIRECTORY = "theano-%s"
 """Where a rank compiles to, in the directory that it writes to. Each rank has one of its own, because a shared one is locked while a rank
@@ -53,15 +58,16 @@ def compile_to(directory: str) -> None:
     os.environ["THEANORC"] = os.devnull
 
 
-def compile_ahead(load: Callable[[], Any]) -> None:
-    """Compile the network whose layer list is on standard input, for `compiled_before`; `load` gives the trainer's class."""
+def compile_ahead(module: str, trainer: str) -> None:
+    """Compile the network whose layer list is on standard input, for `compiled_before`."""
     place = compiled_before()
     os.chdir(str(place.parent))
     compile_to(place.name)
     layers = json.load(sys.stdin)
     optimizer = {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0.0}
     dataset = SimpleNamespace(mean=[0.0], std=[1.0])
-    load()({"model_layers": layers, "mode": "train", "optimizer": optimizer}, dataset, starting_parameters(layers, 0))
+    make_trainer = getattr(import_module(module), trainer)
+    make_trainer({"model_layers": layers, "mode": "train", "optimizer": optimizer}, dataset, starting_parameters(layers, 0))
 
 
 def compiled_before() -> Path:
@@ -70,3 +76,15 @@ def compiled_before() -> Path:
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         kind = next((line for line in file if line.startswith(("flags", "Features"))), "")
     return Path(sys.prefix, "theano-%08x" % zlib.crc32(kind.encode()))
+
+
+def load() -> Any:
+    """Import here, and not above: Theano compiles a part of itself when it is imported, and its failure must be an event too."""
+    from slipway_program.driver import run
+
+    set_flags()
+    return partial(run, make_trainer=leaving_no_files(import_trainer()))
+
+
+if __name__ == "__main__":
+    main(load)
