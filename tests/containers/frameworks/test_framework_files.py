@@ -90,7 +90,7 @@ def test_the_folder_is_complete(spec: FrameworkSpec) -> None:
     assert (spec.folder / "Dockerfile").is_file()
     words = words_of(spec, "python3", str(spec.folder))
     programs = re.findall(rf"{re.escape(str(spec.folder))}/[\w.]+", " ".join(words))
-    if words[1:3] == ("-m", "slipway_program"):
+    if words[1:3] in (("-m", "slipway_program"), ("-m", "slipway_historic_program.theano_flags")):
         module, name = words[-1].split(":")
         program = spec.folder / f"{module.replace('.', '/')}.py"
         assert re.search(rf"^(class|def) {name}\(", program.read_text(), re.MULTILINE)

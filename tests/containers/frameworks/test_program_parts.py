@@ -72,6 +72,13 @@ def test_a_damaged_file_of_parameters_is_refused(part: Any, tmp_path: Path, head
             part("parameters").read_metadata(path)
 
 
+def test_parameters_are_read_as_they_were_written(part: Any, tmp_path: Path) -> None:
+    path, arrays = tmp_path / "parameters.safetensors", {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.float32([7, 8])}
+    part("parameters").write_parameters(path, arrays, {"model": "lenet", "model_variant": ""})
+    found = part("parameters").read_parameters(path, {"a": [2, 3], "b": [2]})
+    assert {name: array.tolist() for name, array in found.items()} == {name: array.tolist() for name, array in arrays.items()}
+
+
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_every_world_reads_the_same_global_batches(part: Any, world: int) -> None:
     plans = [
