@@ -55,6 +55,35 @@ class _Followed:
         return line.decode(errors="replace").rstrip("\r\n")
 
 
+class _Output:
+    """What is printed of logs: a heading where another log begins, and at the end the names of those in which nothing was written."""
+
+    def __init__(self) -> None:
+        self._shown: Path | None = None
+        self._has_lines: dict[Path, bool] = {}
+
+    def write(self, path: Path, lines: Iterable[str]) -> None:
+        self._has_lines.setdefault(path, False)
+        for text in lines:
+            if self._shown != path:
+                sys.stdout.write(f"{'' if self._shown is None else chr(10)}==> {printable(str(path))} <==\n")
+                self._shown, self._has_lines[path] = path, True
+            sys.stdout.write(printable(text) + "\n")
+
+    def end(self) -> None:
+        if silent := [path.name for path, has_lines in self._has_lines.items() if not has_lines]:
+            sys.stdout.write(f"{'' if self._shown is None else chr(10)}nothing was written to {printable(', '.join(silent))}\n")
+
+
+def show_logs(files: Iterable[Path], last: int | None = None) -> None:
+    """Print what is in the files, or the `last` lines of each. One is open at a time: a run of many ranks has more logs than a process
+    may open, and two attempts have logs of one name."""
+    shown = _Output()
+    for path in files:
+        shown.write(path, _last(_lines(path), last))
+    shown.end()
+
+
 def follow_logs(
     files: Callable[[], Sequence[Path]],
     runs: Callable[[], object],
@@ -66,8 +95,7 @@ def follow_logs(
     """Print what is in the files, then what is written to them until `runs` says no. Files may appear and go. `last`: so many lines
     of what is there already."""
     followed: dict[str, _Followed] = {}
-    silent: list[str] = []
-    shown: Path | None = None
+    shown = _Output()
     looked, goes_on = -look_s, True
     with ExitStack() as opened:
         while goes_on:
@@ -76,20 +104,13 @@ def follow_logs(
             for path in files():
                 if path.name not in followed and (content := _opened(path)) is not None:
                     followed[path.name] = _Followed(path, opened.enter_context(content))
-                    silent.append(path.name)
-            for name, log in followed.items():
-                for text in _last(log.new_lines(to_the_end=not goes_on), last):
-                    if shown != log.path:
-                        sys.stdout.write(f"{'' if shown is None else chr(10)}==> {printable(str(log.path))} <==\n")
-                        shown = log.path
-                        silent = [other for other in silent if other != name]
-                    sys.stdout.write(printable(text) + "\n")
+            for log in followed.values():
+                shown.write(log.path, _last(log.new_lines(to_the_end=not goes_on), last))
             last = None
             sys.stdout.flush()
             if goes_on:
                 time.sleep(every_s)
-    if silent:
-        sys.stdout.write(f"{'' if shown is None else chr(10)}nothing was written to {printable(', '.join(silent))}\n")
+    shown.end()
 
 
 def _opened(path: Path) -> BinaryIO | None:
@@ -131,8 +152,10 @@ def main(  # noqa: PLR0913 - its options
         return
     if facts:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in facts) + "\n")
-    files, runs = partial(log_files, loaded, run_id, attempt, rank), partial(held_runs, str(loaded.results_dir), [run_id])
-    follow_logs(files if follow else lambda: found, runs if follow else lambda: False, lines)
+    if follow:
+        follow_logs(partial(log_files, loaded, run_id, attempt, rank), partial(held_runs, str(loaded.results_dir), [run_id]), lines)
+    else:
+        show_logs(found, lines)
 
 
 def log_files(study: Study, run_id: str, attempt: int | None = None, rank: int | None = None) -> list[Path]:

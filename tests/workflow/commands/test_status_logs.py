@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -148,6 +149,35 @@ def test_logs_of_a_run_that_runs_here(house: House) -> None:
     assert f"I am 0 of {house.load().name}\n" in out
     assert f"I am 1 of {house.load().name}\n" in out
     assert "another" not in out
+
+
+def test_logs_of_two_attempts_here_are_both_shown(house: House) -> None:
+    """The result of the first waits for storage while the second one runs."""
+    name = house.load().runs[0].run_id
+    for attempt in (1, 2):
+        work = house.root / "cache" / "local-0" / "runs" / f"{name}-a{attempt}"
+        (work / "own" / "logs").mkdir(parents=True)
+        run_dir = house.load().results_dir / "runs" / name
+        (work / "run.json").write_text(json.dumps({"run_dir": str(run_dir), "attempt": attempt}))
+        (work / "own" / "logs" / "rank-0.log").write_text(f"I am attempt {attempt}\n")
+    out = house("logs", name).out
+    assert "I am attempt 1\n" in out
+    assert "I am attempt 2\n" in out
+
+
+def test_more_logs_are_shown_than_a_process_may_open(house: House) -> None:
+    name = house.load().runs[0].run_id
+    logs = house.record(name, "ok") / "logs"
+    for rank in range(100):
+        (logs / f"rank-{rank}.log").write_text(f"rank {rank}\n")
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 30, usual[1]))
+    try:
+        out = house("logs", name).out
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    assert "not shown" not in out
+    assert "\nrank 99\n" in out
 
 
 def test_a_log_that_is_a_link_or_a_pipe_is_not_shown_and_not_waited_for(house: House) -> None:
