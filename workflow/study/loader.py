@@ -6,6 +6,7 @@ nodes) are refused where they stand, and a duplicate key is an error that names 
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import re
 from dataclasses import dataclass, field
@@ -297,10 +298,13 @@ def _elsewhere(path: Path, kind: str) -> str:
 
 def _near(path: Path) -> str:
     """Propose the file of a similar name in the same directory, else the files of this name here and one level below."""
-    similar = closest(path.name, [other.name for other in path.parent.glob("*.y*ml")])
-    name = glob.escape(path.name)
-    found = [path.with_name(similar)] if similar else sorted([*Path().glob(name), *Path().glob(f"*/{name}")])
-    return f"; did you mean {some([str(one) for one in found], MOST_NEAR, ' or ')}?" if found else ""
+    with contextlib.suppress(OSError):  # of a mount beside it that is dead: it would hide what is wrong
+        similar = closest(path.name, [other.name for other in path.parent.glob("*.y*ml") if other.is_file()])
+        name = glob.escape(path.name)
+        here = [one for pattern in (name, f"*/{name}") for one in sorted(Path().glob(pattern)) if one.is_file()]
+        found = [path.with_name(similar)] if similar else here
+        return f"; did you mean {some([str(one) for one in found], MOST_NEAR, ' or ')}?" if found else ""
+    return ""
 
 
 def _tab_hint(text: str, line: int) -> str:

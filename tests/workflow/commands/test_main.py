@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +93,8 @@ def test_outside_of_the_checkout_a_study_must_be_named(
         ("nowhere/study.yaml", "did you mean mine/study.yaml or other/study.yaml?"),
         ("mine", "name the study file in it; did you mean mine/study.yaml?"),
         ("mine/[a-z]*.yaml", "name a study, as in"),
+        ("link.yaml", "name a study, as in"),
+        ("nowhere/..", "name a study, as in"),
     ],
 )
 def test_a_study_file_that_is_missing_has_a_neighbour(
@@ -100,8 +104,26 @@ def test_a_study_file_that_is_missing_has_a_neighbour(
     for directory in ("mine", "other"):
         (tmp_path / directory).mkdir()
         (tmp_path / directory / "study.yaml").write_text("")
+    (tmp_path / "link.yaml").symlink_to("gone.yaml")
     assert main.run(["plan", typed]) == 10
     assert answer in capsys.readouterr().err
+
+
+def test_a_dead_mount_beside_hides_no_missing_study_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mount").mkdir()
+    stat = Path.stat
+
+    def dead(path: Path, **more: Any) -> os.stat_result:
+        if path.parts[:1] == ("mount",):
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN), str(path))
+        return stat(path, **more)
+
+    monkeypatch.setattr(Path, "stat", dead)
+    assert main.run(["plan", "study.yaml"]) == 10
+    assert "name a study, as in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
