@@ -6,6 +6,8 @@ a small file of a user of a dataset, which keeps it from eviction.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import secrets
 import time
@@ -71,6 +73,8 @@ def describe(holder: Mapping[str, object]) -> str:
     return ", ".join(word for word in words if word) or "an unknown holder"
 
 
+logger = logging.getLogger(__name__)
+
 _LEAST_LETTERS = 512
 """Letters that are always written, so that the file keeps its size."""
 
@@ -103,10 +107,15 @@ class Lock:
             time.sleep(LOCK_LOOK_S)
 
     def show(self, done: int, total: int) -> None:
-        """Show those who wait how far we are, a few times a second."""
-        if time.monotonic() - self._said_at >= LOCK_LOOK_S:
-            self._said |= {"done": done, "total": total}
+        """Show those who wait how far we are, a few times a second. A failure is only logged, since the work itself goes on."""
+        if time.monotonic() - self._said_at < LOCK_LOOK_S:
+            return
+        self._said |= {"done": done, "total": total}
+        try:
             self._write()
+        except OSError as error:
+            self._said_at = math.inf
+            logger.warning("who waits for %s cannot be shown any more how far it is: %s", self._file.path, error.strerror)
 
     def holder(self) -> dict[str, object]:
         """Read what the holder wrote last: {"pid", ..., "what", "done", "total"}, or {} if that cannot be read now."""

@@ -330,10 +330,7 @@ class Stager:
         self._show()
 
     def _show(self) -> None:
-        try:
-            self.progress(self.done, self.source.file_set.bytes)
-        except OSError as error:  # not one of the cache's disk
-            raise Cancelled(f"progress cannot be shown any more: {error.strerror}; the unfinished copy is kept") from error
+        self.progress(self.done, self.source.file_set.bytes)
 
     def _refused(self, what: str, limit: str, reason: str) -> StagingError:
         return StagingError(
@@ -373,7 +370,7 @@ def stage(
     file = open_single(source, options.patience_s, options.num_bytes) if options.single else None
     name = dataset_name(source) if file is None else file.name
     cache = open_cache(cache_dir, group=options.group)
-    show = progress or _silent
+    show = _shown_by(progress or _silent)
     with usable(cache.root), Lock(cache, name, "stage") as lock:
         if not lock.try_acquire():
             logger.info("waiting for %s, which has the lock of %s on this node", describe(lock.holder()), name)
@@ -416,6 +413,18 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
 def _wait(other: Mapping[str, Any], show: Progress, group: GroupStaging) -> None:
     show(other.get("done", 0), other.get("total", 0))
     group.waits()
+
+
+def _shown_by(progress: Progress) -> Progress:
+    """Return a function that shows progress, and raises Cancelled where that fails: it says nothing of the cache's disk or the files."""
+
+    def show(done: int, total: int) -> None:
+        try:
+            progress(done, total)
+        except OSError as error:
+            raise Cancelled(f"progress cannot be shown any more: {error.strerror}; an unfinished copy is kept") from error
+
+    return show
 
 
 def _silent(_done: int, _total: int) -> None:

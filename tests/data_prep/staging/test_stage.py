@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import math
 import os
 import stat
 import time
@@ -9,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from base.errors import DigestMismatch, NotEnoughSpace, StagingError
+from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, StagingError
+from base.lock import LockFile
 from base.seal import publish_sealed, read_sealed
 from cluster.holder import holder_of
 from data_prep.cache.entries import ls
@@ -162,6 +165,39 @@ def test_a_damaged_copy_is_staged_again(tmp_path: Path, damage: str) -> None:
     assert (again.hit, again.copied_bytes) == (False, sum(SIZES))
     assert_whole(again, source)
     assert ls(tmp_path / "cache")[0].damaged is None
+
+
+def test_progress_that_cannot_be_shown_is_no_damage(tmp_path: Path) -> None:
+    source = random_dataset(tmp_path / "storage", SIZES)
+    inode = stage(source, tmp_path / "cache", options=QUICK).root.stat().st_ino
+
+    def broken(_done: int, _total: int) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    with pytest.raises(Cancelled, match="progress cannot be shown any more: Broken pipe"):
+        stage(source, tmp_path / "cache", progress=broken, options=QUICK)
+    again = stage(source, tmp_path / "cache", options=QUICK)
+    assert (again.hit, again.root.stat().st_ino) == (True, inode)
+
+
+def test_a_lock_that_takes_no_progress_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a full disk that writes each block to another place."""
+    source = random_dataset(tmp_path / "storage", SIZES)
+    monkeypatch.setattr("data_prep.cache.lock.LOCK_LOOK_S", -math.inf)
+    say = LockFile.say
+
+    def full(lock: LockFile, text: str) -> None:
+        if '"done":0' not in text:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        say(lock, text)
+
+    monkeypatch.setattr(LockFile, "say", full)
+    copied = stage(source, tmp_path / "cache", options=QUICK)
+    assert "cannot be shown any more how far it is: No space left on device" in caplog.text
+    again = stage(source, tmp_path / "cache", options=replace(QUICK, check_s=None))
+    assert (again.hit, again.root.stat().st_ino) == (True, copied.root.stat().st_ino)
 
 
 @pytest.mark.parametrize("stop", [1, 20_000, 60_000, 100_000])
