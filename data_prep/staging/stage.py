@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, SlipwayError, StagingError
 from base.lock import LockFile
 from base.publish import publish_directory, remove_tree
+from base.sanitize import whole
 from base.system import DISK_FULL
 from base.untrusted import described
 from data_prep import hashing, limits, manifest, space
@@ -411,7 +412,7 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
 
 
 def _wait(other: Mapping[str, Any], show: Progress, group: GroupStaging) -> None:
-    show(other.get("done", 0), other.get("total", 0))
+    show(*(whole(other.get(key)) or 0 for key in ("done", "total")))
     group.waits()
 
 

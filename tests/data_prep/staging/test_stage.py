@@ -200,6 +200,26 @@ def test_a_lock_that_takes_no_progress_stops_nothing(
     assert (again.hit, again.root.stat().st_ino) == (True, copied.root.stat().st_ino)
 
 
+@pytest.mark.parametrize(
+    "text", ['{"done": "x", "total": "x"}', '{"done": null, "total": []}', f'{{"done": 1{60 * "0"}, "total": 1}}', "["]
+)
+def test_what_another_holder_wrote_of_its_progress_is_checked(tmp_path: Path, text: str) -> None:
+    source = random_dataset(tmp_path / "storage", SIZES)
+    cache, seen = open_cache(tmp_path / "cache"), []
+    other = LockFile(cache.locks / f"{source.name}.lock")
+    assert other.try_take()
+    other.say(text)
+
+    def show(done: int, total: int) -> None:
+        if not seen:
+            other.close()
+        seen.append((done, total))
+
+    stage(source, cache.root, progress=show, options=QUICK)
+    assert seen[0][0] == 0
+    assert seen[-1] == (sum(SIZES), sum(SIZES))
+
+
 @pytest.mark.parametrize("stop", [1, 20_000, 60_000, 100_000])
 def test_a_stopped_copy_goes_on_where_it_was(tmp_path: Path, stop: int) -> None:
     source = random_dataset(tmp_path / "storage", SIZES)
