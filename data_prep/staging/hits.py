@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import time
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 SCHEMA: Final = "slipway.checked/1"
 _SHOWN: Final = 5
+_OF_THIS_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that say nothing of the files which are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,8 @@ def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callab
             wrong = read_back.wrong(must, on_bytes=count)
             wrong += read_back.wrong(rest, None if check_s is None else time.monotonic() + check_s, count)
     except OSError as error:
+        if error.errno in _OF_THIS_PROCESS:
+            raise
         raise DigestMismatch(f"{entry.root} cannot be read: {error.strerror}") from error
     if wrong:
         raise DigestMismatch(_problem(entry, wrong))

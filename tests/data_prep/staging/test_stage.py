@@ -220,6 +220,22 @@ def test_what_another_holder_wrote_of_its_progress_is_checked(tmp_path: Path, te
     assert seen[-1] == (sum(SIZES), sum(SIZES))
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOMEM])
+def test_a_limit_of_this_process_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    source = random_dataset(tmp_path / "storage", SIZES)
+    inode = stage(source, tmp_path / "cache", options=QUICK).root.stat().st_ino
+    with monkeypatch.context() as context:
+
+        def refuse(*_arguments: object) -> int:
+            raise OSError(error, os.strerror(error))
+
+        context.setattr("data_prep.staging.copy.opened", refuse)
+        with pytest.raises(StagingError, match=f"cannot be used: {os.strerror(error)}"):
+            stage(source, tmp_path / "cache", options=QUICK)
+    again = stage(source, tmp_path / "cache", options=QUICK)
+    assert (again.hit, again.root.stat().st_ino) == (True, inode)
+
+
 @pytest.mark.parametrize("stop", [1, 20_000, 60_000, 100_000])
 def test_a_stopped_copy_goes_on_where_it_was(tmp_path: Path, stop: int) -> None:
     source = random_dataset(tmp_path / "storage", SIZES)
