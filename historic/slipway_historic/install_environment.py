@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -120,8 +121,10 @@ def install_by_pip(spec: FrameworkSpec, place: Path, interpreter: str | None) ->
 
 def _show(argv: list[str], advice: str, given: str = "") -> None:
     """Run a command with its output on standard error. Raises ConfigError."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, LIBRARIES_OF_PROGRAMS))}
-    done = subprocess.run(argv, input=given, text=True, stdout=sys.stderr, env=env, check=False)
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "slipway_reader").symlink_to(CODE_ROOT / "data_prep" / "reader")
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([place, *map(str, LIBRARIES_OF_PROGRAMS)])}
+        done = subprocess.run(argv, input=given, text=True, stdout=sys.stderr, env=env, check=False)
     if done.returncode:
         raise ConfigError(f"{' '.join(argv)} ended with {done.returncode}, see above. {advice}")
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from slipway_historic.install_environment import find_interpreter, install_by_pip
+from slipway_historic.install_environment import _show, find_interpreter, install_by_pip
 
 from base.errors import ConfigError
 from containers.frameworks import load_framework
@@ -84,3 +84,8 @@ def test_the_headers_of_open_mpi_are_looked_for_before_anything_is_fetched(
     with pytest.raises(ConfigError, match=r"'cntk' is built with mpi4py .* finds mpi\.h: install the headers of Open MPI first"):
         install_by_pip(load_framework("cntk"), tmp_path / "cntk", sys.executable)
     assert not (tmp_path / "cntk").exists()
+
+
+def test_a_program_that_prepares_an_environment_finds_what_the_trainers_import() -> None:
+    """As that of Theano, which compiles a network: it makes the trainer, and so imports the reader."""
+    _show([sys.executable, "-c", "import slipway_program.trainer, slipway_historic_program.theano_flags"], "")
