@@ -245,12 +245,13 @@ class _Process:
     def end(self) -> None:
         """Kill the process, which has nothing to lose, and wait for that. It may not see that its pipe is closed: whatever this process
         forked later has the pipe too. In such a process the loader process belongs to its parent."""
-        if self.pid:
+        pid, self.pid = self.pid, 0  # first: what is interrupted here must not close again a descriptor that has become another file's
+        if pid:
             self.close()
             if os.getpid() == self._parent:
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
-            self.pid = 0
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):  # a program may ignore SIGCHLD, or wait for any child
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
 
     def close(self) -> None:
         """Close this side of the pipes."""
@@ -264,7 +265,11 @@ class _Process:
             if not part:
                 pid, self.pid = self.pid, 0
                 self.close()
-                status = os.waitpid(pid, 0)[1]
+                try:
+                    status = os.waitpid(pid, 0)[1]
+                except ChildProcessError:
+                    advice = "its exit code is lost, since this program ignores SIGCHLD or waits for any child"
+                    raise RuntimeError("loader process %d has ended; %s" % (pid, advice)) from None
                 if not os.WIFSIGNALED(status):
                     raise RuntimeError("loader process %d has ended with exit code %d" % (pid, os.WEXITSTATUS(status)))
                 raise _Killed(pid, os.WTERMSIG(status))

@@ -204,6 +204,44 @@ def test_a_loader_process_that_is_killed_is_named_and_the_next_iteration_has_new
     assert labels_of(loader) == order(0, 0, SAMPLES)[used:].tolist()
 
 
+def test_a_program_that_ignores_its_children_has_a_loader_too(split: Any) -> None:
+    """The kernel waits for its children then. Whether one has ended is seen, but not how."""
+    before = set(children())
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        loader = Loader(split, 8, num_workers=2)
+        assert labels_of(loader) == order(0, 0, SAMPLES)[:56].tolist()
+        loader.close()
+        loader = Loader(split, 1, num_workers=2)
+        iteration = iter(loader)
+        next(iteration)
+        pid = min(set(children()) - before)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match=f"loader process {pid} has ended; its exit code is lost"):
+            list(iteration)
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+
+
+def test_an_interrupted_end_closes_no_descriptor_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be that of another file by then."""
+    loaders = Loaders(Idle(), 4, 1, (2, 2), np.uint8)
+    process = loaders._processes[0]
+    pid, waitpid = process.pid, os.waitpid
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "waitpid", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        process.end()
+    descriptors = os.pipe()
+    process.end()
+    for descriptor in descriptors:
+        os.close(descriptor)
+    waitpid(pid, 0)
+
+
 def test_another_thread_gets_processes_of_its_own(split: Any) -> None:
     """Since those of a thread end with it."""
     loader = Loader(split, 8, num_workers=2)
