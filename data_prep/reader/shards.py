@@ -383,6 +383,9 @@ def _opened(path: str, num_bytes: int) -> _Shard:
         try:
             shard = _open[path] = _Shard(path, num_bytes)
         except lmdb.MemoryError as error:
+            with contextlib.suppress(OSError):
+                mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ).close()
+                raise DatasetChanged("%s has a damaged header, by which it has more pages than its file: %s" % (path, _ADVICE)) from error
             raise MemoryError("the %d bytes of %s do not fit into the addresses of this process (ulimit -v)" % (num_bytes, path)) from error
         except (OSError, lmdb.Error) as error:
             raise DatasetChanged("%s cannot be opened (%s): %s" % (path, error, _ADVICE)) from error

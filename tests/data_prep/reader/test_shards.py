@@ -289,6 +289,18 @@ def test_whatever_is_damaged_is_an_error_and_no_signal(tmp_path: Path, monkeypat
         assert os.waitpid(pid, 0)[1] == 0, first
 
 
+def test_a_header_of_more_pages_than_the_file_has_is_no_want_of_memory(tmp_path: Path) -> None:
+    """LMDB maps as many pages as the last one of a header says (struct MDB_meta)."""
+    root = image_dataset(tmp_path, pictures(3, 8), shards=1)
+    path = root / "shard-00000.lmdb" / "data.mdb"
+    content = bytearray(path.read_bytes())
+    for header in (0, 4096):
+        struct.pack_into("<Q", content, header + 136, 1 << 46)
+    path.write_bytes(content)
+    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb has a damaged header, by which it has more pages than its file: stage the"):
+        open_dataset(str(root)).split("train").read(0)
+
+
 def test_a_file_that_is_cut_while_it_is_mapped_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_map(monkeypatch)
     root = image_dataset(tmp_path, pictures(40, 60), shards=1)
