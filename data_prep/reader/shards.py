@@ -142,11 +142,13 @@ def _locate(places: Sequence[Place]) -> List[_Extent]:
     addresses = pixels.places_of([shard.find(place[2]) for shard, place in zip(shards, places)])[0].tolist()  # noqa: B905 from 3.10 on
     found = []
     for shard, (_, _, key), address in zip(shards, places, addresses):  # noqa: B905
-        node = ctypes.string_at(address - 8, 8 + len(key) + 8)
+        start = address + len(key) - shard.base
+        node = shard.view[start - len(key) - 8 : start + 8]  # shorter, where a small value ends the file
         low, high, flags = _SIZES.unpack_from(node)
-        start, length, large = address + len(key) - shard.base, low + (high << 16), flags & _F_BIGDATA
+        length, large = low + (high << 16), flags & _F_BIGDATA
         if large:
-            start = _NUMBER.unpack_from(node, 8 + len(key))[0] * shard.page_bytes + _PAGE_HEADER
+            number = _NUMBER.unpack_from(node, 8 + len(key))[0] if len(node) == len(key) + 16 else shard.num_bytes
+            start = number * shard.page_bytes + _PAGE_HEADER
         if start + length > shard.num_bytes:
             raise shard.changed(key, "%d bytes from byte %d on are more than the file has" % (length, start))
         found.append(_Extent(shard, key, start, length, large))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from data_prep.reader import DatasetChanged, ReaderError, memory, open_dataset, shards
-from tests.data_prep.reader.small import image_dataset
+from tests.data_prep.reader.small import image_dataset, write_shard
 
 RANDOM = np.random.default_rng(0)
 
@@ -287,6 +287,30 @@ def test_whatever_is_damaged_is_an_error_and_no_signal(tmp_path: Path, monkeypat
                 open_dataset(str(root)).split("train").read_many(range(100))
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0, first
+
+
+@pytest.mark.processes
+def test_nothing_behind_a_file_is_touched_where_it_ends_in_a_value_of_two_bytes(tmp_path: Path) -> None:
+    """The map is given a place before a page that nobody may read."""
+    write_shard(tmp_path / "shard", [b"ab"])
+    code = """
+import ctypes, sys
+from data_prep.reader import shards
+size, anonymous = int(sys.argv[2]), 34
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+pages = sorted(libc.mmap(None, size, 0, anonymous, -1, 0) for _ in range(200))
+libc.munmap(pages[100], size)
+shards.IN_MEMORY = int(sys.argv[3])
+shards.use_many([(sys.argv[1], size, b"00000000")], lambda _, values: print(bytes(values[0])))
+"""
+    size = (tmp_path / "shard" / "data.mdb").stat().st_size
+    for in_memory in (0, 1 << 40):
+        argv = [sys.executable, "-c", code, str(tmp_path / "shard"), str(size), str(in_memory)]
+        found = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+        assert (found.returncode, found.stdout) == (0, "b'ab'\n"), found.stderr
 
 
 def test_a_header_of_more_pages_than_the_file_has_is_no_want_of_memory(tmp_path: Path) -> None:
