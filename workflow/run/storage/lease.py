@@ -9,6 +9,7 @@ All functions touch network storage: call them in a child with a time limit.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import time
@@ -23,6 +24,8 @@ from cluster.types import Holder
 
 NAME: Final = "lease.json"
 TRIES: Final = 20
+PART_S: Final = 60.0
+"""The age beyond which a file that has not got its name has no writer any more."""
 MAX_BYTES: Final = 1 << 16
 Token = Annotated[str, typed.Check("a token", lambda value: re.fullmatch(r"[\w-]{1,64}", value, re.ASCII) is not None)]
 
@@ -133,7 +136,18 @@ def release(run_dir: Path, token: str) -> bool:
     for mark in run_dir.glob(".lease-after-*"):
         mark.unlink(missing_ok=True)
     (run_dir / NAME).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the run is free: what stays beside it is no error
+        _remove_parts(run_dir)
     return True
+
+
+def _remove_parts(run_dir: Path) -> None:
+    """Remove what starts wrote that were killed before it had its name."""
+    parts = list(run_dir.glob(".*.part-*"))
+    now = system.now_at(run_dir) if parts else 0.0
+    for part in parts:
+        if now - part.lstat().st_mtime > PART_S:
+            part.unlink()
 
 
 def _successor(token: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from base import publish
 from base.errors import LeaseError, RunHeld, StorageError
 from cluster.holder import holder_of
 from cluster.types import Holder
@@ -140,6 +141,17 @@ def test_a_lease_has_its_content_when_it_has_its_name(tmp_path: Path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         take(tmp_path)
     assert files(tmp_path) == []
+
+
+def test_what_a_killed_start_left_is_removed_when_the_run_is_given_back(tmp_path: Path) -> None:
+    for name in ("lease.json", ".lease-after-abc"):
+        publish.part_path(tmp_path / name).write_text("{}")
+        os.utime(next(tmp_path.glob(f".{name}.part-*")), (1, 1))
+    writing = publish.part_path(tmp_path / "lease.json")
+    writing.write_text("{}")
+    mine, _ = take(tmp_path)
+    assert release(tmp_path, mine.token)
+    assert files(tmp_path) == [writing.name]
 
 
 @pytest.mark.slow
