@@ -123,6 +123,7 @@ def test_a_checkpoint_that_was_delivered_later_is_gone_on_from(world: World) -> 
         assert verify_runs(world.results).findings == []
         record = checked(world, run_id, 1)
         longer_jobs(world)
+    del world.shorter["push_s"]  # a busy machine may need longer for a push that succeeds
     long_jobs(world)
     last = ended(world, run_id)
     assert (last["status"], last["resumed_from"]["attempt"], last["resumed_from"]["step"]) == ("ok", 1, record["checkpoint"]["step"])
