@@ -221,8 +221,11 @@ class _Process:
                 for process in list(others) + [self]:  # or else the others would not see that this process has closed them
                     process.close()
                 start.serve(orders, answers)
-            finally:
                 os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
         os.close(orders)
         os.close(answers)
 

@@ -275,9 +275,9 @@ def test_a_source_that_answers_eio_is_asked_again(tmp_path: Path, source: dict[s
             "-P",
             str(path),
             "-e",
-            "trace=read",
+            "trace=pread64",
             "-e",
-            f"inject=read:error=EIO:when={when}",
+            f"inject=pread64:error=EIO:when={when}",
             sys.executable,
             "-m",
         ]
