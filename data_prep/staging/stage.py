@@ -49,6 +49,7 @@ class GroupStaging:
         self._file_set: FileSet | None = None
         self._is_copy = False
         self._has_waited = False
+        self.is_stopped = False
 
     def __enter__(self) -> GroupStaging:
         return self
@@ -88,14 +89,18 @@ class GroupStaging:
             self.peer_group = PeerGroup()
 
     def during(self, what: Callable[[], T]) -> T:
-        """Run something slow in a thread, and pass chunks to the others meanwhile."""
+        """Run something slow in a thread, and pass chunks to others meanwhile. An error of that ends the thread at its next progress."""
         exchange = self.exchange
         assert exchange is not None
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(what)
             future.add_done_callback(lambda _future: exchange.wake())
-            while not future.done():
-                exchange.turn(limits.EXCHANGE_TURN_S)
+            try:
+                while not future.done():
+                    exchange.turn(limits.EXCHANGE_TURN_S)
+            except BaseException:
+                self.is_stopped = True
+                raise
             return future.result()
 
     def serve(self) -> None:
@@ -312,7 +317,10 @@ class Stager:
             name=self.source.name, bytes=part.missing_bytes(), inodes=2 * len(self.source.file_set.files) + 8, max_bytes=self.max_bytes
         )
         with LockFile(self.cache.locks / "space.lock", self.cache.file_mode) as lock:
-            lock.take()
+            if not lock.try_take():
+                logger.info("waiting for another copy into %s, which makes room", self.cache.root)
+            while not lock.take(limits.LOCK_LOOK_S):
+                self._show()
             self._make_room(part, need)
 
     def _make_room(self, part: Part, need: Need) -> None:
@@ -371,7 +379,7 @@ def stage(
     file = open_single(source, options.patience_s, options.num_bytes) if options.single else None
     name = dataset_name(source) if file is None else file.name
     cache = open_cache(cache_dir, group=options.group)
-    show = _shown_by(progress or _silent)
+    show = _shown_by(progress or _silent, group)
     with usable(cache.root), Lock(cache, name, "stage") as lock:
         if not lock.try_acquire():
             logger.info("waiting for %s, which has the lock of %s on this node", describe(lock.holder()), name)
@@ -416,10 +424,13 @@ def _wait(other: Mapping[str, Any], show: Progress, group: GroupStaging) -> None
     group.waits()
 
 
-def _shown_by(progress: Progress) -> Progress:
-    """Return a function that shows progress, and raises Cancelled where that fails: it says nothing of the cache's disk or the files."""
+def _shown_by(progress: Progress, group: GroupStaging) -> Progress:
+    """Return a function that shows progress. It raises Cancelled when staging was stopped, and where progress cannot be shown, which says
+    nothing of the cache's disk or the files."""
 
     def show(done: int, total: int) -> None:
+        if group.is_stopped:
+            raise Cancelled("staging was stopped; an unfinished copy is kept")
         try:
             progress(done, total)
         except OSError as error:

@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import stat
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from data_prep.cache.lock import as_user, release, this_process
 from data_prep.cache.stored import check_entry
 from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
+from data_prep.staging.exchange import Exchange
 from data_prep.staging.hits import Entry, recheck
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import idle_process
@@ -234,6 +236,42 @@ def test_a_limit_of_this_process_is_no_damage(tmp_path: Path, monkeypatch: pytes
             stage(source, tmp_path / "cache", options=QUICK)
     again = stage(source, tmp_path / "cache", options=QUICK)
     assert (again.hit, again.root.stat().st_ino) == (True, inode)
+
+
+def test_who_waits_for_room_ends_when_nobody_sees_progress_any_more(tmp_path: Path) -> None:
+    source, cache = random_dataset(tmp_path / "storage", SIZES), open_cache(tmp_path / "cache")
+    other = LockFile(cache.locks / "space.lock")
+    assert other.try_take()
+    freed = threading.Timer(10.0, other.close)
+    freed.start()
+    with pytest.raises(Stopped):
+        stage(source, cache.root, progress=stop_after(0), options=QUICK)
+    assert other.held
+    freed.cancel()
+    other.close()
+
+
+def test_what_is_hashed_in_a_thread_ends_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = random_dataset(tmp_path / "storage", [400 * 4096], chunk_bytes=4096)
+    stage(source, tmp_path / "cache", options=QUICK)
+    seen: list[int] = []
+    turn = Exchange.turn
+
+    def interrupted(exchange: Exchange, limit_s: float) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        turn(exchange, min(limit_s, 0.01))
+
+    def show(done: int, _total: int) -> None:
+        seen.append(done)
+        time.sleep(0.01)
+
+    monkeypatch.setattr(Exchange, "turn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stage(source, tmp_path / "cache", progress=show, options=replace(QUICK, check_s=None))
+    assert len(seen) < 200
+    monkeypatch.undo()
+    assert stage(source, tmp_path / "cache", options=QUICK).hit
 
 
 @pytest.mark.parametrize("stop", [1, 20_000, 60_000, 100_000])
