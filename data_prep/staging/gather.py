@@ -245,12 +245,11 @@ class Gather:
         file, chunk = self._table.where(number)
         try:
             content = self._reader.read(self._table.files[file], chunk, self._buffers.mine(), direct=self._direct[0])
+            if not self._swarm.have[number]:
+                self._write(number, content)
         except (errors.SlipwayError, OSError):
-            if self._swarm.have[number]:
-                return
-            raise
-        if not self._swarm.have[number]:  # else another node has sent it meanwhile
-            self._write(number, content)
+            if not self._swarm.have[number]:  # else another node has sent it meanwhile, and the copy may be published already
+                raise
 
     def _write(self, number: int, content: memoryview) -> None:
         file, offset, _ = self._table.span(number)

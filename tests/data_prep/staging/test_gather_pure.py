@@ -266,6 +266,20 @@ def test_what_storage_does_not_give_is_asked_of_another_in_the_end(rig: Rig) -> 
     assert swarm.num_left == 1
 
 
+def test_a_late_read_that_finds_the_copy_published_is_no_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = rig.gather._write
+
+    def published(number: int, content: memoryview) -> None:
+        rig.exchange.swarm.got(number)
+        rig.part.path.rename(rig.part.path.with_name("published"))
+        write(number, content)
+
+    monkeypatch.setattr(rig.gather, "_write", published)
+    rig.gather._read(0)
+    with pytest.raises(FileNotFoundError):
+        write(1, memoryview(bytes(CHUNK)))
+
+
 def test_what_the_disk_lost_is_asked_for_again(rig: Rig) -> None:
     swarm = rig.exchange.swarm
     swarm.ask(1, 0, now=0.0)
