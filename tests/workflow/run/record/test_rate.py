@@ -392,7 +392,7 @@ def test_an_input_bound_run_has_the_rate_that_the_program_counts_itself(world: W
     package = folder / "slipway_pytorch" / "__init__.py"
     package.write_text(CLOCK)
     feed = folder / "slipway_pytorch" / "feed.py"
-    views = "_tensors(loaders)"
+    views = "starmap(_tensors, pinned(loaders))"
     assert feed.read_text().count(views) == 1
     feed.write_text(feed.read_text().replace(views, f"_counted({views})") + OWN_COUNT)
     datasets = world.storage / "datasets"
