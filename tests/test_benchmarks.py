@@ -30,12 +30,13 @@ COMMANDS = (
 )
 """Those that need neither a mini-cluster nor an engine nor a GPU."""
 LONGER = (
+    "data --rows R2 R3 S2 --size 0.001 --repeats 1 --seconds 0.01 --no-peers",
     "bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay",
     "onebit --models lenet --hooks bf16 --steps 21",
     "overhead --repeats 1",
     "step --closing --models lenet --worlds 1,2 --steps 2",
 )
-"""These train for half a minute of processor time each."""
+"""These take half a minute of processor time each."""
 
 
 @pytest.mark.slow

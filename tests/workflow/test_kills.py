@@ -35,17 +35,18 @@ study: kills
 datasets:
   noise: {{source: synthetic, samples: 120, size: 32, channels: grey, shards: 2}}
 programs:
-  small: {{folder: train, command: ["{{python}}", "{{folder}}/program.py"], launcher: ranks, python: {python}}}
+  small: {{folder: train, command: ["{{python}}", "{{folder}}/program.py", {hurry}], launcher: ranks, python: {python}}}
 base: {{program: small, dataset: noise, batch_size: 8, steps: {{warmup: 1, measured: 20}}, repeats: 1}}
 axes: {{nodes: [1, 2]}}
 baseline: {{nodes: 1}}
 """
 PROGRAM = """
-import time
+import os, sys, time
 import slipway_events
 for batch in slipway_events.start().steps([[1, 2]], samples=len):
-    time.sleep(0.15)  # so that it lives longer than the moment of its kill may come
+    time.sleep(0.01 if os.path.exists(sys.argv[1]) else 0.5)
 """
+"""It lasts until the kill is over, and not much longer."""
 
 
 class Place:
@@ -53,7 +54,7 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        (path / "study.yaml").write_text(STUDY.format(python=sys.executable))
+        (path / "study.yaml").write_text(STUDY.format(python=sys.executable, hurry=path / "hurry"))
         (path / "train").mkdir()
         (path / "train" / "program.py").write_text(PROGRAM)
         (path / "site.yaml").write_text("{storage: storage, cache: {path: cache}, engine: bare, scheduler: local}\n")
@@ -123,6 +124,7 @@ def test_the_same_command_finishes_after_a_kill(place: Place, victim: str, trial
     assert targets or victim in ("staging", "build"), "these may have ended"
     if targets:
         os.kill(dice.choice(sorted(targets)), signal.SIGKILL)
+    (place.path / "hurry").touch()
     wait_for(lambda: snakemake.poll() is not None, 180, "Snakemake to end")
     wait_for(lambda: not place.processes(), 60, f"no process left after the {victim} was killed, but there is {place.processes()}")
 
