@@ -7,7 +7,6 @@ nodes) are refused where they stand, and a duplicate key is an error that names 
 from __future__ import annotations
 
 import contextlib
-import glob
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from base.errors import ConfigError
-from base.humanize import closest, some
+from base.humanize import closest
 from base.logs import printable
 from base.untrusted import read_fed
 
@@ -212,7 +211,6 @@ class _Reader:
 
 
 MAX_BYTES: Final = 1 << 20
-MOST_NEAR: Final = 3
 
 _NAME_IT: Final = {
     "study": "name a study, as in `slipway plan STUDY` or `slipway logs RUN --study STUDY`; `slipway init DIR` writes one",
@@ -297,13 +295,12 @@ def _elsewhere(path: Path, kind: str) -> str:
 
 
 def _near(path: Path) -> str:
-    """Propose the file of a similar name in the same directory, else the files of this name here and one level below."""
-    with contextlib.suppress(OSError):  # of a mount beside it that is dead: it would hide what is wrong
+    """Propose the file of a similar name in the same directory, else the one of this name here. No other directory is touched: it may be a
+    mount that is dead, or made by being looked into."""
+    with contextlib.suppress(OSError):  # of a link into a dead mount: it would hide what is wrong
         similar = closest(path.name, [other.name for other in path.parent.glob("*.y*ml") if other.is_file()])
-        name = glob.escape(path.name)
-        here = [one for pattern in (name, f"*/{name}") for one in sorted(Path().glob(pattern)) if one.is_file()]
-        found = [path.with_name(similar)] if similar else here
-        return f"; did you mean {some([str(one) for one in found], MOST_NEAR, ' or ')}?" if found else ""
+        found = path.with_name(similar) if similar else Path(path.name)
+        return f"; did you mean {found}?" if found.is_file() else ""
     return ""
 
 

@@ -89,11 +89,11 @@ def test_outside_of_the_checkout_a_study_must_be_named(
     ("typed", "answer"),
     [
         ("mine/studdy.yaml", "did you mean mine/study.yaml?"),
-        ("study.yaml", "did you mean mine/study.yaml or other/study.yaml?"),
-        ("nowhere/study.yaml", "did you mean mine/study.yaml or other/study.yaml?"),
+        ("study.yaml", "name a study, as in"),
+        ("nowhere/here.yaml", "did you mean here.yaml?"),
         ("mine", "name the study file in it; did you mean mine/study.yaml?"),
         ("mine/[a-z]*.yaml", "name a study, as in"),
-        ("link.yaml", "name a study, as in"),
+        ("link.yml", "name a study, as in"),
         ("nowhere/..", "name a study, as in"),
     ],
 )
@@ -101,23 +101,23 @@ def test_a_study_file_that_is_missing_has_a_neighbour(
     typed: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for directory in ("mine", "other"):
-        (tmp_path / directory).mkdir()
-        (tmp_path / directory / "study.yaml").write_text("")
+    (tmp_path / "mine").mkdir()
+    for name in ("mine/study.yaml", "here.yaml"):
+        (tmp_path / name).touch()
     (tmp_path / "link.yaml").symlink_to("gone.yaml")
     assert main.run(["plan", typed]) == 10
     assert answer in capsys.readouterr().err
 
 
-def test_a_dead_mount_beside_hides_no_missing_study_file(
+def test_a_link_into_a_dead_mount_hides_no_missing_study_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mount").mkdir()
+    (tmp_path / "mount.yaml").touch()
     stat = Path.stat
 
     def dead(path: Path, **more: Any) -> os.stat_result:
-        if path.parts[:1] == ("mount",):
+        if path.name == "mount.yaml":
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN), str(path))
         return stat(path, **more)
 
