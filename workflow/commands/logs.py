@@ -102,7 +102,7 @@ def follow_logs(
             if time.monotonic() - looked >= look_s:
                 goes_on, looked = bool(runs()), time.monotonic()
             for path in files():
-                if path.name not in followed and (content := _opened(path)) is not None:
+                if path.name not in followed and (content := _opened(path, again=goes_on)) is not None:
                     followed[path.name] = _Followed(path, opened.enter_context(content))
             for log in followed.values():
                 shown.write(log.path, _last(log.new_lines(to_the_end=not goes_on), last))
@@ -113,14 +113,14 @@ def follow_logs(
     shown.end()
 
 
-def _opened(path: Path) -> BinaryIO | None:
-    """Open a log. One that cannot be shown, such as a link, is a line that says why; None where there is none any more."""
+def _opened(path: Path, *, again: bool = False) -> BinaryIO | None:
+    """Open a log. One that cannot be shown, such as a link, is a line that says why; None where there is none any more, and `again` where
+    another try follows."""
     try:
         return os.fdopen(untrusted.open_file(path), "rb")
-    except FileNotFoundError:
-        return None
     except OSError as error:
-        return BytesIO(f"[not shown: {error.strerror}]".encode())
+        gone = isinstance(error, FileNotFoundError)
+        return None if gone or again else BytesIO(f"[not shown: {error.strerror}]".encode())
 
 
 def main(  # noqa: PLR0913 - its options

@@ -68,6 +68,19 @@ def test_a_line_without_end_is_shown_in_parts(tmp_path: Path, capsys: pytest.Cap
     assert [len(line) for line in capsys.readouterr().out.splitlines()[1:]] == [logs.MAX_LINE, 5]
 
 
+def test_a_log_that_cannot_be_opened_is_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, link = tmp_path / "rank-0.log", tmp_path / "rank-1.log"
+    link.symlink_to("elsewhere")
+    log.symlink_to("elsewhere")
+
+    def is_mended() -> None:
+        log.unlink()
+        log.write_text("said\n")
+
+    follow(lambda: [log, link], story(lambda: None, is_mended))
+    assert capsys.readouterr().out == f"==> {log} <==\nsaid\n\n==> {link} <==\n[not shown: it is a symbolic link]\n"
+
+
 def test_of_a_run_that_has_ended_all_is_shown_once(house: House) -> None:
     name = house.load().runs[0].run_id
     logs = house.record(name, "ok") / "logs"
