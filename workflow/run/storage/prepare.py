@@ -94,25 +94,23 @@ def _node_set(study: ResolvedStudy, run_id: str, environ: Mapping[str, str]) -> 
 
 
 def take_run(run_dir: Path, holder: Holder) -> leases.Lease:
-    """Take the run for its next attempt, and remove what a dead holder left. Raises LeaseError, StorageError."""
+    """Take the run for its next attempt, and remove what a dead holder left: half-pushed attempts on storage, and processes of its attempt
+    on this machine. Raises LeaseError, StorageError."""
 
     def next_lease(dead: leases.Lease | None) -> leases.Lease:
         return leases.new_lease(holder, max([0, *attempt_numbers(run_dir), dead.attempt if dead else 0]) + 1)
 
     mine, dead = leases.acquire(run_dir, next_lease, holder_alive, describe_holder)
-    if dead is not None:
-        sweep_dead(run_dir, run_dir.name, dead)
+    try:
+        for part in () if dead is None else (run_dir / "attempts").glob(".*.part-*"):
+            publish.remove_leftover(part)
+        if dead is not None and dead.holder.boot_id == processes.boot_id():
+            theirs = attempt_tag(run_dir.name, dead.attempt, where_and_who(run_dir, dead.token))
+            processes.send(processes.tagged(TAG, lambda tag: tag == theirs), signal.SIGKILL)
+    except BaseException:
+        leases.release(run_dir, mine.token)
+        raise
     return mine
-
-
-def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
-    """Remove what the dead holder left: half-pushed attempts on storage, processes of its attempt on this machine."""
-    for part in (run_dir / "attempts").glob(".*.part-*"):
-        publish.remove_leftover(part)
-    if dead.holder.boot_id == processes.boot_id():
-        theirs = attempt_tag(run_id, dead.attempt, where_and_who(run_dir, dead.token))
-        left = processes.tagged(TAG, lambda tag: tag == theirs)
-        processes.send(left, signal.SIGKILL)
 
 
 def where_and_who(run_dir: Path, token: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from base.errors import LeaseError, RunHeld, StorageError
 from cluster.holder import holder_of
 from cluster.types import Holder
 from tests.data_prep.staging.disks import tmpfs
+from workflow.run.storage import prepare
 from workflow.run.storage.lease import Lease, acquire, holds, is_held, new_lease, read_lease, release
 
 ME = holder_of(os.getpid(), "local", "1", 0)
@@ -152,6 +154,23 @@ def test_what_a_killed_start_left_is_removed_when_the_run_is_given_back(tmp_path
     mine, _ = take(tmp_path)
     assert release(tmp_path, mine.token)
     assert files(tmp_path) == [writing.name]
+
+
+def test_a_run_whose_dead_holder_s_remains_cannot_be_listed_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(tmp_path)
+    (tmp_path / "attempts").mkdir()
+    glob = Path.glob
+
+    def failing(path: Path, pattern: str) -> Iterator[Path]:
+        if path.name == "attempts" and "part" in pattern:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return glob(path, pattern)
+
+    monkeypatch.setattr(Path, "glob", failing)
+    monkeypatch.setattr(prepare, "holder_alive", partial(_says, False))
+    with pytest.raises(OSError, match="Input/output error"):
+        prepare.take_run(tmp_path, ME)
+    assert read_lease(tmp_path) is None
 
 
 @pytest.mark.slow
