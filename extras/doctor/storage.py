@@ -1,4 +1,4 @@
-"""Check storage and cache: permissions, O_EXCL, rename, room and clock; and propose places for both.
+"""Check storage and cache: permissions, links, rename, room and clock; and propose places for both.
 
 Files are tried in a hidden directory that is removed at the end.
 """
@@ -18,7 +18,7 @@ from typing import Final
 
 from base.humanize import expanded_path, format_size, has_variables
 from base.lock import try_lock
-from base.publish import create_exclusive, publish, remove_tree
+from base.publish import publish, publish_new, remove_tree
 from base.system import now_at
 from base.untrusted import why_distrusted
 from cluster.detection import SIGNS
@@ -154,22 +154,27 @@ def try_storage(parent: Path) -> Iterator[Finding]:
     with own_directory(parent) as directory:
         marker = directory / "marker"
         before = time.time()
-        exclusive = create_exclusive(marker, b"one") and not create_exclusive(marker, b"two")
+        exclusive = publish_new(marker, b"one") and not publish_new(marker, b"two")
         skew_s = skew(marker.stat().st_mtime, before, time.time())
         publish(marker, b"three")
-        yield from judge_promises(exclusive=exclusive, replaces=marker.read_bytes() == b"three")
+        with contextlib.suppress(OSError):
+            os.link(marker, directory / "link")
+        yield from judge_promises(exclusive=exclusive, links=(directory / "link").exists(), replaces=marker.read_bytes() == b"three")
         yield judge_clock(skew_s)
 
 
-def judge_promises(*, exclusive: bool, replaces: bool) -> Iterator[Finding]:
+def judge_promises(*, exclusive: bool, links: bool, replaces: bool) -> Iterator[Finding]:
     """Judge whether files are created once and replaced whole."""
     if not exclusive:
-        text = "O_EXCL does not hold: a file that exists was created again; two writers of one run could not be told apart"
+        text = "a file that exists was created again; two writers of one run could not be told apart"
         yield Finding("storage", "error", text, "other storage: this one is not safe for leases")
+    if not links:
+        text = "no hard links: a start that is killed just when it takes its run leaves an empty lease.json, which stops the next one"
+        yield Finding("storage", "warning", text, "other storage, or remove the file, which the next start names")
     if not replaces:
         yield Finding("storage", "error", "rename over a file leaves the old content: results cannot be published", "other storage")
     if exclusive and replaces:
-        yield Finding("storage", "ok", "files are created once (O_EXCL) and replaced whole (rename)")
+        yield Finding("storage", "ok", "files are created once and replaced whole")
 
 
 def skew(stamp: float, before: float, after: float) -> float:
@@ -254,7 +259,7 @@ def check_cache(context: Context) -> Iterator[Finding]:
     yield from check_room("cache", place, "cache.path")
     try:
         with own_directory(place) as directory:
-            create_exclusive(directory / "marker", b"one")
+            publish(directory / "marker", b"one")
             if locks_work(directory / "marker") is not True:
                 text = f"flock does not work in {place}: stagers of one node would collide"
                 yield Finding("cache", "error", text, "another cache.path")

@@ -102,10 +102,10 @@ def test_room(free: int, inodes: int | None, level: str) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "level"),
-    [({}, "ok"), ({"exclusive": False}, "error"), ({"replaces": False}, "error")],
+    [({}, "ok"), ({"exclusive": False}, "error"), ({"links": False}, "warning"), ({"replaces": False}, "error")],
 )
 def test_promises(changes: dict[str, Any], level: str) -> None:
-    assert worst(storage.judge_promises(**{"exclusive": True, "replaces": True, **changes})) == level
+    assert worst(storage.judge_promises(**{"exclusive": True, "links": True, "replaces": True, **changes})) == level
 
 
 def test_clock_of_storage() -> None:
@@ -129,10 +129,18 @@ def test_a_trial_leaves_nothing(tmp_path: Path) -> None:
     stale.mkdir()
     os.utime(stale, (1, 1))
     assert [finding.text for finding in storage.try_storage(tmp_path)] == [
-        "files are created once (O_EXCL) and replaced whole (rename)",
+        "files are created once and replaced whole",
         "files on storage are stamped with our time (to a second)",
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_storage_without_hard_links_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refused)
+    assert worst(storage.try_storage(tmp_path)) == "warning"
 
 
 def test_storage_that_is_not_made_yet_is_not_made(tmp_path: Path) -> None:
