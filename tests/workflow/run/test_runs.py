@@ -119,7 +119,7 @@ def test_a_small_cell_of_a_larger_study_gets_a_small_node(world: World) -> None:
         ("raise", "error", "ended with exit code 1: ValueError: the seed of all evil"),
         ("nan", "nan", "met a loss that is not a number: loss is nan at step 3"),
         ("oom", "oom", "ran out of memory: DefaultCPUAllocator"),
-        ("leave", "error", "its events stop before run_stop"),
+        ("leave", "error", "its events stop before run_stop: it left its steps early, after step 2"),
         ("SIGSEGV", "error", "died of SIGSEGV"),
     ],
 )
