@@ -21,7 +21,7 @@ from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import budget_of, resumable
 from workflow.run.storage import attempt, description
 from workflow.run.storage import lease as leases
-from workflow.run.storage.results import Done, PreparedRun, attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
+from workflow.run.storage.results import PreparedRun, attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
 from workflow.study.cell import SETS, node_sets
 from workflow.study.paths import run_dir
 from workflow.study.publishing import ResolvedStudy, find_run, read_resolved
@@ -75,12 +75,11 @@ def with_results(run: PreparedRun) -> PreparedRun:
     attempt.complete_delivered(run_dir)
     found = results_of(run_dir, run.study)
     publish_newest(run_dir, found)
-    done = found[0] if found and found[0].number >= run.result_number else None
     return replace(
         run,
         result_number=max((result.number for result in found), default=0) + 1,
         resumable=tuple(resumable(records(run_dir, attempt_numbers(run_dir)), run.cell, budget_of(run.site, run.limits))),
-        done=None if done is None else Done(attempt=done.attempt, status=done.status),
+        done=found[0] if found and found[0].number >= run.result_number else None,
     )
 
 

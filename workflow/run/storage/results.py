@@ -109,13 +109,6 @@ def _believed(run_dir: Path, attempt: int | None = None, study: str | None = Non
 # The value that all later steps of a run share, once its lease is held.
 
 
-class Done(Struct, frozen=True, kw_only=True):
-    """A result that was asked for and is there already."""
-
-    attempt: int
-    status: str
-
-
 class PreparedRun(Struct, frozen=True, kw_only=True):
     """A run whose lease is held, and its next attempt."""
 
@@ -139,8 +132,8 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     run_dir: str
     resumable: tuple[continuation.EarlierAttempt, ...]
     """The earlier attempts from which this one could resume, the best first."""
-    done: Done | None
-    """Then nothing is to be trained, and the lease is not held any more."""
+    done: Result | None
+    """The result that was asked for, where it is there already: then nothing is to be trained, and the lease is not held any more."""
 
 
 # The requested result of a run: any, or one that is later than the failed result that somebody saw.

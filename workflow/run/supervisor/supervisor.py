@@ -29,7 +29,7 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.record import continuation, outcome, step_clock
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepare import prepare
-from workflow.run.storage.results import Done, PreparedRun, parse_requested
+from workflow.run.storage.results import PreparedRun, Result, parse_requested
 from workflow.run.supervisor import running_attempt, time_limits
 from workflow.run.supervisor.finish import finish, give_up
 from workflow.run.supervisor.job import Job, NodeLocks, take_nodes
@@ -227,7 +227,7 @@ class Supervisor:
             while self._scope.call("the lease", leases.is_held, run_dir, holder_alive):
                 self._scope.wait(lambda: False, time_limits.LEASE_AGAIN_S)
 
-    def _already_done(self, done: Done) -> int:
+    def _already_done(self, done: Result) -> int:
         self._relay.go(BEHIND)
         logger.info(
             "%s has the result that was asked for: attempt %d, status %s; nothing is trained", self._run_id, done.attempt, done.status

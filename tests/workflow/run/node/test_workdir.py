@@ -34,7 +34,7 @@ from workflow.run.record.reading import validate_record
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease
 from workflow.run.storage.prepare import prepare
-from workflow.run.storage.results import Done
+from workflow.run.storage.results import Result
 
 
 @pytest.mark.parametrize("attempt", ["1", "12", "1.node-1", "3.node-12"])
@@ -140,7 +140,7 @@ def test_what_was_delivered_whole_becomes_the_result_that_it_was(world: World) -
     complete_delivered(run_dir)
     assert (run_dir / "record.json").read_bytes() == before
     said = prepare(str(world.results), run_dir.name, 0, os.getpid(), {})
-    assert said.done == Done(attempt=1, status="error")
+    assert said.done == Result(number=1, attempt=1, status="error")
 
 
 def test_what_had_ended_well_and_has_no_measurements_is_an_error(world: World) -> None:

@@ -29,7 +29,6 @@ from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import (
     FORGOTTEN_S,
     MOST_NODES,
-    Done,
     PreparedRun,
     Result,
     avoided,
@@ -177,7 +176,7 @@ def test_a_start_trains_only_what_is_not_there(
     if published:
         publish_newest(run_dir, results_of(run_dir))
     said = start(world, f"{run_id}{asked}")
-    assert said.done == (None if done is None else Done(attempt=done, status=results[-1]))
+    assert said.done == (None if done is None else Result(done, done, results[-1]))
     assert said.result_number == number
     if records:
         assert read_sealed(run_dir / "record.json") == records[-1], "the record of before stays until its successor is there"
