@@ -92,30 +92,10 @@ def move_directory(source: Path, target: Path) -> None:
         sync_directory(source.parent)
 
 
-def create_exclusive(target: Path, content: bytes) -> bool:
-    """Create `target` with O_EXCL and durable content; False if it exists. For leases: O_EXCL is honoured by NFS, flock often is not.
-    The content is written after the creation: a reader that finds an empty or torn file treats it as held by an unknown holder. What
-    cannot be written is removed again, so that it holds nobody up. Raises OSError, which names `target`."""
-    try:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    except FileExistsError:
-        return False
-    ours = os.fstat(descriptor)
-    with _naming(target):
-        try:
-            _write(descriptor, content)
-            sync_directory(target.parent)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                if os.path.samestat(ours, target.lstat()):  # who has waited long for it may have its own there by now
-                    target.unlink()
-            raise
-    return True
-
-
 def publish_new(target: Path, content: bytes) -> bool:
     """Publish a file that must not be there yet. Return False if it is: of several callers at the same moment one wins, and the others read
-    all that it wrote. By a link, or where the file system has none by create_exclusive(), whose content comes after the name."""
+    all that it wrote. By a link: NFS honours it, and flock often not. Where the file system has none, the name is there empty for a moment,
+    and for good if this process is killed in it."""
     part = part_path(target)
     try:
         with _naming(target):
@@ -127,7 +107,11 @@ def publish_new(target: Path, content: bytes) -> bool:
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
-                return create_exclusive(target, content)
+                try:
+                    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+                except FileExistsError:
+                    return False
+                os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
     sync_directory(target.parent)

@@ -8,13 +8,10 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 from urllib.parse import quote
 
 from base import errors, jsonfile, publish, typed
 from cluster.installation import NAME
-
-TOKEN_LENGTH: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +70,8 @@ def submission(*what: object) -> Submission:
     """Return the open submission of `what`, else a new one, which is on the disk before anything is asked of the cluster."""
     file = _state() / "submissions" / hashlib.sha256(jsonfile.canonical_json(list(what))).hexdigest()[:24]
     file.parent.mkdir(parents=True, exist_ok=True)
-    publish.create_exclusive(file, secrets.token_hex(TOKEN_LENGTH // 2).encode())
-    token = file.read_text()
-    if len(token) != TOKEN_LENGTH or set(token) - set("0123456789abcdef"):  # torn by a power cut, before anything was asked
-        token = secrets.token_hex(TOKEN_LENGTH // 2)
-        publish.publish(file, token.encode())
-    return Submission(file=file, token=token)
+    publish.publish_new(file, secrets.token_hex(4).encode())
+    return Submission(file=file, token=file.read_text())
 
 
 def without_wait(words: Sequence[str]) -> list[str]:
@@ -89,7 +82,7 @@ def without_wait(words: Sequence[str]) -> list[str]:
 def _laptop() -> str:
     file = _state() / "laptop"
     file.parent.mkdir(parents=True, exist_ok=True)
-    publish.create_exclusive(file, secrets.token_hex(8).encode())
+    publish.publish_new(file, secrets.token_hex(8).encode())
     return file.read_text()
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from base.publish import (
     FEW,
-    create_exclusive,
     each,
     move_directory,
     publish,
@@ -94,19 +93,12 @@ def test_publish_new_has_one_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         publish_new(tmp_path / "nowhere" / "line.json", b"x")
 
 
-def test_create_exclusive_has_one_winner(tmp_path: Path) -> None:
-    target = tmp_path / "lease.json"
-    assert create_exclusive(target, b"first")
-    assert not create_exclusive(target, b"second")
-    assert target.read_bytes() == b"first"
-
-
 @pytest.mark.processes
 def test_what_a_limit_of_size_cuts_off_leaves_nothing_and_names_the_file(tmp_path: Path) -> None:
     def too_large() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-        for write in (create_exclusive, publish):
+        for write in (publish_new, publish):
             with pytest.raises(OSError, match="File too large") as caught:
                 write(tmp_path / "lease.json", bytes(100))
             assert caught.value.filename == str(tmp_path / "lease.json")

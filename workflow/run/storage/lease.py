@@ -4,8 +4,8 @@ A lease is a file that is there whole or not at all, made by one writer only. It
 taker only: whoever makes `.lease-after-<token of the dead>` in the same way holds the run, and then writes lease.json anew. So the holder
 is found by following that chain from lease.json, and a taker that dies between the two files is just the next dead holder.
 
-Where the file system has no hard links, a lease has its name before its content: a writer that dies between the two leaves a file that a
-person must remove.
+Where the file system has no hard links, a writer that is killed just when it makes a lease leaves an empty file that a person must remove:
+`slipway doctor` warns of such storage.
 
 All functions touch network storage: call them in a child with a time limit.
 """
