@@ -1,6 +1,6 @@
 """One rank of a training or inference run in PyTorch. In and out: docs/developers/framework-contract.md. It writes events, parameters
 and the exit code, 0 done, 41 out of memory, 42 the loss is not finite, 43 stopped at a checkpoint, 44 a disk or the staged dataset failed,
-45 a loader process was killed, 1 anything else. The run itself is slipway_pytorch/training.py.
+1 anything else. The run itself is slipway_pytorch/training.py.
 """
 
 from __future__ import annotations

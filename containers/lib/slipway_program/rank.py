@@ -16,16 +16,11 @@ from .events import Events
 
 EXITS = {"oom": 41, "nan": 42}
 STORAGE_EXIT = 44
-KILLED_EXIT = 45
 
 _OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, errno.ENODEV)
 _READ_ONLY = re.compile(r"Read-only file system(?: \(os error \d+\))?: '([^']*)'")
 # Safetensors writes from Rust, and passes on the words of an error without its number.
 _DISK_ERROR = re.compile(rf"(\[Errno|\(os error) ({'|'.join(map(str, _OF_A_DISK))})[\])]")
-# What the child had mapped of a file was cut or could not be read.
-_CHILD_WITHOUT_FILE = re.compile(r"loader process \d+ is killed by signal: Bus error\b")
-# One that died of its own fault (SIGSEGV, SIGABRT) is another matter.
-_CHILD_KILLED = re.compile(r"loader process \d+ is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
 
 
 def describe_failure(error: BaseException) -> Tuple[str, int]:
@@ -33,8 +28,6 @@ def describe_failure(error: BaseException) -> Tuple[str, int]:
     kind = kind_of(error)
     if kind in EXITS:
         return kind, EXITS[kind]
-    if _CHILD_KILLED.search(str(error)):
-        return "killed", KILLED_EXIT
     if _is_of_storage(error):
         return "storage", STORAGE_EXIT
     return "error", 1
@@ -47,8 +40,6 @@ def _is_of_storage(error: BaseException) -> bool:
     read_only = _READ_ONLY.search(str(error))
     if read_only is not None and not _may_be_written(read_only.group(1)):
         return False
-    if _CHILD_WITHOUT_FILE.search(str(error)):
-        return True
     if "DatasetChanged" in {cls.__name__ for cls in type(error).__mro__}:  # of slipway_reader
         return True
     return (isinstance(error, OSError) and error.errno in _OF_A_DISK) or _DISK_ERROR.search(str(error)) is not None

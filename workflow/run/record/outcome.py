@@ -58,8 +58,8 @@ MEANINGS: Final[dict[Status, str]] = {
     "`run_stop`. Or its events do not fit the cell: they were removed, cut or exchanged, another number of "
     "parameters, fewer steps, another rank, number of ranks or device, less time than went by. Or no node, or the "
     "image, has an interpreter, command or mount of the study's program",
-    "killed": "A signal from outside (SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT) ended a rank, a process of it such as a data "
-    "loader (exit 45), a torchrun, an mpirun or a sidecar, without evidence of missing memory",
+    "killed": "A signal from outside (SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT) ended a rank, a process of it (exit 45) such as "
+    "a data loader, a torchrun, an mpirun or a sidecar, without evidence of missing memory",
     "node_lost": "A node program ended, is silent, or cannot start the ranks; or only some nodes have the interpreter, command or "
     "mount of the study's program",
     "storage": "Staging or push failed, storage does not answer, the lease was lost, or a defect of Slipway kept it from making "
@@ -223,8 +223,11 @@ def signal_name(number: int) -> str:
 
 STORAGE_EXIT: Final = 44
 KILLED_EXIT: Final = 45
-CHILD_KILLED: Final = re.compile(r"DataLoader worker .* is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
-"""PyTorch's words for a loader process."""
+CHILD_KILLED: Final = re.compile(
+    r"DataLoader worker .* is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b"
+    r"|loader process \d+ is killed by signal SIG(KILL|TERM|HUP|INT|QUIT)\b"
+)
+"""The words of PyTorch, and of Slipway's reader, for a loader process."""
 ADVICE: Final = (
     (re.compile(r"No space left|Disk quota|os error (28|122)\b"), "make room in the node's cache (`slipway cache ls`, `slipway cache rm`)"),
     (re.compile(r"Input/output error|Read-only file|os error (5|30)\b"), "the node's disk fails: look at the node's kernel log"),

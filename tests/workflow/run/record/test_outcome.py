@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
+import numpy as np
 import pytest
 
 from base import errors
 from base.jsonfile import canonical_json
+from data_prep.reader.loaders import Loaders
 from workflow.run.record.events import ErrorEvent, RankEvents, RunStart, RunStop, parse_events
 from workflow.run.record.model import FailedRank, Status
 from workflow.run.record.outcome import (
@@ -106,6 +109,27 @@ def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
 def test_what_the_end_of_a_rank_means(ended: RankEnd, status: str | None) -> None:
     said = verdict(ended)
     assert (said and said.status) == status
+
+
+class Killed:
+    """Batches whose loader process is killed."""
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    def fill(self, *_: object) -> tuple[int, int]:
+        os.kill(os.getpid(), self.by)
+        return 1, 0
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("by", "status"), [(signal.SIGKILL, "killed"), (signal.SIGTERM, "killed"), (signal.SIGUSR1, "error")])
+def test_what_the_end_of_a_loader_process_of_the_reader_means(by: int, status: str) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        list(Loaders(Killed(by), 1, 1, (1, 1), np.uint8).batches())
+    said = verdict(end(code=1, error_kind="error", error_message=f"RuntimeError: {caught.value}"))
+    assert said is not None
+    assert said.status == status
 
 
 def test_the_reason_names_rank_host_and_cause() -> None:
