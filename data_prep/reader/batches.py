@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 import numpy as np
 
 from .errors import ReaderError
-from .loaders import ENDLESS, START_METHODS, Arrays, Loaders, Slot, loader_processes
+from .loaders import ENDLESS, Arrays, Loaders, Slot, check_start_method, loader_processes
 from .sampling import Augmentation, kinds_of, samples_at
 from .shards import waits_for_disk
 
@@ -102,10 +102,6 @@ class Batches:
         labels[: len(found)] = found
         return len(found), 0
 
-    def check_files(self) -> None:
-        """Raise DatasetChanged where a shard has another size than its manifest says."""
-        self.split.check_files()
-
     def count(self, samples: int) -> int:
         """Return how many batches so many samples make."""
         return (samples if self._ends else samples + self.global_batch - 1) // self.global_batch
@@ -136,10 +132,9 @@ class Loader:
         )
         if num_workers is None:
             num_workers = loader_processes(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
-        if num_workers < 0 or start_method not in START_METHODS:
-            raise ValueError(
-                "num_workers %d, start_method %r; valid: 0 or more; %s" % (num_workers, start_method, ", ".join(START_METHODS))
-            )
+        if num_workers < 0:
+            raise ValueError("num_workers %d; valid: 0 or more, or None" % num_workers)
+        check_start_method(start_method)
         self.num_workers, self.start_method = num_workers, start_method
         self._source: Any = None
         self._owner = _thread()

@@ -145,10 +145,6 @@ class Split:
                 pixels.copy_window(image, parts[row], images[row])
         return images, labels
 
-    def check_files(self) -> None:
-        """Raise DatasetChanged where a shard has another size than its manifest says."""
-        shards.check_files(self.paths, self.bytes)
-
     def prefetch(self, indices: Sequence[int]) -> None:
         """Begin to read these samples, which `read_many` has to get in the same order, while others are used. It never changes a result."""
         shards.prefetch(self._places([int(index) for index in indices]))

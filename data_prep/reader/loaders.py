@@ -5,14 +5,13 @@ import json
 import math
 import mmap
 import os
-import pickle
 import signal
-import struct
 import sys
 import time
 import traceback
 import weakref
 from collections import deque
+from multiprocessing.connection import Connection, Pipe
 from typing import Any, Deque, Dict, Generator, List, Sequence, Tuple, Type
 
 import numpy as np
@@ -28,8 +27,6 @@ LATE = 0.05  # of the time between two batches: who waits longer gets another pr
 SPARE = 3  # slots beside those to be filled: the batch in use, the one before, and one that a GPU still copies
 ENDLESS = 1 << 62  # batches
 START_METHODS = ("fork", "spawn")
-_ORDER = struct.Struct("3q")  # the place of a batch in the order, its slot, the place that comes next to this process (-1: none)
-_ANSWER = struct.Struct("3q")  # samples, tokens of a row (0: images), bytes of an error that follow
 _SPAWNED = (
     "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); importlib.import_module(sys.argv[2]).serve_spawned(sys.argv[3:])"
 )
@@ -45,7 +42,7 @@ class Slot:
     so slots that are not needed cost nothing."""
 
     def __init__(self, shape: Tuple[int, ...], dtype: Any, descriptor: int = -1, number: int = 0) -> None:
-        self._shape, self._dtype = shape, dtype
+        self.shape, self.dtype = shape, np.dtype(dtype)
         self._pixels = _bytes_of(shape, dtype)
         self._labels = _whole_pages(self._pixels)
         self.bytes = slot_bytes(shape, dtype)
@@ -59,8 +56,8 @@ class Slot:
         """Return the memory as new arrays: images, and labels of images. Rows of token ids hold their targets themselves."""
         whole = np.frombuffer(self.memory, np.uint8)  # views of views refer to this one
         self._batch = weakref.ref(whole)
-        images = whole[: self._pixels].view(self._dtype).reshape(self._shape)
-        return images, whole[self._labels : self._labels + self._shape[0] * 8].view(np.int64)
+        images = whole[: self._pixels].view(self.dtype).reshape(self.shape)
+        return images, whole[self._labels : self._labels + self.shape[0] * 8].view(np.int64)
 
     @property
     def is_held(self) -> bool:
@@ -72,7 +69,7 @@ class Loaders:
     """Processes that fill slots in a given order. As many are given batches as it takes until nobody waits for them.
 
     `reading.fill(place, slot, coming)` reads the batch at `place` of the order into a slot, and returns samples and, of token ids, how many
-    a row has; `coming` is the place that comes next to this process, or -1. `reading.check_files()` raises DatasetChanged for a cut file.
+    a row has; `coming` is the place that comes next to this process, or -1.
 
     They are forked at once, best while this process is small and has few threads. With `spawn` each is a new Python, which takes a fifth of
     a second to start and gets `reading` pickled.
@@ -82,18 +79,23 @@ class Loaders:
         self, reading: Any, length: int, processes: int, shape: Tuple[int, ...], dtype: Any, start_method: str = "fork"
     ) -> None:
         self._each = min(BATCHES_AHEAD, max(CACHE_BYTES // (processes * _bytes_of(shape, dtype)), 1 if processes > 1 else 2))
-        count = self._each * processes + SPARE
-        start = _Start(start_method, reading, count, shape, dtype)
-        self.slots = start.slots
-        self._free = self.slots[::-1]  # what was used last is used next: it may still be in a cache
         self._held: List[Slot] = []
-        self._reading, self._length = reading, length
+        self._length = length
         self._given = 0
         self._under_way: Deque[Tuple[_Process, Slot]] = deque()
         self._processes: List[_Process] = []
-        with start:
+        count = self._each * processes + SPARE
+        memory = os.memfd_create("slipway-batches", 0) if start_method == "spawn" else -1  # new Pythons inherit it
+        try:
+            if memory >= 0:
+                os.ftruncate(memory, count * slot_bytes(shape, dtype))
+            self.slots = [Slot(shape, dtype, memory, number) for number in range(count)]
             for _ in range(processes):
-                self._processes.append(_Process(start, self._processes))
+                self._processes.append(_Process(reading, self.slots, self._processes, memory))
+        finally:
+            if memory >= 0:
+                os.close(memory)
+        self._free = self.slots[::-1]  # what was used last is used next: it may still be in a cache
         self.active = min(FIRST_PROCESSES, processes)
         self._give()
 
@@ -105,7 +107,7 @@ class Loaders:
             while self._under_way:
                 process, slot = self._under_way.popleft()
                 asked = time.perf_counter()
-                samples, tokens = self._answer(process)
+                samples, tokens = process.answer()
                 if time.perf_counter() - asked > LATE * (asked - taken) and asked > taken:
                     self.active = min(self.active + 1, len(self._processes))
                 taken = time.perf_counter()
@@ -119,14 +121,6 @@ class Loaders:
                 process.end()
             for slot in self.slots:
                 _wait_for_copies(slot)
-
-    def _answer(self, process: "_Process") -> Tuple[int, int]:
-        try:
-            return process.answer()
-        except _Killed as error:
-            if error.by == signal.SIGBUS:
-                self._reading.check_files()  # of a file that was cut while it was mapped
-            raise
 
     def _arrays(self, slot: Slot, samples: int, tokens: int) -> Tuple[np.ndarray, np.ndarray, int]:
         images, labels = (array[:samples] for array in slot.arrays())
@@ -152,103 +146,60 @@ class Loaders:
             self._given += 1
 
 
-class _Start:
-    """What processes are started with: slots and, for `spawn`, the file in memory that has them, and behind them the pickled reading."""
-
-    def __init__(self, method: str, reading: Any, count: int, shape: Tuple[int, ...], dtype: Any) -> None:
-        if method not in START_METHODS:
-            raise ValueError("start method %r is not known; valid: %s" % (method, ", ".join(START_METHODS)))
-        self.reading, self.memory = reading, -1
-        if method == "spawn":
-            if not hasattr(os, "memfd_create"):
-                raise ValueError("start method 'spawn' needs Python 3.8 or later; 'fork' serves all")
-            self.memory = os.memfd_create("slipway-batches")
-            self.pickled_at = count * slot_bytes(shape, dtype)
-            os.ftruncate(self.memory, self.pickled_at)
-            with open(self.memory, "r+b", closefd=False) as file:
-                file.seek(self.pickled_at)
-                pickle.dump((reading, count, shape, np.dtype(dtype).str), file)
-        self.slots = [Slot(shape, dtype, self.memory, number) for number in range(count)]
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: Any) -> None:
-        if self.memory >= 0:
-            os.close(self.memory)
-
-    def serve(self, orders: int, answers: int) -> None:
-        """Fill slots in this process, which was just forked."""
-        if self.memory < 0:
-            _serve(self.reading, self.slots, orders, answers)
-            return
-        numbers = (orders, answers, self.memory, self.pickled_at)
-        for descriptor in numbers[:3]:
-            os.set_inheritable(descriptor, True)
-        os.execv(sys.executable, [sys.executable, "-c", _SPAWNED, json.dumps(sys.path), __name__, *map(str, numbers)])
-
-
-def serve_spawned(words: Sequence[str]) -> None:
-    """Fill slots in a new process of Python."""
-    orders, answers, memory, pickled_at = map(int, words)
-    with open(memory, "rb", closefd=False) as file:
-        file.seek(pickled_at)
-        reading, count, shape, dtype = pickle.load(file)
-    _serve(reading, [Slot(shape, dtype, memory, number) for number in range(count)], orders, answers)
-
-
-class _Killed(RuntimeError):
-    """A loader process was killed, `by` a signal."""
-
-    def __init__(self, pid: int, by: int) -> None:
-        super().__init__("loader process %d is killed by signal %s" % (pid, signal.Signals(by).name))
-        self.by = by
-
-
 class _Process:
     """A loader process, and the two pipes to and from it."""
 
-    def __init__(self, start: _Start, others: Sequence["_Process"]) -> None:
+    def __init__(self, reading: Any, slots: Sequence[Slot], others: Sequence["_Process"], memory: int) -> None:
         self._parent, self.pid = os.getpid(), 0
-        orders, self._orders = os.pipe()
-        self._answers, answers = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                die_with_parent(self._parent)
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                for process in list(others) + [self]:  # or else the others would not see that this process has closed them
-                    process.close()
-                start.serve(orders, answers)
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(1)
-        os.close(orders)
-        os.close(answers)
+        orders, self._orders = Pipe(duplex=False)
+        self._answers, answers = Pipe(duplex=False)
+        if memory >= 0:
+            numbers = (orders.fileno(), answers.fileno(), memory, self._parent)
+            for descriptor in numbers[:2]:
+                os.set_inheritable(descriptor, True)
+            words = [sys.executable, "-c", _SPAWNED, json.dumps(sys.path), __name__] + list(map(str, numbers))
+            self.pid = os.posix_spawn(sys.executable, words, os.environ, setsigmask=[signal.SIGINT])
+            with contextlib.suppress(BrokenPipeError):  # `answer` finds out how it ended
+                self._orders.send((reading, len(slots), slots[0].shape, slots[0].dtype))
+        else:
+            self.pid = os.fork()
+            if self.pid == 0:
+                try:
+                    for process in list(others) + [self]:  # or else the others would not see that this process has closed them
+                        process.close()
+                    _serve(self._parent, reading, slots, orders, answers)
+                    os._exit(0)
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(1)
+        orders.close()
+        answers.close()
 
     def __del__(self) -> None:
         self.end()  # of batches that nobody has begun to read
 
     def order(self, place: int, slot: int, coming: int) -> None:
-        """Let the process fill a slot."""
+        """Let the process fill a slot. `coming`: the place of its next batch, or -1."""
         with contextlib.suppress(BrokenPipeError):  # `answer` finds out how it ended
-            os.write(self._orders, _ORDER.pack(place, slot, coming))
+            self._orders.send_bytes(b"%d %d %d" % (place, slot, coming))
 
     def answer(self) -> Tuple[int, int]:
         """Wait for the batch that was ordered first. Raises what the process has raised, or how it ended."""
-        samples, tokens, size = _ANSWER.unpack(self._read(_ANSWER.size))
-        if size:
-            names, words, trace = json.loads(self._read(size).decode())
+        try:
+            numbers, _, error = self._answers.recv_bytes().partition(b"\n")
+        except (EOFError, OSError):  # the end of the pipe, also in the midst of an answer
+            raise self._end_found() from None
+        if error:
+            names, words, trace = json.loads(error.decode())
             raise _error(names, words) from RuntimeError("in a loader process:\n" + trace)
+        samples, tokens = map(int, numbers.split())
         return samples, tokens
 
     def end(self) -> None:
         """Kill the process, which has nothing to lose, and wait for that. It may not see that its pipe is closed: whatever this process
         forked later has the pipe too. In such a process the loader process belongs to its parent."""
-        pid, self.pid = self.pid, 0  # first: what is interrupted here must not close again a descriptor that has become another file's
+        pid, self.pid = self.pid, 0  # first: what is interrupted here must not kill another process of that number
         if pid:
             self.close()
             if os.getpid() == self._parent:
@@ -258,42 +209,61 @@ class _Process:
 
     def close(self) -> None:
         """Close this side of the pipes."""
-        os.close(self._orders)
-        os.close(self._answers)
+        self._orders.close()
+        self._answers.close()
 
-    def _read(self, size: int) -> bytes:
-        found = b""
-        while len(found) < size:
-            part = os.read(self._answers, size - len(found))
-            if not part:
-                pid, self.pid = self.pid, 0
-                self.close()
-                try:
-                    status = os.waitpid(pid, 0)[1]
-                except ChildProcessError:
-                    advice = "its exit code is lost, since this program ignores SIGCHLD or waits for any child"
-                    raise RuntimeError("loader process %d has ended; %s" % (pid, advice)) from None
-                if not os.WIFSIGNALED(status):
-                    raise RuntimeError("loader process %d has ended with exit code %d" % (pid, os.WEXITSTATUS(status)))
-                raise _Killed(pid, os.WTERMSIG(status))
-            found += part
-        return found
-
-
-def _serve(reading: Any, slots: Sequence[Slot], orders: int, answers: int) -> None:
-    while True:
-        order = os.read(orders, _ORDER.size)
-        if not order:
-            return
-        place, slot, coming = _ORDER.unpack(order)
+    def _end_found(self) -> Exception:
+        """Return the error that says how the process has ended by itself."""
+        pid, self.pid = self.pid, 0
+        self.close()
         try:
-            answer = _ANSWER.pack(*reading.fill(place, slots[slot], coming), 0)
+            status = os.waitpid(pid, 0)[1]
+        except ChildProcessError:
+            advice = "its exit code is lost, since this program ignores SIGCHLD or waits for any child"
+            return RuntimeError("loader process %d has ended; %s" % (pid, advice))
+        if not os.WIFSIGNALED(status):
+            return RuntimeError("loader process %d has ended with exit code %d" % (pid, os.WEXITSTATUS(status)))
+        by = os.WTERMSIG(status)
+        how = "loader process %d is killed by signal %s" % (pid, next((one.name for one in signal.Signals if one == by), by))
+        if by == signal.SIGBUS:
+            return DatasetChanged(how + ": a shard was cut while it was read, or its disk cannot read it; stage the dataset again")
+        return RuntimeError(how)
+
+
+def check_start_method(method: str) -> None:
+    """Raise ValueError where loader processes cannot be started in this way."""
+    if method not in START_METHODS:
+        raise ValueError("start method %r is not known; valid: %s" % (method, ", ".join(START_METHODS)))
+    if method == "spawn" and not (sys.executable and hasattr(os, "memfd_create")):
+        words = "start method 'spawn' needs Python 3.8 or later, and its path in sys.executable, which is %r; 'fork' serves all"
+        raise ValueError(words % sys.executable)
+
+
+def serve_spawned(words: Sequence[str]) -> None:
+    """Fill slots in a new process of Python."""
+    orders, answers, memory, parent = map(int, words)
+    first = Connection(orders, writable=False)
+    reading, count, shape, dtype = first.recv()  # unpickles what the parent pickled: no other process has its end of the pipe
+    slots = [Slot(shape, dtype, memory, number) for number in range(count)]
+    _serve(parent, reading, slots, first, Connection(answers, readable=False))
+
+
+def _serve(parent: int, reading: Any, slots: Sequence[Slot], orders: Any, answers: Any) -> None:
+    """Fill slots until the parent closes the pipe of orders, or ends."""
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        try:
+            place, slot, coming = map(int, orders.recv_bytes().split())
+        except EOFError:
+            return
+        try:
+            answer = b"%d %d" % reading.fill(place, slots[slot], coming)
         except Exception as error:
             names = [kind.__name__ for kind in type(error).__mro__]
-            text = json.dumps([names, str(error), traceback.format_exc()]).encode()
-            answer = _ANSWER.pack(0, 0, len(text)) + text
-        while answer:
-            answer = answer[os.write(answers, answer) :]
+            answer = b"\n" + json.dumps([names, str(error), traceback.format_exc()]).encode()
+        answers.send_bytes(answer)
 
 
 def _error(names: Sequence[str], words: str) -> Exception:

@@ -88,10 +88,6 @@ class SequenceSplit:
         ids[ids == self._pad] = PAD
         return ids
 
-    def check_files(self) -> None:
-        """Raise DatasetChanged where a shard has another size than its manifest says."""
-        shards.check_files(self.paths, self.bytes)
-
     def prefetch(self, indices: Sequence[int]) -> None:
         """Begin to read these rows, which `read_many` has to get in the same order, while others are used. It never changes a result."""
         shards.prefetch(self._values([self._place(int(index)) for index in indices]))

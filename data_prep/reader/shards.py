@@ -103,7 +103,9 @@ class _Shard:
 
     def check_size(self) -> None:
         """Raise DatasetChanged where the file has another size than the manifest says."""
-        _compare_size(self.path, os.fstat(self.descriptor), self.num_bytes)
+        found = os.fstat(self.descriptor).st_size
+        if found != self.num_bytes:
+            raise DatasetChanged("%s has %d bytes, its manifest says %d: %s" % (self.path, found, self.num_bytes, _ADVICE))
 
     def find(self, key: bytes) -> memoryview:
         """Return the key in the map."""
@@ -272,12 +274,6 @@ def position(place: Place) -> Tuple[int, int]:
         return _locate([(shard.path, num_bytes, key)])[0][2:4]
 
 
-def check_files(paths: Iterable[str], sizes: Iterable[int]) -> None:
-    """Raise DatasetChanged where a shard has another size than the manifest says."""
-    for path, num_bytes in zip(paths, sizes):  # noqa: B905 from Python 3.10 on
-        _compare_size(path, Path(path, "data.mdb").stat(), num_bytes)
-
-
 def waits_for_disk() -> bool:
     """Return whether the values that were read last came from a disk, or too few were read to know: whether `prefetch` does anything."""
     return _without_disk < IN_MEMORY
@@ -293,11 +289,6 @@ def close_all() -> None:
     with _current_lock():
         while _open:
             _open.popitem()[1].close()
-
-
-def _compare_size(path: str, status: os.stat_result, num_bytes: int) -> None:
-    if status.st_size != num_bytes:
-        raise DatasetChanged("%s has %d bytes, its manifest says %d: %s" % (path, status.st_size, num_bytes, _ADVICE))
 
 
 def _use_map(places: Sequence[Place], first: int, function: Use) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import json
 import os
@@ -127,10 +128,16 @@ def test_a_state_of_another_order_is_refused(split: Any) -> None:
     with pytest.raises(ValueError, match="there is no Position"):
         loader.load_state_dict({**state, "sample": 62})
     assert labels_of(loader) == order(0, 0, SAMPLES)[:56].tolist()
-    with pytest.raises(ValueError, match="num_workers -1"):
+
+
+def test_a_wrong_argument_is_named_with_what_is_right(split: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="num_workers -1; valid: 0 or more"):
         Loader(split, 8, num_workers=-1)
-    with pytest.raises(ValueError, match="valid: 0 or more; fork, spawn"):
+    with pytest.raises(ValueError, match="start method 'thread' is not known; valid: fork, spawn"):
         Loader(split, 8, start_method="thread")
+    monkeypatch.setattr(sys, "executable", "")
+    with pytest.raises(ValueError, match="its path in sys.executable, which is ''; 'fork' serves all"):
+        Loader(split, 8, start_method="spawn")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -187,17 +194,22 @@ def test_two_loaders_in_one_process_do_not_disturb_each_other(split: Any) -> Non
     assert [sample for _, second in pairs for sample in second] == order(2, 0, SAMPLES)[:60].tolist()
 
 
-def test_a_loader_process_that_is_killed_is_named_and_the_next_iteration_has_new_ones(split: Any) -> None:
+def kill_one_of(loader: Loader, words: str) -> None:
+    """Kill a loader process. The error of the iteration is the number of the process, between words."""
     before = set(children())
-    loader = Loader(split, 1, num_workers=3)
     iteration = iter(loader)
     next(iteration)
     pid = min(set(children()) - before)
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=f"loader process {pid} is killed by signal SIGKILL"):
+    with pytest.raises(RuntimeError, match=words % pid):
         for _ in iteration:
             pass
     assert set(children()) == before
+
+
+def test_a_loader_process_that_is_killed_is_named_and_the_next_iteration_has_new_ones(split: Any) -> None:
+    loader = Loader(split, 1, num_workers=3)
+    kill_one_of(loader, "loader process %d is killed by signal SIGKILL")
     used = loader.state_dict()["sample"]
     assert used >= 1
     loader.load_state_dict(loader.state_dict())
@@ -206,40 +218,26 @@ def test_a_loader_process_that_is_killed_is_named_and_the_next_iteration_has_new
 
 def test_a_program_that_ignores_its_children_has_a_loader_too(split: Any) -> None:
     """The kernel waits for its children then. Whether one has ended is seen, but not how."""
-    before = set(children())
     handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         loader = Loader(split, 8, num_workers=2)
         assert labels_of(loader) == order(0, 0, SAMPLES)[:56].tolist()
         loader.close()
-        loader = Loader(split, 1, num_workers=2)
-        iteration = iter(loader)
-        next(iteration)
-        pid = min(set(children()) - before)
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match=f"loader process {pid} has ended; its exit code is lost"):
-            list(iteration)
+        kill_one_of(Loader(split, 1, num_workers=2), "loader process %d has ended; its exit code is lost")
     finally:
         signal.signal(signal.SIGCHLD, handler)
 
 
-def test_an_interrupted_end_closes_no_descriptor_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be that of another file by then."""
-    loaders = Loaders(Idle(), 4, 1, (2, 2), np.uint8)
-    process = loaders._processes[0]
-    pid, waitpid = process.pid, os.waitpid
+def test_a_process_that_cannot_be_forked_leaves_no_descriptor(split: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise BlockingIOError("too many processes")
 
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "waitpid", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        process.end()
-    descriptors = os.pipe()
-    process.end()
-    for descriptor in descriptors:
-        os.close(descriptor)
-    waitpid(pid, 0)
+    monkeypatch.setattr(os, "fork", fail)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(BlockingIOError):
+        next(iter(Loader(split, 8, num_workers=2)))
+    assert os.listdir("/proc/self/fd") == before
+    assert len(list(Loader(split, 8, num_workers=2, start_method="spawn"))) == 7  # and nothing that may not be forked is forked
 
 
 def test_another_thread_gets_processes_of_its_own(split: Any) -> None:
@@ -363,6 +361,11 @@ def undecodable() -> None:
     raise DecodeError("shard-00000.lmdb, sample 00000007: it is cut")
 
 
+def bus_error() -> None:
+    faulthandler.disable()  # which would print where this is
+    os.kill(os.getpid(), signal.SIGBUS)
+
+
 @pytest.mark.parametrize(
     ("failure", "kind", "words"),
     [
@@ -370,7 +373,9 @@ def undecodable() -> None:
         (exhausted, MemoryError, "^too large$"),
         (undecodable, DecodeError, "sample 00000007: it is cut"),
         (lambda: os._exit(3), RuntimeError, "has ended with exit code 3"),
-        (lambda: os.kill(os.getpid(), signal.SIGUSR1), RuntimeError, "is killed by signal SIGUSR1"),
+        (lambda: os.kill(os.getpid(), signal.SIGUSR1), RuntimeError, "is killed by signal SIGUSR1$"),
+        (lambda: os.kill(os.getpid(), signal.SIGRTMIN + 5), RuntimeError, f"is killed by signal {signal.SIGRTMIN + 5}$"),
+        (bus_error, DatasetChanged, "is killed by signal SIGBUS: a shard was cut while it was read, or"),
     ],
 )
 def test_an_error_in_a_loader_process_is_raised_with_its_type(failure: Any, kind: type[Exception], words: str) -> None:
@@ -380,21 +385,6 @@ def test_an_error_in_a_loader_process_is_raised_with_its_type(failure: Any, kind
     assert len(found) == 5
     if failure in (unknown, exhausted, undecodable):
         assert str(caught.value.__cause__).startswith("in a loader process:\nTraceback")
-
-
-def test_a_shard_that_is_cut_while_a_loader_process_copies_from_its_map_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process ends with SIGBUS, since nobody looks at the size meanwhile: here never."""
-    from data_prep.reader import shards
-
-    monkeypatch.setattr(shards, "IN_MEMORY", 0)
-    monkeypatch.setattr(shards._Shard, "check_size", lambda _: None)
-    root = image_dataset(tmp_path, IMAGES * 20, shards=1)
-    iteration = iter(Loader(open_dataset(str(root)).split("train"), 8, num_workers=1))
-    next(iteration)
-    os.truncate(root / "shard-00000.lmdb" / "data.mdb", 4096)
-    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb has 4096 bytes, its manifest says \d+: stage the dataset again"):
-        for _ in iteration:
-            pass
 
 
 class Idle:

@@ -39,11 +39,6 @@ class _Reading:
         labels[: len(found[1])] = found[1]
         return len(found[1]), 0
 
-    def check_files(self) -> None:
-        """Raise DatasetChanged where a shard has another size than its manifest says."""
-        for split in self._splits.values():
-            split.check_files()
-
 
 def loader_processes(device: str, local_world_size: int) -> int:
     """Return how many loader processes a rank starts: on the CPU one, since it shares cores with the training."""
@@ -61,8 +56,8 @@ def computing_threads(device: str, threads: int, local_world_size: int, processe
 
 
 def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
-    """Start the loader processes, and return the batches of `plan` in order: images uint8
-    [batch, height, width, channels] and labels int64, or of token sequences inputs and targets, [batch, tokens] each."""
+    """Start the loader processes, and return the batches of `plan` in order: images uint8 [batch, height, width, channels] and labels,
+    or of token sequences inputs and targets, [batch, tokens] each."""
     of_tokens = isinstance(dataset, slipway_reader.Sequences)
     sample, dtype = ((dataset.length + 1,), np.int32) if of_tokens else ((*dataset.size, dataset.channels), np.uint8)
     reading = _Reading(dataset, plan)
