@@ -41,14 +41,19 @@ class Batches:
         shuffle: bool = True,
         drop_last: bool = True,
     ) -> None:
-        if getattr(split, "size", None) is None:
+        if not (hasattr(split, "size") and hasattr(split, "__len__")):
+            words = "batches are those of a split of images, open_dataset(path).split(name), not of %s; token ids: its read_many()"
+            raise TypeError(words % type(split).__name__)
+        if split.size is None:
             raise ReaderError("batches need images of one size: use Images, or build the dataset with a size")
         self.split = split
         self.global_batch = batch_size * world_size
-        self._ends = drop_last
+        self._drop_last = drop_last
         self.per_epoch = self.count(len(split)) if batch_size > 0 else 0
         if not 0 <= rank < world_size or not self.per_epoch:
-            raise ValueError("rank %d of %d cannot take batches of %d out of %d samples" % (rank, world_size, batch_size, len(split)))
+            advice = "; drop_last=False keeps an incomplete batch" if 0 < len(split) < self.global_batch else ""
+            numbers = (rank, world_size, batch_size, len(split), advice)
+            raise ValueError("rank %d of %d cannot take batches of %d out of %d samples%s" % numbers)
         self.start = Position(*start)
         if not 0 <= self.start.sample <= len(split) or self.start.epoch < 0:
             raise ValueError("there is no %s in a split of %d samples" % (self.start, len(split)))
@@ -104,14 +109,15 @@ class Batches:
 
     def count(self, samples: int) -> int:
         """Return how many batches so many samples make."""
-        return (samples if self._ends else samples + self.global_batch - 1) // self.global_batch
+        return (samples if self._drop_last else samples + self.global_batch - 1) // self.global_batch
 
 
 class Loader:
     """The batches of one rank, epoch after epoch, read in loader processes: uint8 (batch, height, width, channels) and int64 (batch,).
 
     An iteration has the batches of one epoch, the next one those of the next. One that is left begins anew. The arrays are the caller's
-    for as long as it has them. `num_workers`: None for as many as there are cores for, 0 to read in this process.
+    for as long as it has them. `num_workers`: None for as many as there are cores for, 0 to read in this process. Other options are those
+    of Batches.
     """
 
     def __init__(  # noqa: PLR0913
@@ -121,15 +127,12 @@ class Loader:
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
-        augmentation: str = "none",
-        shuffle: bool = True,
-        drop_last: bool = True,
+        *,
         num_workers: Optional[int] = None,
         start_method: str = "fork",
+        **options: Any,
     ) -> None:
-        self._make = functools.partial(
-            Batches, split, batch_size, seed, rank, world_size, augmentation=augmentation, shuffle=shuffle, drop_last=drop_last
-        )
+        self._make = functools.partial(Batches, split, batch_size, seed, rank, world_size, **options)
         if num_workers is None:
             num_workers = loader_processes(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
         if num_workers < 0:
@@ -183,6 +186,8 @@ class Loader:
     def load_state_dict(self, state: Dict[str, int]) -> None:
         """Let the next iteration go on where `state` was taken, also with another batch size or number of ranks. Raises ValueError if
         that would be another order."""
+        if not {"epoch", "sample"} <= set(state):
+            raise ValueError("the state %r has no epoch and sample: it is not one of state_dict()" % (state,))
         for key, value in (("seed", self._batches.seed), ("samples", len(self._batches.split))):
             if state.get(key, value) != value:
                 raise ValueError("the state has %s %s, this loader %s: its order is another one" % (key, state[key], value))

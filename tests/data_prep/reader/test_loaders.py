@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.reader import Augmentation, DatasetChanged, DecodeError, Loader, open_dataset, order
+from data_prep.reader import Augmentation, DatasetChanged, DecodeError, Loader, SequenceSplit, open_dataset, order
 from data_prep.reader.loaders import CACHE_BYTES, SPARE, Loaders
 from tests.data_prep.reader.small import image_dataset
 
@@ -128,13 +128,21 @@ def test_a_state_of_another_order_is_refused(split: Any) -> None:
     with pytest.raises(ValueError, match="there is no Position"):
         loader.load_state_dict({**state, "sample": 62})
     assert labels_of(loader) == order(0, 0, SAMPLES)[:56].tolist()
+    with pytest.raises(ValueError, match=r"the state \{\} has no epoch and sample"):
+        loader.load_state_dict({})
 
 
-def test_a_wrong_argument_is_named_with_what_is_right(split: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_argument_is_named_with_what_is_right(root: Path, split: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="num_workers -1; valid: 0 or more"):
         Loader(split, 8, num_workers=-1)
     with pytest.raises(ValueError, match="start method 'thread' is not known; valid: fork, spawn"):
         Loader(split, 8, start_method="thread")
+    with pytest.raises(ValueError, match=r"of 64 out of 61 samples; drop_last=False keeps an incomplete batch$"):
+        Loader(split, 64)
+    with pytest.raises(TypeError, match=r"open_dataset\(path\).split\(name\), not of Dataset"):
+        Loader(open_dataset(str(root)), 8)
+    with pytest.raises(TypeError, match=r"not of SequenceSplit; token ids: its read_many\(\)"):
+        Loader(object.__new__(SequenceSplit), 8)
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(ValueError, match="its path in sys.executable, which is ''; 'fork' serves all"):
         Loader(split, 8, start_method="spawn")
