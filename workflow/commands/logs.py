@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 from collections import deque
@@ -153,6 +154,8 @@ def main(  # noqa: PLR0913 - its options
     if facts:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in facts) + "\n")
     if follow:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each rank has a log, and all are open at a time
         follow_logs(partial(log_files, loaded, run_id, attempt, rank), partial(held_runs, str(loaded.results_dir), [run_id]), lines)
     else:
         show_logs(found, lines)

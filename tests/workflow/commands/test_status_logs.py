@@ -165,7 +165,8 @@ def test_logs_of_two_attempts_here_are_both_shown(house: House) -> None:
     assert "I am attempt 2\n" in out
 
 
-def test_more_logs_are_shown_than_a_process_may_open(house: House) -> None:
+@pytest.mark.parametrize("more", [(), ("--follow",)])
+def test_more_logs_are_shown_than_a_process_may_open(house: House, more: tuple[str, ...]) -> None:
     name = house.load().runs[0].run_id
     logs = house.record(name, "ok") / "logs"
     for rank in range(100):
@@ -173,7 +174,7 @@ def test_more_logs_are_shown_than_a_process_may_open(house: House) -> None:
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 30, usual[1]))
     try:
-        out = house("logs", name).out
+        out = house("logs", name, *more).out
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, usual)
     assert "not shown" not in out
