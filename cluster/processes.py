@@ -172,9 +172,8 @@ def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
         deadline = began + (limit_s if doomed else max(limit_s, CONTAINER_REMAINS_S))
         if time.monotonic() > deadline:
             return False
-        wait_for_ends(
-            (doomed or left)[-1:], min(0.2, deadline - time.monotonic())
-        )  # not longer: it may have left children that are ours now
+        # not longer: it may have left children that are ours now
+        wait_for_ends((doomed or left)[-1:], min(0.2, deadline - time.monotonic()))
 
 
 def _is_tidying(pid: int) -> bool:

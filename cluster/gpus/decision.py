@@ -160,8 +160,8 @@ class _Case:
         self.steps += [claim.describe() for claim in self.claims] or [f"no variable names GPUs: looked for {', '.join(KNOWN)}"]
         self.is_told = self.scheduler is not None
         """Whether somebody hands GPUs out here, and so may hide the others."""
-        self.said = len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or ascii_int(environ.get("SLURM_GPUS_ON_NODE", ""))
-        self.said = self.said if self.scheduler == "slurm" else None
+        counted_by_slurm = len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or ascii_int(environ.get("SLURM_GPUS_ON_NODE", ""))
+        self.said = counted_by_slurm if self.scheduler == "slurm" else None
         self.count = self._count()
         self.steps.append(f"seen here: {counted(len(gpus), 'GPU')}{': ' if gpus else ''}{', '.join(_name(gpu) for gpu in gpus)}")
         hidden = len(place.node_buses) - len({gpu.bus_id for gpu in gpus})

@@ -409,7 +409,6 @@ MOST_CURVES: Final = len(SERIES)
 MOST_SAYINGS: Final = 12
 """Points of a curve that can be pointed at: each is an element of the page with a sentence of its own."""
 BAR: Final = 21
-
 PART_COLOURS: Final = dict(zip(STEP_PARTS.values(), [*(SERIES[place] for place in (4, 3, 0, 5, 1, 7, 2)), STEPS["assign"]], strict=True))
 """Computing in cold colours, what is waited for in warm ones."""
 DIRECTIONS: Final = ("forward", "backward")
