@@ -132,6 +132,11 @@ class Stage(Message, frozen=True, kw_only=True):
     """The command after the plan: bring the dataset here, where there is one, then what else the ranks need, and bind their ports."""
 
 
+class LoadImage(Message, frozen=True, kw_only=True):
+    """The answer to `dataset_is_here`: load the pinned image, whose archive is staged where the engine lacks it. Where the site limits how
+    storage is read, this comes when no node lacks the dataset."""
+
+
 class MeetPeers(Message, frozen=True, kw_only=True):
     """The nodes that stage the same files, and those that read them from storage, for a node whose stager listens."""
 
@@ -210,6 +215,6 @@ class End(Message, frozen=True, kw_only=True):
     """The note; null: there is nothing to keep."""
 
 
-PreparationCommand = Stage | MeetPeers | AllStaged | Fetch | Forget
+PreparationCommand = Stage | LoadImage | MeetPeers | AllStaged | Fetch | Forget
 """What is done by node/preparation.py, which is there from the plan on."""
 Command = Alive | Preflight | Plan | PreparationCommand | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End

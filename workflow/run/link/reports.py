@@ -190,7 +190,7 @@ class LookedAt(Message, frozen=True, kw_only=True):
 
 
 class DatasetIsHere(Message, frozen=True, kw_only=True):
-    """The dataset is on this node, and the image is next."""
+    """The dataset is on this node, and the image, which `load_image` orders, is next."""
 
 
 class Loading(Message, frozen=True, kw_only=True):

@@ -143,6 +143,8 @@ class Preparation:
         match order:
             case commands.Stage():
                 self.stage()
+            case commands.LoadImage():
+                self.load_image()
             case commands.MeetPeers():
                 self.meet(order)
             case commands.AllStaged():
@@ -224,14 +226,19 @@ class Preparation:
         self.cdi, why = found.cdi
         logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
         self.foreign, self.faults = found.foreign, found.faults
-        image = None if self.plan.ranks is None else self.plan.ranks.image
-        if image is None or self.plan.ranks is None:  # then what the engine has under its name is started
+        if self.plan.ranks is None or self.plan.ranks.image is None:  # then what the engine has under its name is started
             self._report_staged()
-            return
+        else:
+            self.report(reports.DatasetIsHere())
+
+    def load_image(self) -> None:
+        """Load the pinned image. Its archive is staged only from here on: a stager holds its lock, for which other runs may wait."""
         from workflow.run.images import load_argv
 
-        argv = load_argv(sys.executable, image.archive, self.plan.ranks.engine, image.cache)
-        self.report(reports.DatasetIsHere())
+        ranks = self.plan.ranks
+        assert ranks is not None
+        assert ranks.image is not None
+        argv = load_argv(sys.executable, ranks.image.archive, ranks.engine, ranks.image.cache)
         try:
             self._loading = ImageChild(self.loop, argv, self.report, self._bring_archive, self._loaded)
         except OSError as problem:

@@ -114,6 +114,8 @@ class Staging:
         self._transfers: dict[reports.What, Transfer] = {}
         self._readers: int | None = None
         self._is_limited = False
+        self._loading: set[int] = set()
+        """The nodes that were told to load the image."""
 
     def wait_for_nodes(self) -> None:
         while not self._scope.wait(lambda: self._everybody(reports.Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - self._clock())):
@@ -173,11 +175,15 @@ class Staging:
 
     def _is_over(self) -> bool:
         """Return True if every node has all; those that stage the same are introduced before. If the site limits how storage is read, the
-        image is read when no node lacks the dataset."""
+        image is loaded when no node lacks the dataset."""
         now = self._clock()
         self._transfers["dataset"].introduce(now, _has_dataset)
+        self._transfers["image"].introduce(now, _has_image)
         if not self._is_limited or all(node.lost or _has_dataset(node) for node in self._nodes.all):
-            self._transfers["image"].introduce(now, _has_image)
+            for node in self._nodes.all:
+                if node.has_reported(reports.DatasetIsHere) and node.index not in self._loading:
+                    self._loading.add(node.index)
+                    self._nodes.send(node, commands.LoadImage())
         return self._everybody(reports.Staged, reports.Failed)
 
     def heard(self, node: NodeHandle, message: reports.StagingReport) -> None:

@@ -99,6 +99,7 @@ ORDERED: Final[tuple[commands.Command, ...]] = (
     commands.Preflight(order=commands.Reach(peers=(("127.0.0.1", 4000),))),
     commands.Preflight(order=commands.Measure(attempt=0, bytes=1, limit_s=0.5)),
     commands.Stage(),
+    commands.LoadImage(),
     commands.MeetPeers(
         what="image", others=commands.Others(peers=(None, ("127.0.0.1", 4000, "all")), readers=(0,), most_readers=None, late=False)
     ),

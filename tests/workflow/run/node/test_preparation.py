@@ -8,7 +8,9 @@ import json
 import random
 import shutil
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,11 +21,16 @@ from msgspec import structs
 from base.chunks import chunks_path
 from cluster import processes
 from cluster.types import Allocation, Node
+from containers.images.archiving import archive
+from containers.images.pinning import pin
 from containers.spec import CHECKPOINT
+from data_prep.cache.layout import open_cache
+from data_prep.cache.lock import Lock
 from data_prep.hashing import new_hasher
+from data_prep.staging import StagedFiles, StageOptions, stage
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import tmpfs
-from tests.workflow.run.link.test_messages import PLAN
+from tests.workflow.run.link.test_messages import FRAMEWORK, PLAN, RANKS
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.protocol import name_of
@@ -36,6 +43,8 @@ from workflow.run.supervisor.time_limits import RunScope
 pytestmark = pytest.mark.slow
 END_S = 30.0
 NODES = 3
+OTHER_RUN_S = 4.0
+"""When another run on one of the nodes begins to stage: by then the nodes with the dataset could have begun with the image."""
 CONTENT = random.Random(3).randbytes((9 << 20) + 5)
 
 
@@ -57,6 +66,8 @@ class Nodes:
     def send(self, node: NodeHandle, order: commands.Command) -> None:
         if isinstance(order, commands.Plan):
             self.preparations.append(Preparation(self.loop, node.index, order, bytes(32), lambda said_: self.hear(node, said_), self.fail))
+            if order.ranks is not None:
+                self.preparations[-1].look()
         elif isinstance(order, commands.PreparationCommand):
             self.preparations[node.index].obey(order)
 
@@ -82,9 +93,9 @@ class Nodes:
     def entries(cache: Path) -> list[str]:
         return sorted(path.name for path in (cache / "datasets").iterdir())
 
-    def stage(self) -> None:
+    def stage(self, readers: int | None = None) -> None:
         self.staging.look(self.plan, lambda node: str(self.caches[int(node.name[1:])]))
-        self.staging.run(self.plan, None)
+        self.staging.run(self.plan, readers)
 
     def resume(self, source: Path, listed: bool = True) -> list[reports.Fetched]:
         digest = blake3(CONTENT).hexdigest()
@@ -97,14 +108,19 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
+def new_nodes(tmp_path: Path) -> Iterator[Nodes]:
     found = Nodes(tmp_path)
-    found.stage()
     yield found
     for preparation in found.preparations:
         preparation.stop()
         with contextlib.suppress(FileNotFoundError):
             preparation.directory.remove()
+
+
+@pytest.fixture
+def nodes(new_nodes: Nodes) -> Nodes:
+    new_nodes.stage()
+    return new_nodes
 
 
 @pytest.fixture
@@ -186,6 +202,39 @@ def test_what_fits_its_list_and_not_its_record_is_damaged(nodes: Nodes, source: 
     assert not any((preparation.directory.resume / CHECKPOINT).exists() for preparation in nodes.preparations)
     nodes.staging.end()
     assert nodes.kept_when_ended == [[Path(nodes.plan.source).name]] * NODES
+
+
+def test_while_a_node_lacks_the_dataset_another_run_that_shares_one_gets_the_image(
+    new_nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where storage is limited, the image comes after the dataset. A stager that has its archive's lock by then stops the other run."""
+    program, sif = tmp_path / "bin" / "apptainer", tmp_path / "a.sif"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    sif.write_bytes(CONTENT)
+    path = archive(pin(str(sif), "apptainer"), tmp_path)
+    nodes = new_nodes
+    framework = replace(FRAMEWORK, folder=str(program.parent))
+    image = commands.Image(archive=str(path), cache=str(tmp_path / "images-here"))
+    nodes.plan = structs.replace(nodes.plan, ranks=structs.replace(RANKS, framework=framework, engine="apptainer", image=image))
+    others: list[StagedFiles] = []
+    end = time.monotonic() + END_S
+
+    def other_run() -> None:
+        others.append(stage(path, nodes.caches[0], progress=in_time, options=StageOptions(single=True)))
+        slow.close()
+
+    def in_time(_done: int, _total: int) -> None:
+        assert time.monotonic() < end, "it waits for the lock of the first run's stager"
+
+    with contextlib.ExitStack() as slow:
+        assert slow.enter_context(Lock(open_cache(nodes.caches[2]), Path(nodes.plan.source or "").name, "stage")).try_acquire()
+        nodes.loop.after(OTHER_RUN_S, other_run)
+        nodes.stage(readers=1)
+    assert [node.has_reported(reports.DatasetIsHere) for node in nodes.all] == [True] * NODES
+    assert others[0].storage_bytes == len(CONTENT)
 
 
 def test_a_lease_that_a_killed_stager_of_an_archive_has_left_goes_with_the_others(tmp_path: Path) -> None:

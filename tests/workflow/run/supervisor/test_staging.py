@@ -33,7 +33,7 @@ class World:
         self.listens_at: dict[int, float] = {}
         self.also: Callable[[], None] = lambda: None
         """What else happens in every step."""
-        self.met: list[tuple[float, commands.MeetPeers]] = []
+        self.loads: list[tuple[int, float]] = []
         self.peers: list[tuple[int, tuple[int, ...], bool]] = []
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
         self.staging = Staging(cast(Any, self), cast(Any, self), lambda: self.now)
@@ -44,14 +44,16 @@ class World:
     def send(self, node: NodeHandle, order: commands.Command) -> None:
         """Nobody is there to hear it."""
         if isinstance(order, commands.MeetPeers):
-            self.met.append((self.now, order))
             self.peers.append((node.index, order.others.readers, order.others.late))
+        elif isinstance(order, commands.LoadImage):
+            self.loads.append((node.index, self.now))
 
     def present(self) -> list[NodeHandle]:
         return self.all
 
     def send_all(self, order: commands.Command) -> None:
-        """Nor this."""
+        for node in self.all:
+            self.send(node, order)
 
     def wait(self, done: Callable[[], bool], limit_s: float) -> bool:
         end = self.now + limit_s
@@ -174,22 +176,17 @@ def test_who_says_nothing_is_waited_for_a_while_and_who_is_lost_is_not() -> None
 
 
 @pytest.mark.parametrize("limits", [{"bytes_per_s": 1e6}, {"readers": 2}, {}])
-def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(limits: dict[str, Any]) -> None:
+def test_where_storage_is_limited_the_image_is_loaded_when_all_have_the_dataset(limits: dict[str, Any]) -> None:
     world = World(lambda _index, now: int(now))
 
     def also() -> None:
-        for index, at in ((0, 10), (1, 100)):
+        for index, at in ((0, 10), (1, 100), (2, 200)):
             if world.now >= at and not world.all[index].has_reported(reports.DatasetIsHere):
                 world.say(world.all[index], reports.DatasetIsHere())
-                world.say(world.all[index], LISTENS)
-        if world.now >= 200:
-            world.all[2].note(STAGED)
 
     world.also = also
     world.staging.run(structs.replace(PLAN, bytes_per_s=limits.get("bytes_per_s")), limits.get("readers"))
-    assert [when for when, order in world.met if order.what == "image"] == (
-        [200.0, 200.0] if limits else [10 + PEERS_MEET_S + STEP_S, 100.0]
-    )
+    assert world.loads == [(0, 200.0), (1, 200.0), (2, 200.0)] if limits else [(0, 10.0), (1, 100.0), (2, 200.0)]
 
 
 def test_what_a_node_says_before_anything_was_ordered_ends_nothing() -> None:
