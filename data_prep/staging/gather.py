@@ -202,7 +202,7 @@ class Gather:
             if chunk is None:
                 return
             self._swarm.reading[chunk] = time.monotonic()
-            self._start(self._from_storage(chunk))
+            self._start(self._from_storage, chunk)
 
     def _is_ahead_of_sync(self) -> bool:
         """Return True if so much waits for the disk that an interruption now would cost more than is synced at once."""
@@ -225,9 +225,9 @@ class Gather:
 
     # -- jobs, parts of which are done by other threads
 
-    def _start(self, job: Coroutine[Any, Any, None]) -> None:
+    def _start(self, job: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         async def counted() -> None:
-            await job
+            await job(*arguments)
             self._jobs -= 1
             self._exchange.wake()
 
@@ -270,7 +270,7 @@ class Gather:
             self._give_back(buffer)
             return
         swarm.writing.add(chunk)
-        self._start(self._from_peer(peer, chunk, begun, buffer))
+        self._start(self._from_peer, peer, chunk, begun, buffer)
 
     async def _from_peer(self, peer: int, chunk: int, begun: float, buffer: memoryview) -> None:
         is_right = await _in(self._writers, self._check_and_write, chunk, buffer)
@@ -310,7 +310,7 @@ class Gather:
             return
         chunks, self._unsynced, self._unsynced_bytes = self._unsynced, [], 0
         self._syncs += 1
-        self._start(self._synced([self._table.where(chunk) for chunk in chunks]))
+        self._start(self._synced, [self._table.where(chunk) for chunk in chunks])
 
     async def _synced(self, chunks: list[table.Chunk]) -> None:
         wrong = await _in(self._checkers, self._sync, chunks)
@@ -337,7 +337,7 @@ class Gather:
     def _recheck_more(self) -> None:
         while self._left and self._rechecks < _CHECKS:
             self._rechecks += 1
-            self._start(self._rechecked([self._left.popleft() for _ in range(min(copy.BATCH, len(self._left)))]))
+            self._start(self._rechecked, [self._left.popleft() for _ in range(min(copy.BATCH, len(self._left)))])
 
     async def _rechecked(self, chunks: list[table.Chunk]) -> None:
         self._lost.update(await _in(self._checkers, self._read_back.wrong, chunks))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import resource
 import socket
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +50,16 @@ class ByHand(Gather):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.jobs: list[Coroutine[Any, Any, None]] = []
+        self.jobs: list[partial[Coroutine[Any, Any, None]]] = []
         self._on_bytes = lambda _num_bytes: None
 
-    def _start(self, job: Coroutine[Any, Any, None]) -> None:
-        self.jobs.append(job)
+    def _start(self, job: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        self.jobs.append(partial(job, *arguments))
 
     def do_jobs(self) -> None:
         jobs, self.jobs = self.jobs, []
         for job in jobs:
-            self._exchange._loop.run_until_complete(job)
-
-    def forget(self) -> None:
-        for job in self.jobs:
-            job.close()
-        self._close()
+            self._exchange._loop.run_until_complete(job())
 
 
 class Rig:
@@ -92,7 +89,7 @@ def alone(tmp_path: Path) -> Iterator[Rig]:
     with peer_group() as us:
         rig = Rig(tmp_path, us)
         yield rig
-        rig.gather.forget()
+        rig.gather._close()
         rig.exchange.close()
         rig.part.close()
 
@@ -280,6 +277,12 @@ def test_a_late_read_that_finds_the_copy_published_is_no_error(rig: Rig, monkeyp
         write(1, memoryview(bytes(CHUNK)))
 
 
+def test_jobs_that_have_not_begun_when_the_exchange_closes_leave_nothing(rig: Rig) -> None:
+    Gather._start(rig.gather, rig.gather._rechecked, [(0, 0)])
+    rig.exchange.close()
+    gc.collect()
+
+
 def test_what_the_disk_lost_is_asked_for_again(rig: Rig) -> None:
     swarm = rig.exchange.swarm
     swarm.ask(1, 0, now=0.0)
@@ -315,7 +318,7 @@ def interrupted(tmp_path: Path) -> Iterator[Rig]:
         rig.exchange = Exchange(PeerGroup(), rig.source.file_set.digest, table, table.marks(rig.part.journal.done))
         rig.gather = ByHand(rig.source, rig.part.path, rig.part.journal, rig.exchange, CopyOptions(direct=False))
         yield rig
-        rig.gather.forget()
+        rig.gather._close()
         rig.exchange.close()
         rig.part.close()
 
