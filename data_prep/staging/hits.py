@@ -126,7 +126,7 @@ def find_hit(cache: Cache, name: str, check: Callable[[Entry], int]) -> tuple[En
     """Find the published dataset and return it with the bytes that `check` hashed, or None if there is no whole one.
 
     `check` raises DigestMismatch for a damaged dataset, which is removed. Raises StagingError when it cannot be removed because it belongs
-    to another user.
+    to another user, or cannot be read for want of memory or descriptors.
     """
     root = cache.datasets / name
     if not os.path.lexists(root):
@@ -136,6 +136,8 @@ def find_hit(cache: Cache, name: str, check: Callable[[Entry], int]) -> tuple[En
         if _take_unlisted_away(root, file_set):
             check_entry(root)  # a link in the place of a directory led to files until now
     except SlipwayError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _OF_THIS_PROCESS:
+            raise
         _remove(cache, name, error)
         return None
     entry = Entry(cache=cache, root=root, file_set=file_set)

@@ -223,7 +223,8 @@ def test_what_another_holder_wrote_of_its_progress_is_checked(tmp_path: Path, te
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOMEM])
-def test_a_limit_of_this_process_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+@pytest.mark.parametrize("opens", ["data_prep.staging.copy.opened", "base.untrusted.open_plain"], ids=["shard", "manifest"])
+def test_a_limit_of_this_process_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, opens: str) -> None:
     source = random_dataset(tmp_path / "storage", SIZES)
     inode = stage(source, tmp_path / "cache", options=QUICK).root.stat().st_ino
     with monkeypatch.context() as context:
@@ -231,8 +232,8 @@ def test_a_limit_of_this_process_is_no_damage(tmp_path: Path, monkeypatch: pytes
         def refuse(*_arguments: object) -> int:
             raise OSError(error, os.strerror(error))
 
-        context.setattr("data_prep.staging.copy.opened", refuse)
-        with pytest.raises(StagingError, match=f"cannot be used: {os.strerror(error)}"):
+        context.setattr(opens, refuse)
+        with pytest.raises(StagingError, match=f"cannot be (used|read): {os.strerror(error)}"):
             stage(source, tmp_path / "cache", options=QUICK)
     again = stage(source, tmp_path / "cache", options=QUICK)
     assert (again.hit, again.root.stat().st_ino) == (True, inode)
