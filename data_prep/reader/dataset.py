@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import threading
-from bisect import bisect_right
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -58,27 +57,16 @@ class Dataset:
 
     def split(self, name: str) -> "Split":
         """Return a split. Raises ReaderError with the valid names."""
-        if name not in self.manifest["splits"]:
-            raise ReaderError("%s has no split %r; it has: %s" % (self.root, name, ", ".join(sorted(self.manifest["splits"]))))
         return Split(self, name)
 
 
-class Split:
+class Split(shards.Samples):
     """A split: samples 0 .. len-1, in the order of the shards. It is safe to pickle, to fork and to share between threads."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
-        chosen = [dataset.manifest["shards"][index] for index in dataset.manifest["splits"][name]["shards"]]
-        self.name = name
+        super().__init__(dataset.root, dataset.manifest, name)
         self.channels, self.size, self.stored, self.crop = dataset.channels, dataset.size, dataset.stored, dataset.crop
         self.caffe = dataset.manifest["layout"] == "caffe"
-        self.paths = [os.path.join(dataset.root, shard["name"]) for shard in chosen]
-        self.bytes = [shard["bytes"] for shard in chosen]
-        self.starts = [0]
-        for shard in chosen:
-            self.starts.append(self.starts[-1] + shard["samples"])
-
-    def __len__(self) -> int:
-        return self.starts[-1]
 
     def __getitem__(self, index: int) -> Tuple[np.ndarray, int]:
         return self.read(index)
@@ -144,19 +132,6 @@ class Split:
             if image is not target or not whole:
                 pixels.copy_window(image, parts[row], images[row])
         return images, labels
-
-    def prefetch(self, indices: Sequence[int]) -> None:
-        """Begin to read these samples, which `read_many` has to get in the same order, while others are used. It never changes a result."""
-        shards.prefetch(self._places([int(index) for index in indices]))
-
-    def _place(self, index: int) -> Tuple[int, bytes]:
-        if not 0 <= index < self.starts[-1]:
-            raise IndexError("sample %d of split %r, which has %d" % (index, self.name, len(self)))
-        shard = bisect_right(self.starts, index) - 1
-        return shard, b"%08d" % (index - self.starts[shard])
-
-    def _places(self, indices: Sequence[int]) -> List[shards.Place]:
-        return [(self.paths[shard], self.bytes[shard], key) for shard, key in map(self._place, indices)]
 
     def _named(self, index: int, error: ReaderError) -> ReaderError:
         """Return an error that names the shard, the sample and where in the file it lies, which tells the chunk of the manifest."""

@@ -1,7 +1,5 @@
 """Read a staged dataset of token sequences in a training program: rows of ids that are read by number."""
 
-import os
-from bisect import bisect_right
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -31,8 +29,6 @@ class Sequences:
 
     def split(self, name: str) -> "SequenceSplit":
         """Return the rows of a split. Raises ReaderError with the valid names."""
-        if name not in self.manifest["splits"]:
-            raise ReaderError("%s has no split %r; it has: %s" % (self.root, name, ", ".join(sorted(self.manifest["splits"]))))
         return SequenceSplit(self, name)
 
     def groups(self, name: str) -> Tuple[int, ...]:
@@ -47,23 +43,15 @@ class Sequences:
         return found
 
 
-class SequenceSplit:
+class SequenceSplit(shards.Samples):
     """A split: rows 0 .. len-1, the shortest first. It is safe to pickle, to fork and to share between threads."""
 
     def __init__(self, dataset: Sequences, name: str) -> None:
-        chosen = [dataset.manifest["shards"][index] for index in dataset.manifest["splits"][name]["shards"]]
-        self.name = name
+        super().__init__(dataset.root, dataset.manifest, name)
         self.width: int = dataset.manifest["id_bytes"]
-        self.paths = [os.path.join(dataset.root, shard["name"]) for shard in chosen]
-        self.bytes = [shard["bytes"] for shard in chosen]
+        chosen = [dataset.manifest["shards"][index] for index in dataset.manifest["splits"][name]["shards"]]
         self.lengths = [shard["length"] for shard in chosen]
         self.rows = [shard["rows"] for shard in chosen]
-        self.starts = [0]
-        for shard in chosen:
-            self.starts.append(self.starts[-1] + shard["samples"])
-
-    def __len__(self) -> int:
-        return self.starts[-1]
 
     def read(self, index: int) -> np.ndarray:
         """Read the tokens of a row, int32, without the padding."""
@@ -73,7 +61,8 @@ class SequenceSplit:
     def read_many(self, indices: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
         """Read rows of one bucket, int32 (len, length of the bucket + 1), filled up with PAD. The rows go to `out` (as long, or longer),
         whose filled part is returned. Raises ReaderError for rows of several lengths."""
-        places = [self._place(int(index)) for index in indices]
+        rows = [int(index) for index in indices]
+        places = [self._number(row) for row in rows]
         length = self.lengths[places[0][0]] if places else 0
         if any(self.lengths[shard] != length for shard, _ in places):
             other = next(self.lengths[shard] for shard, _ in places if self.lengths[shard] != length)
@@ -84,26 +73,13 @@ class SequenceSplit:
             for position, value in enumerate(values, first):
                 ids[position] = self._row(value, *places[position])
 
-        shards.use_many(self._values(places), take)
+        shards.use_many(self._places(rows), take)
         ids[ids == self._pad] = PAD
         return ids
-
-    def prefetch(self, indices: Sequence[int]) -> None:
-        """Begin to read these rows, which `read_many` has to get in the same order, while others are used. It never changes a result."""
-        shards.prefetch(self._values([self._place(int(index)) for index in indices]))
 
     @property
     def _pad(self) -> int:
         return 65535 if self.width == 2 else -1
-
-    def _place(self, index: int) -> Tuple[int, int]:
-        if not 0 <= index < self.starts[-1]:
-            raise IndexError("row %d of split %r, which has %d" % (index, self.name, len(self)))
-        shard = bisect_right(self.starts, index) - 1
-        return shard, index - self.starts[shard]
-
-    def _values(self, places: Sequence[Tuple[int, int]]) -> List[shards.Place]:
-        return [(self.paths[shard], self.bytes[shard], b"%08d" % (number // self.rows[shard])) for shard, number in places]
 
     def _row(self, content: memoryview, shard: int, number: int) -> np.ndarray:
         value, row = divmod(number, self.rows[shard])

@@ -17,6 +17,7 @@ import os
 import resource
 import struct
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Se
 import lmdb
 
 from . import pixels
-from .errors import DatasetChanged
+from .errors import DatasetChanged, ReaderError
 from .memory import free_memory
 
 READERS = 8  # threads: so many requests a disk has at a time from this process
@@ -44,6 +45,41 @@ _ADVICE = "stage the dataset again; the copy was changed after it was checked"
 Place = Tuple[str, int, bytes]
 """Where a sample is: the directory of its shard, the bytes that the manifest says of the shard, its key."""
 Use = Callable[[int, List[memoryview]], Any]
+
+
+class Samples:
+    """The samples of a split, 0 .. len-1, in the order of its shards."""
+
+    def __init__(self, root: str, manifest: Dict[str, Any], name: str) -> None:
+        if name not in manifest["splits"]:
+            raise ReaderError("%s has no split %r; it has: %s" % (root, name, ", ".join(sorted(manifest["splits"]))))
+        chosen = [manifest["shards"][index] for index in manifest["splits"][name]["shards"]]
+        self.name = name
+        self.paths = [os.path.join(root, shard["name"]) for shard in chosen]
+        self.bytes = [shard["bytes"] for shard in chosen]
+        self.rows = [1] * len(chosen)
+        """How many samples a value of each shard has."""
+        self.starts = [0]
+        for shard in chosen:
+            self.starts.append(self.starts[-1] + shard["samples"])
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def prefetch(self, indices: Sequence[int]) -> None:
+        """Begin to read these samples, which `read_many` has to get in the same order, while others are used. It never changes a result."""
+        prefetch(self._places([int(index) for index in indices]))
+
+    def _number(self, index: int) -> Tuple[int, int]:
+        """Return the shard of a sample, and its number there."""
+        if not 0 <= index < self.starts[-1]:
+            raise IndexError("sample %d of split %r, which has %d" % (index, self.name, len(self)))
+        shard = bisect_right(self.starts, index) - 1
+        return shard, index - self.starts[shard]
+
+    def _places(self, indices: Iterable[int]) -> List[Place]:
+        numbers = map(self._number, indices)
+        return [(self.paths[shard], self.bytes[shard], b"%08d" % (number // self.rows[shard])) for shard, number in numbers]
 
 
 class _Extent(NamedTuple):
