@@ -41,7 +41,7 @@ class Slot:
     """Memory for one batch. No file is left behind, and the 64 MB that Docker gives /dev/shm do not matter. It exists once it is written,
     so slots that are not needed cost nothing."""
 
-    def __init__(self, shape: Tuple[int, ...], dtype: Any, descriptor: int = -1, number: int = 0) -> None:
+    def __init__(self, shape: Tuple[int, ...], dtype: Any, descriptor: int, number: int) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
         self._pixels = _bytes_of(shape, dtype)
         self._labels = _whole_pages(self._pixels)

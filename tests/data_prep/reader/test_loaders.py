@@ -6,6 +6,7 @@ import faulthandler
 import itertools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -328,15 +329,8 @@ def test_loader_processes_end_with_their_parent(root: Path, method: str) -> None
         assert len(handles) == 4
         parent.kill()
         for handle in handles:
-            signal_of_end = select_readable(handle)
+            assert select.select([handle], [], [], 30)[0]
             os.close(handle)
-            assert signal_of_end
-
-
-def select_readable(handle: int) -> bool:
-    import select
-
-    return bool(select.select([handle], [], [], 30)[0])
 
 
 class Failing:

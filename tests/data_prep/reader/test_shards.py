@@ -283,9 +283,12 @@ def test_whatever_is_damaged_is_an_error_and_no_signal(tmp_path: Path, monkeypat
         path.write_bytes(whole[:first] + random.bytes(int(size)) + whole[first + int(size) :])
         pid = os.fork()
         if pid == 0:
-            with contextlib.suppress(ReaderError):
-                open_dataset(str(root)).split("train").read_many(range(100))
-            os._exit(0)
+            try:
+                with contextlib.suppress(ReaderError):
+                    open_dataset(str(root)).split("train").read_many(range(100))
+                os._exit(0)
+            finally:
+                os._exit(1)
         assert os.waitpid(pid, 0)[1] == 0, first
 
 
