@@ -15,6 +15,7 @@ import contextlib
 import math
 import os
 import re
+import resource
 import select
 import selectors
 import shlex
@@ -195,6 +196,13 @@ def die_with_parent(parent: int) -> None:
 def become_subreaper() -> None:
     """Make orphans among our descendants our children from now on, so that none gets away."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def raise_file_limit() -> None:
+    """Raise our limit of open files as far as it goes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # the hard one is above what the kernel gives now
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def prepare_prctl() -> None:

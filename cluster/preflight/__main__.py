@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import signal
 import sys
 from typing import Any, Final
 
+from base.process import raise_file_limit
 from cluster.preflight import probes
 
 MAX_LINE: Final = 1 << 24
@@ -62,8 +62,7 @@ def main() -> int:
     """Run the probes and return the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_file_limit()
     return asyncio.run(run())
 
 

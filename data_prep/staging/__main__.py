@@ -15,7 +15,6 @@ import contextlib
 import json
 import logging
 import os
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from typing import NoReturn
 
 from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
+from base.process import raise_file_limit
 from data_prep.limits import PEER_HANG_S, PEER_LATE_S, RECHECK_S, STAGING_PROGRESS_EVERY_S
 from data_prep.staging import copy, exchange
 from data_prep.staging.stage import GroupStaging, StageOptions, stage
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     """Stage what the arguments name and return the exit code."""
     arguments = _parser().parse_args(argv)
     configure("stage")
-    may_open_many()
+    raise_file_limit()  # a copy needs two per other node
     try:
         with _meeting(arguments) as group_staging:
             _stage(arguments, group_staging)
@@ -61,16 +61,6 @@ def main(argv: list[str] | None = None) -> int:
             say({"error": {"class": type(error).__name__, "message": str(error)}})
         return error.exit_code
     return 0
-
-
-def may_open_many() -> None:
-    """Raise the limit of open files as far as it goes: a copy needs two per other node and some hundreds of its own."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as error:  # the hard one is above what the kernel gives now
-            logger.warning("the limit of open files stays %d: %s", soft, error)
 
 
 @contextlib.contextmanager

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 
 import pytest
 
 from base import process
 from base.errors import SlipwayError
-from base.process import MOST_BYTES, describe, first_line, last_lines, run
+from base.process import MOST_BYTES, describe, first_line, last_lines, raise_file_limit, run
 
 
 @pytest.mark.processes
@@ -97,3 +98,13 @@ def test_run_names_a_missing_program_and_a_hanging_one() -> None:
 
 def test_last_lines_skips_blank_ones() -> None:
     assert last_lines("a\n\nb\n \nc\n", 2) == "b\nc"
+
+
+def test_a_process_may_open_as_many_files_as_its_hard_limit_says() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 200), before[1]))
+    try:
+        raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 from collections import deque
@@ -18,6 +17,7 @@ import typer
 
 from base import errors, jsonfile, untrusted
 from base.logs import printable
+from base.process import raise_file_limit
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
@@ -154,8 +154,7 @@ def main(  # noqa: PLR0913 - its options
     if facts:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in facts) + "\n")
     if follow:
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each rank has a log, and all are open at a time
+        raise_file_limit()  # each rank has a log, and all are open at a time
         follow_logs(partial(log_files, loaded, run_id, attempt, rank), partial(held_runs, str(loaded.results_dir), [run_id]), lines)
     else:
         show_logs(found, lines)

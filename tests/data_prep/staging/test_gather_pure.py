@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import resource
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -22,7 +21,6 @@ from data_prep.cache.layout import open_cache, part_of
 from data_prep.file_set import FileSet
 from data_prep.limits import PEER_HANG_S as HANG_S
 from data_prep.staging import stage
-from data_prep.staging.__main__ import may_open_many
 from data_prep.staging.copy import CopyOptions, open_dataset
 from data_prep.staging.exchange import Connection, Exchange, Others, PeerGroup
 from data_prep.staging.gather import Gather, Quota
@@ -206,16 +204,6 @@ def test_too_many_open_files_cost_no_copy(tmp_path: Path) -> None:
     with peer_group() as us, NoneLeft(us) as group_staging, pytest.raises(StagingError, match="the unfinished copy is kept"):
         stage(root, tmp_path / "cache", options=replace(QUICK, group_staging=group_staging))
     assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
-
-
-def test_a_stager_may_open_as_many_files_as_its_hard_limit_says() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 200), before[1]))
-    try:
-        may_open_many()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: Rig) -> None:
