@@ -38,6 +38,11 @@ _NAMED = re.compile(r".+-([0-9a-f]{12})")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Progress = Callable[[int, int], None]
+"""A function that is called with what is done, and what is to do in all."""
+
+
+def silent(_done: int, _total: int) -> None:
+    """Show no progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +248,7 @@ def schema_in(root: Path) -> Any:
     return plain.get("schema") if isinstance(plain, dict) else None
 
 
-def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
+def verify_dataset(root: Path, progress: Progress = silent) -> Manifest:
     """Hash every shard in `root` again, from where it lies and not from this machine's memory; `progress(bytes done, bytes in all)`.
     Returns the manifest.
 
@@ -254,12 +259,12 @@ def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
     return manifest
 
 
-def verify_shards(root: Path, shards: Sequence[Shard], progress: Progress | None = None) -> None:
+def verify_shards(root: Path, shards: Sequence[Shard], progress: Progress = silent) -> None:
     """Verify the shards that a manifest in `root` lists."""
     verify_files(root, [(root / shard.path, shard) for shard in shards], progress, root, "remove it and build or fetch it again")
 
 
-def verify_files(root: Path, files: Sequence[tuple[Path, ChunkedFile]], progress: Progress | None, where: Path, advice: str) -> None:
+def verify_files(root: Path, files: Sequence[tuple[Path, ChunkedFile]], progress: Progress, where: Path, advice: str) -> None:
     """Verify the files of the dataset in `root` at their paths, and its name. `where` and `advice` are for the message of DigestMismatch,
     which names every file and chunk that is not what the manifest promises."""
     problems = name_problems(root)
@@ -268,8 +273,7 @@ def verify_files(root: Path, files: Sequence[tuple[Path, ChunkedFile]], progress
     def advance(num_bytes: int) -> None:
         nonlocal done
         done += num_bytes
-        if progress is not None:
-            progress(done, in_all)
+        progress(done, in_all)
 
     for path, file in files:
         problems += [f"{printable(file.name)}: {problem}" for problem in chunk_problems(path, file, advance)]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from base import humanize, logs
 from base.errors import ConfigError, SlipwayError, StorageError
+from data_prep.manifest import silent
 
 logger = logging.getLogger(__name__)
 
@@ -71,19 +72,19 @@ def _plan(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--spec is not valid JSON: {error}") from error
     limit_own_memory()
     spec = parse_spec(values, Path.cwd())
-    kind_of(spec).plan(spec, arguments.name, arguments.build_dir, None)
+    kind_of(spec).plan(spec, arguments.name, arguments.build_dir, silent)
 
 
 def _shard(arguments: argparse.Namespace) -> None:
     from data_prep.build.dataset import kind_in
 
-    kind_in(arguments.build_dir).build(arguments.build_dir, arguments.index, None)
+    kind_in(arguments.build_dir).build(arguments.build_dir, arguments.index, silent)
 
 
 def _finish(arguments: argparse.Namespace) -> None:
     from data_prep.build.dataset import kind_in
 
-    kind_in(arguments.build_dir).finish(arguments.build_dir, arguments.datasets_dir, None)
+    kind_in(arguments.build_dir).finish(arguments.build_dir, arguments.datasets_dir, silent)
 
 
 def _work(arguments: argparse.Namespace) -> None:

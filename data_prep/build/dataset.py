@@ -20,7 +20,7 @@ from base.errors import DatasetError, error_named
 from base.process import PipedChild
 from base.publish import remove_tree
 from data_prep.build import locks, steps
-from data_prep.manifest import Progress
+from data_prep.manifest import Progress, silent
 
 if TYPE_CHECKING:
     from data_prep.spec import DatasetSpec
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class Kind(NamedTuple):
     """The steps of a kind of dataset. Up to `alone_bytes` this process makes all parts alone, faster than it would start others."""
 
-    plan: Callable[[DatasetSpec, str, Path, Progress | None], steps.Plan]
-    build: Callable[[Path, int, Progress | None], object]
+    plan: Callable[[DatasetSpec, str, Path, Progress], steps.Plan]
+    build: Callable[[Path, int, Progress], object]
     find: Callable[[Path, int, Any], object | None]
-    finish: Callable[[Path, Path, Progress | None], steps.BuiltDataset]
+    finish: Callable[[Path, Path, Progress], steps.BuiltDataset]
     alone_bytes: int
 
 
@@ -75,7 +75,7 @@ def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
 
 
 def build_dataset(
-    spec: DatasetSpec, name: str, datasets_dir: Path, jobs: int | None = None, progress: Progress | None = None, *, fresh: bool = False
+    spec: DatasetSpec, name: str, datasets_dir: Path, jobs: int | None = None, progress: Progress = silent, *, fresh: bool = False
 ) -> steps.BuiltDataset:
     """Build the dataset of the resolved `spec`, or go on with it, or find it done. `fresh` forgets what an earlier call decided.
 
@@ -87,23 +87,21 @@ def build_dataset(
         remove_tree(build_dir)
     built = None if spec.is_tree else steps.finished_dataset(build_dir, datasets_dir)  # its plan may be an older version's
     if built is not None:
-        if progress is not None:
-            progress(built.samples or 0, built.samples or 0)
+        progress(built.samples or 0, built.samples or 0)
         return built
     jobs = jobs or len(os.sched_getaffinity(0))
     build_dir.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         early = min(jobs, spec.shards) if kind.alone_bytes == 0 and not (build_dir / steps.PLAN_FILE).exists() else 0
         workers = [stack.enter_context(_Worker(build_dir)) for _ in range(early)]
-        plan = kind.plan(spec, name, build_dir, progress and (lambda done, _total: progress(0 if spec.is_tree else done, 0)))
+        plan = kind.plan(spec, name, build_dir, lambda done, _total: progress(0 if spec.is_tree else done, 0))
         sizes = [plan.part_size(index) for index in range(plan.num_parts)]
         left = [index for index in range(plan.num_parts) if kind.find(build_dir, index, plan) is None]
         done = [0 if index in set(left) else size for index, size in enumerate(sizes)]
 
         def advance(index: int, num_done: int, _total: int = 0) -> None:
             done[index] = num_done
-            if progress is not None:
-                progress(sum(done), sum(sizes))
+            progress(sum(done), sum(sizes))
 
         if sum(map(plan.part_bytes, left)) <= kind.alone_bytes:
             for index in left:
@@ -115,9 +113,8 @@ def build_dataset(
                 stack.close()  # ends the workers that still write
                 locks.remove_all_dead_parts(build_dir)  # of builders that ended with the one that failed: the disk may be full
                 raise
-    built = kind.finish(build_dir, datasets_dir, None)
-    if progress is not None:
-        progress(sum(sizes), sum(sizes))
+    built = kind.finish(build_dir, datasets_dir, silent)
+    progress(sum(sizes), sum(sizes))
     return built
 
 

@@ -24,7 +24,7 @@ from data_prep.build import images, locks
 from data_prep.build import selection as select
 from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
 from data_prep.hashing import hash_file
-from data_prep.manifest import Progress
+from data_prep.manifest import Progress, silent
 from data_prep.sources import SOURCES, source_of
 from data_prep.sources.files import check_unchanged, watched
 from data_prep.sources.naming import TRAIN
@@ -160,14 +160,10 @@ _REPORT_EVERY = 1000
 Runs = list[tuple[str, select.Numbers]]
 
 
-def plan_dataset(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress | None = None) -> Plan:
+def plan_dataset(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress = silent) -> Plan:
     """Write `build_dir/plan.json` and the lists of samples; a plan of the same specification that is there already is taken.
     `progress(done, total)`, total 0 while it is unknown. Raises DatasetError for a source that cannot be used, NotEnoughSpace."""
-    return planned_once(spec, name, build_dir, read_plan, lambda: _plan(spec, name, build_dir, progress or _silent))
-
-
-def _silent(_done: int, _total: int) -> None:
-    return None
+    return planned_once(spec, name, build_dir, read_plan, lambda: _plan(spec, name, build_dir, progress))
 
 
 def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> Plan:

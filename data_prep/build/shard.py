@@ -20,7 +20,7 @@ from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
 from data_prep.build.selection import Listed, Rejections, is_measured, read_samples
 from data_prep.build.shard_file import end_file, make_shard, write_failed, writing
 from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
-from data_prep.manifest import DATA_NAME, Manifest, Progress, Shard, Split
+from data_prep.manifest import DATA_NAME, Manifest, Progress, Shard, Split, silent
 from data_prep.reader.datum import encode_parts
 from data_prep.sources.files import check_unchanged
 from data_prep.sources.naming import TRAIN
@@ -52,7 +52,7 @@ class Receipt:
             raise ValueError(f"class_counts add up to {sum(self.class_counts)}, samples is {self.samples}")
 
 
-def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *, limit_memory: bool = False) -> Receipt:
+def build_shard(build_dir: Path, index: int, progress: Progress = silent, *, limit_memory: bool = False) -> Receipt:
     """Make `build_dir/shard-NNNNN.lmdb/` and its receipt `shard-NNNNN.json`; nothing is done where both are there.
 
     `progress(samples done, samples in all)`. `limit_memory` bounds the address space of this process, for one that does nothing else:
@@ -105,7 +105,7 @@ class _Shard:
             return self.planned.samples * conversion.channels * conversion.size[0] * conversion.size[1] if conversion.size else 0
         return 0
 
-    def write(self, part: Path, progress: Progress | None) -> hashing.FileHashes:
+    def write(self, part: Path, progress: Progress) -> hashing.FileHashes:
         listed = read_samples(samples_path(self.build_dir, self.index), self.plan.classes, self.planned.listed)
         with contextlib.ExitStack() as stack:
             readers: dict[int, Reader] = {}
@@ -123,7 +123,7 @@ class _Shard:
                         writer.add(*value)
                     except OSError as error:
                         raise write_failed(part, self._left_bytes(writer), self.doing, error) from error
-                if progress is not None and (number + 1) % _REPORT_EVERY == 0:
+                if (number + 1) % _REPORT_EVERY == 0:
                     progress(number + 1, self.planned.samples)
             if self.plan.spec["strict"] and self.rejections.count:
                 raise self.rejections.refuse(f"{self.doing}, strict")
@@ -193,7 +193,7 @@ def differing_sizes(name: str, one: tuple[int, int], other: tuple[int, int], whe
 _PROVENANCE = ("splits", "per_class", "quality", "samples", "classes", "seed")
 
 
-def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
+def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress = silent) -> BuiltDataset:
     """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. Raises
     DatasetError (no usable image in a split, sizes that differ, more rejected than allowed), NotEnoughSpace."""
     plan = read_plan(build_dir)

@@ -30,14 +30,14 @@ class ShardWork(Protocol[R_co]):
     def check_source(self) -> None:
         """Check that the source has not changed since the dataset was planned. Raises DatasetError."""
 
-    def write(self, part: Path, progress: Progress | None) -> FileHashes:
+    def write(self, part: Path, progress: Progress) -> FileHashes:
         """Write all values durably into an LMDB in `part`, and return its hashes."""
 
     def finish(self, hashes: FileHashes) -> R_co:
         """Write the receipt, and return it."""
 
 
-def make_shard(build_dir: Path, index: int, work: ShardWork[R], progress: Progress | None) -> R:
+def make_shard(build_dir: Path, index: int, work: ShardWork[R], progress: Progress) -> R:
     """Make `build_dir/shard-NNNNN.lmdb/` and its receipt. Raises DatasetError, NotEnoughSpace, StorageError."""
     locks.remove_dead_parts(steps.shard_path(build_dir, index))
     steps.receipt_path(build_dir, index).unlink(missing_ok=True)

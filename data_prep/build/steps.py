@@ -161,7 +161,7 @@ def not_older(path: Path, than: Path) -> None:
         os.utime(path)
 
 
-def made_once(build_dir: Path, index: int, plan: Plan, find: Callable[[], T | None], make: Callable[[], T], progress: Progress | None) -> T:
+def made_once(build_dir: Path, index: int, plan: Plan, find: Callable[[], T | None], make: Callable[[], T], progress: Progress) -> T:
     """Find part `index` with `find`, or make it with `make`, in one process at a time. The receipt is never older than the plan. Raises
     DatasetError for a part that the plan does not have."""
     if not 0 <= index < plan.num_parts:
@@ -173,8 +173,7 @@ def made_once(build_dir: Path, index: int, plan: Plan, find: Callable[[], T | No
             if found is None:
                 found = make()
     not_older(receipt_path(build_dir, index), build_dir / PLAN_FILE)
-    if progress is not None:
-        progress(plan.part_size(index), plan.part_size(index))
+    progress(plan.part_size(index), plan.part_size(index))
     return found
 
 
@@ -224,7 +223,7 @@ def finish_shards(
     plan: P,
     build: Callable[[int], S],
     manifest_of: Callable[[P, Sequence[S]], tuple[ShardManifest, Sequence[int]]],
-    progress: Progress | None,
+    progress: Progress,
 ) -> BuiltDataset:
     """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. `manifest_of`
     lists for each of the manifest's shards the number in the plan. Raises DatasetError, NotEnoughSpace."""
@@ -235,8 +234,7 @@ def finish_shards(
         receipts = []
         for index in range(plan.num_parts):
             receipts.append(build(index))
-            if progress is not None:
-                progress(index + 1, plan.num_parts)
+            progress(index + 1, plan.num_parts)
         try:
             manifest, sources = manifest_of(plan, receipts)
         except (ValueError, ArithmeticError) as error:

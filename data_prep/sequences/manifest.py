@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from base.typed import Count, FromOne, Name
 from data_prep.hashing import require
-from data_prep.manifest import FORMAT, Progress, Shard, check_splits, read_manifest_as, schema_in, verify_shards
+from data_prep.manifest import FORMAT, Progress, Shard, check_splits, read_manifest_as, schema_in, silent, verify_shards
 
 # Token ids
 
@@ -151,7 +151,7 @@ def is_sequences(root: Path) -> bool:
     return bool(schema_in(root) == SCHEMA)
 
 
-def verify_sequences(root: Path, progress: Progress | None = None) -> SequenceManifest:
+def verify_sequences(root: Path, progress: Progress = silent) -> SequenceManifest:
     """Verify a dataset of token sequences as verify_dataset does one of images."""
     manifest = read_sequence_manifest(root)
     verify_shards(root, manifest.shards, progress)

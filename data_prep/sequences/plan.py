@@ -443,7 +443,7 @@ class SequencePlan:
         return blake3(canonical_json([asdict(self.shards[index]), self.vocabulary, [asdict(one) for one in self.streams]])).hexdigest()
 
 
-def plan_sequences(spec: DatasetSpec, name: str, build_dir: Path, _progress: manifest.Progress | None = None) -> SequencePlan:
+def plan_sequences(spec: DatasetSpec, name: str, build_dir: Path, _progress: manifest.Progress = manifest.silent) -> SequencePlan:
     """Write `build_dir/plan.json`, the tables of rows and, of text, the streams; a plan of the same specification that is there already is
     taken. Raises DatasetError for a source that cannot be used, NotEnoughSpace, StorageError."""
     return planned_once(spec, name, build_dir, read_sequence_plan, lambda: _plan(spec, name, build_dir))

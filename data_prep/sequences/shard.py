@@ -15,7 +15,7 @@ from data_prep.build.lmdb_writer import LmdbWriter
 from data_prep.build.shard_file import end_file, make_shard, writing
 from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
 from data_prep.hashing import FileHashes, hash_file
-from data_prep.manifest import DATA_NAME, Progress
+from data_prep.manifest import DATA_NAME, Progress, silent
 from data_prep.sequences.manifest import SequenceManifest, SequenceShard, SequenceSplit, pad_of, type_of
 from data_prep.sequences.plan import ROW_BYTES, Ids, Rows, SequencePlan, read_ids, read_sequence_plan, rows_path, streams_again
 from data_prep.sources.files import OpenFiles, check_unchanged
@@ -34,7 +34,7 @@ class SequenceReceipt:
     hashes: FileHashes
 
 
-def build_sequence_shard(build_dir: Path, index: int, progress: Progress | None = None) -> SequenceReceipt:
+def build_sequence_shard(build_dir: Path, index: int, progress: Progress = silent) -> SequenceReceipt:
     """Make `build_dir/shard-NNNNN.lmdb/` and its receipt; nothing is done where both are there. `progress(samples done, in all)`. Raises
     DatasetError (an id beyond the vocabulary; a source that has changed), NotEnoughSpace, StorageError."""
     plan = read_sequence_plan(build_dir)
@@ -65,7 +65,7 @@ class _Shard:
         if self.plan.spec["source"] == "tokens":
             check_unchanged(file.watched for file in self.plan.files)
 
-    def write(self, part: Path, progress: Progress | None) -> FileHashes:
+    def write(self, part: Path, progress: Progress) -> FileHashes:
         rows = self._rows()
         if any(not (self.build_dir / stream.path).exists() for stream in self.plan.streams):
             streams_again(self.plan, self.build_dir)
@@ -78,8 +78,7 @@ class _Shard:
                     value = self._value(files, rows[first : first + together])
                     with writing(part, self.least_bytes() - writer.bytes, self.doing):
                         writer.add(value)
-                    if progress is not None:
-                        progress(min(first + together, len(rows)), len(rows))
+                    progress(min(first + together, len(rows)), len(rows))
                 with writing(part, 0, self.doing):
                     return end_file(writer, part)
 
@@ -125,7 +124,7 @@ class _Shard:
 _PROVENANCE: Final = ("splits", "documents", "vocabulary", "words", "end", "sequence_length", "buckets")
 
 
-def finish_sequences(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
+def finish_sequences(build_dir: Path, datasets_dir: Path, progress: Progress = silent) -> BuiltDataset:
     """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. Raises
     DatasetError, NotEnoughSpace."""
     plan = read_sequence_plan(build_dir)

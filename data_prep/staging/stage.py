@@ -25,6 +25,7 @@ from data_prep.cache.lock import Lock, describe, write_lease
 from data_prep.cache.space import Need, make_room, not_enough, sweep
 from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet
+from data_prep.manifest import Progress, silent
 from data_prep.staging.copy import DIRECT_FROM_BYTES, MAX_CHUNK_BYTES, CopyOptions, Source, open_dataset, open_single
 from data_prep.staging.exchange import Exchange, PeerGroup
 from data_prep.staging.files import BLOCK, allocate, open_file
@@ -124,9 +125,6 @@ class GroupStaging:
                 continue
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
-
-
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,7 +360,7 @@ def stage(
     *,
     holder: Mapping[str, object] | None = None,
     max_bytes: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     options: StageOptions | None = None,
 ) -> StagedFiles:
     """Bring the dataset `source`, `<name>-<digest12>`, into the cache and protect it for `holder` (see this_process; None: no lease).
@@ -379,7 +377,7 @@ def stage(
     file = open_single(source, options.patience_s, options.num_bytes) if options.single else None
     name = dataset_name(source) if file is None else file.name
     cache = open_cache(cache_dir, group=options.group)
-    show = _shown_by(progress or _silent, group)
+    show = _shown_by(progress, group)
     with usable(cache.root), Lock(cache, name, "stage") as lock:
         if not lock.try_acquire():
             logger.info("waiting for %s, which has the lock of %s on this node", describe(lock.holder()), name)
@@ -437,7 +435,3 @@ def _shown_by(progress: Progress, group: GroupStaging) -> Progress:
             raise Cancelled(f"progress cannot be shown any more: {error.strerror}; an unfinished copy is kept") from error
 
     return show
-
-
-def _silent(_done: int, _total: int) -> None:
-    """Show no progress."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
@@ -21,7 +21,7 @@ from base.humanize import counted, some
 from data_prep.build import steps
 from data_prep.build.locks import held, publish_json_of, remove_all_dead_parts
 from data_prep.hashing import CHUNK, require
-from data_prep.manifest import Progress, verify_files
+from data_prep.manifest import Progress, silent, verify_files
 from data_prep.sources.files import Inside, retried
 from data_prep.sources.naming import printable, to_raw, to_text
 from data_prep.spec import DatasetSpec, spec12
@@ -54,7 +54,7 @@ class Tree:
     left_out: tuple[tuple[str, str], ...]
 
 
-def list_tree(path: Path, progress: Callable[[int, int], None] | None = None, most: int = manifest.MAX_FILES) -> Tree:
+def list_tree(path: Path, progress: Progress = silent, most: int = manifest.MAX_FILES) -> Tree:
     """List the tree, or the one file, at `path`, with at most `most` files; no file is opened.
 
     Hidden files are listed too. What cannot be staged as it is, is refused by its name, since programs would get other data without it.
@@ -87,7 +87,7 @@ class _Walk:
         self.wrong: list[str] = []
         self.count = 0
 
-    def all(self, progress: Callable[[int, int], None] | None) -> None:
+    def all(self, progress: Progress) -> None:
         waiting = [b""]
         while waiting:
             folder = waiting.pop()
@@ -97,7 +97,7 @@ class _Walk:
             for entry in entries:
                 if self._take(folder, entry):
                     waiting.append(os.path.join(folder, entry.name))
-            if progress is not None and len(self.files) // _REPORT_EVERY != self.count:
+            if len(self.files) // _REPORT_EVERY != self.count:
                 self.count = len(self.files) // _REPORT_EVERY
                 progress(len(self.files), 0)
 
@@ -264,7 +264,7 @@ def _chunks_of(file: ListedFile) -> int:
     return -(-file.bytes // CHUNK_BYTES)
 
 
-def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress | None = None) -> TreePlan:
+def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress = silent) -> TreePlan:
     """Write `build_dir/plan.json`; one of the same specification that is there already is taken. Raises DatasetError, StorageError."""
     assert spec.path is not None
     path = Path(spec.path)
@@ -318,7 +318,7 @@ class PartReceipt:
         require(all(map(CHUNK.fullmatch, self.chunks)), "a hash has the wrong form")
 
 
-def hash_part(build_dir: Path, index: int, progress: Progress | None = None) -> PartReceipt:
+def hash_part(build_dir: Path, index: int, progress: Progress = silent) -> PartReceipt:
     """Read and hash part `index`, unless its receipt is there; `progress(bytes done, bytes in all)`. Raises DatasetError for a file that is
     not as it was listed, before, while and after it is read, StorageError."""
     plan = read_tree_plan(build_dir)
@@ -338,7 +338,7 @@ def finished_part(build_dir: Path, index: int, plan: TreePlan) -> PartReceipt | 
     return receipt if receipt is not None and len(receipt.chunks) == expected else None
 
 
-def _hashes(plan: TreePlan, index: int, progress: Progress | None) -> list[str]:
+def _hashes(plan: TreePlan, index: int, progress: Progress) -> list[str]:
     found: list[str] = []
     done, total = 0, plan.part_bytes(index)
     buffer = memoryview(bytearray(CHUNK_BYTES))
@@ -347,8 +347,7 @@ def _hashes(plan: TreePlan, index: int, progress: Progress | None) -> list[str]:
             end = min(begin + _AT_ONCE, last)
             found += retried(str(_path(plan, file)), lambda file=file, begin=begin, end=end: _read(plan, file, begin, end, buffer))  # type: ignore[misc]
             done += min(end * CHUNK_BYTES, file.bytes) - begin * CHUNK_BYTES
-            if progress is not None:
-                progress(done, total)
+            progress(done, total)
     return found
 
 
@@ -394,7 +393,7 @@ def _changed(plan: TreePlan, file: ListedFile, how: str) -> DatasetError:
 # Finish
 
 
-def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> steps.BuiltDataset:
+def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress = silent) -> steps.BuiltDataset:
     """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A part that is missing is hashed here. Raises
     DatasetError, also where the tree is not what it was when it was listed; StorageError."""
     with held(build_dir / "locks" / "finish"):
@@ -402,8 +401,7 @@ def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress | None =
         chunks = []
         for index in range(plan.parts):
             chunks.append(hash_part(build_dir, index).chunks)
-            if progress is not None:
-                progress(index + 1, plan.parts)
+            progress(index + 1, plan.parts)
         if changes := plan.changes(list_tree(Path(plan.path))):
             raise DatasetError(f"{plan.path} has changed since it was listed: {changes}; {manifest.advice_of(plan.name)}")
         tree = manifest.TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, chunks)))
@@ -437,7 +435,7 @@ def _is_written(build_dir: Path, built: steps.BuiltDataset) -> bool:
 # Verify
 
 
-def verify_tree(root: Path, progress: Progress | None = None) -> tuple[manifest.TreeManifest, Path]:
+def verify_tree(root: Path, progress: Progress = silent) -> tuple[manifest.TreeManifest, Path]:
     """Read everything once, from where it lies and not from this machine's memory; `progress(bytes done, bytes in all)`. Returns the
     manifest, and where the files lie. Raises DatasetError when there is no valid manifest, DigestMismatch naming every file and chunk that
     is not what the manifest promises."""
