@@ -124,7 +124,7 @@ def test_hours_that_storage_needs(house: House) -> None:
 
 @pytest.mark.processes
 def test_hours_that_staging_took_before(house: House) -> None:
-    study = house.study(datasets={"digits": {"source": "synthetic", "size": 256, "samples": 100_000}})
+    study = house.study(datasets={"digits": {"source": "synthetic", "size": 32, "samples": 100_000}})
     publish_resolved(study)
     run = next(run for run in study.runs if run.cell.nodes == 2)
     stage = {"bytes": 200 << 20, "copied_bytes": 200 << 20, "hit": False, "seconds": 2.0}
