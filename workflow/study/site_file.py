@@ -81,13 +81,13 @@ class StorageLimitKeys(Part):
 
     bytes_per_s: Size = Field(
         default=ABSENT,
-        description="bytes per second that all nodes of a run together read from storage, for datasets, images and checkpoints. "
-        "Default: no limit",
+        description="bytes per second that all nodes of a run together read from storage, for datasets, images, checkpoints and "
+        "parameters. Default: no limit",
     )
     readers: Count = Field(
         default=ABSENT,
         description="number of nodes of a run that read from storage at the same time. The other nodes get the bytes from them, and one "
-        "that fails is replaced. Default: no limit",
+        "that fails is replaced. Each node reads a file of parameters itself. Default: no limit",
     )
 
 

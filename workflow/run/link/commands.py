@@ -157,6 +157,8 @@ class Fetch(Message, frozen=True, kw_only=True):
     bytes: int
     blake3: str
     limit_s: float
+    bytes_per_s: float | None
+    """The most that this node may read from storage."""
     listed: bool
     """Whether the list of its chunks lies beside it: then nodes pass it on to each other."""
 

@@ -314,7 +314,7 @@ class Preparation:
     def _copy_checkpoint(self, order: commands.Fetch, brought: reports.StagedCopy | None) -> None:
         source = order.source if brought is None else str(Path(brought.root, Path(order.source).name))
         target = self.directory.resume / (CHECKPOINT if order.what == "checkpoint" else PARAMETERS)
-        arguments = (source, str(target), order.bytes, order.blake3, brought is not None)
+        arguments = (source, str(target), order.bytes, order.blake3, brought is not None, order.bytes_per_s)
         then = partial(self._fetched, order, brought)
         self._call(order.what, fetch_file, *arguments, timeout_s=order.limit_s, then=then)
 

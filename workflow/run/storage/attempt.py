@@ -30,6 +30,7 @@ from workflow.study.cell import NO_EXCHANGE, Cell
 
 if TYPE_CHECKING:
     from data_prep.push import Naming
+    from data_prep.staging.copy import Rate
 
 
 def make_part(run_dir: str, attempt: int) -> str:
@@ -104,14 +105,22 @@ def give_up(run: PreparedRun) -> None:
 READ_BYTES = 4 << 20
 
 
-def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: bool = False) -> None:
-    """Copy the file, hashing it; one that `is_here`, on the disk of `target`, gets that as another name, and no more room. Raises
-    DigestMismatch when it is not what was expected, StagingError when it is not there or the node takes it not, StorageError when storage
-    fails. What is not whole is removed."""
+def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: bool = False, bytes_per_s: float | None = None) -> None:
+    """Copy the file from storage with at most `bytes_per_s` and check its hash. A file that `is_here`, on the disk of `target`, is linked
+    instead of copied. An incomplete copy is removed.
+
+    Raises:
+        DigestMismatch: the file is gone, or is not the expected one.
+        StagingError: this node cannot write the copy.
+        StorageError: storage fails.
+    """
+    from data_prep.staging.copy import Rate
+
     try:
-        found = _copy(source, os.devnull if is_here else target, num_bytes)
+        rate = Rate(None if is_here else bytes_per_s)
+        found = _copy(source, os.devnull if is_here else target, num_bytes, rate)
         if is_here and not _link(source, target):
-            found = _copy(source, target, num_bytes)
+            found = _copy(source, target, num_bytes, rate)
     except FileNotFoundError as error:
         raise DigestMismatch(f"the file {source} is not there any more") from error
     except untrusted.Unusable as error:
@@ -141,13 +150,14 @@ def _link(source: str, target: str) -> bool:
     return True
 
 
-def _copy(source: str, target: str, most: int) -> tuple[int, Any]:
+def _copy(source: str, target: str, most: int, rate: Rate) -> tuple[int, Any]:
     """Return bytes and hash of what was copied: all, or a little more than `most`."""
     from blake3 import blake3
 
     hasher, count = blake3(), 0
     with os.fdopen(untrusted.open_file(Path(source)), "rb", buffering=0) as file, open(target, "wb") as copy:
         while count <= most and (block := _read(file.fileno(), source)):
+            rate.take(len(block))
             hasher.update(block)
             copy.write(block)
             count += len(block)

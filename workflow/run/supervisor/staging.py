@@ -114,6 +114,8 @@ class Staging:
         self._transfers: dict[reports.What, Transfer] = {}
         self._readers: int | None = None
         self._is_limited = False
+        self.bytes_per_s: float | None = None
+        """The most that each node may read from storage while all of them read; None: no limit."""
         self._loading: set[int] = set()
         """The nodes that were told to load the image."""
 
@@ -139,6 +141,7 @@ class Staging:
         """Wait until every node, which has the plan, has dataset and image, and the ports of its processes. At most `readers` nodes read
         storage; None: all may."""
         self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
+        self.bytes_per_s = plan.bytes_per_s and plan.bytes_per_s / len(self._nodes.all)
         self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(reports.What)}
         self._nodes.send_all(commands.Stage())
         self._heard = self._clock()
@@ -271,7 +274,8 @@ def bring_checkpoint(
     """Return the earlier attempt whose checkpoint every node now has, None for a start from scratch. Warn of damaged ones."""
     for offer in run.resumable:
         source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
-        problem = _bring(scope, nodes, staging, _order("checkpoint", source, offer.bytes, offer.blake3, listed=offer.listed))
+        order = _order("checkpoint", source, offer.bytes, offer.blake3, staging.bytes_per_s, listed=offer.listed)
+        problem = _bring(scope, nodes, staging, order)
         if problem is None:
             before = format_duration(offer.used_s)
             logger.info("going on from attempt %d at step %d; %s were trained before", offer.attempt, offer.step, before)
@@ -283,15 +287,18 @@ def bring_checkpoint(
 
 def bring_parameters(scope: time_limits.RunScope, nodes: Nodes, staging: Staging, given: Mapping[str, Any]) -> None:
     """Bring the file of parameters `given` to all nodes. Ends the run where it is not the one that the study was read with."""
-    problem = _bring(scope, nodes, staging, _order("parameters", given["path"], given["bytes"], given["blake3"], listed=False))
+    order = _order("parameters", given["path"], given["bytes"], given["blake3"], staging.bytes_per_s, listed=False)
+    problem = _bring(scope, nodes, staging, order)
     if problem is not None:
         reason = f"parameters: {problem}: a file that is another one now makes other cells; the same command reads the study again"
         scope.fail(Ending(status="storage", reason=reason, error=DigestMismatch))
 
 
-def _order(what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str, *, listed: bool) -> commands.Fetch:
-    limit_s = max(time_limits.CHECKPOINT_LEAST_S, num_bytes / LEAST_RATE)
-    return commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, listed=listed)
+def _order(
+    what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str, bytes_per_s: float | None, *, listed: bool
+) -> commands.Fetch:
+    limit_s = max(time_limits.CHECKPOINT_LEAST_S, num_bytes / LEAST_RATE) + (num_bytes / bytes_per_s if bytes_per_s else 0.0)
+    return commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, bytes_per_s=bytes_per_s, listed=listed)
 
 
 def _bring(scope: time_limits.RunScope, nodes: Nodes, staging: Staging, order: commands.Fetch) -> str | None:

@@ -104,7 +104,7 @@ ORDERED: Final[tuple[commands.Command, ...]] = (
         what="image", others=commands.Others(peers=(None, ("127.0.0.1", 4000, "all")), readers=(0,), most_readers=None, late=False)
     ),
     commands.AllStaged(),
-    commands.Fetch(what="checkpoint", source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, listed=True),
+    commands.Fetch(what="checkpoint", source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, bytes_per_s=None, listed=True),
     commands.Forget(),
     commands.Start(ports=((61001,), ()), left_s=-1.0),
     commands.Checkpoint(),

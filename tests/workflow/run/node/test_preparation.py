@@ -99,7 +99,9 @@ class Nodes:
 
     def resume(self, source: Path, listed: bool = True) -> list[reports.Fetched]:
         digest = blake3(CONTENT).hexdigest()
-        order = commands.Fetch(what="checkpoint", source=str(source), bytes=len(CONTENT), blake3=digest, limit_s=60.0, listed=listed)
+        order = commands.Fetch(
+            what="checkpoint", source=str(source), bytes=len(CONTENT), blake3=digest, limit_s=60.0, bytes_per_s=None, listed=listed
+        )
         assert self.staging.bring_file(order)
         return [node.answer(reports.Fetched) for node in self.all]
 

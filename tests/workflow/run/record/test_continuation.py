@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -286,6 +287,21 @@ def test_a_checkpoint_is_brought_whole_or_not_at_all(tmp_path: Path) -> None:
         fetch_file(str(tmp_path / "nothing"), str(target), 7, good)
     with pytest.raises(StagingError, match="cannot be copied to"):
         fetch_file(str(source), str(tmp_path), 7, good)
+
+
+def test_a_file_from_storage_comes_at_the_rate_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from blake3 import blake3
+
+    sleeps: list[float] = []
+    monkeypatch.setattr("data_prep.staging.copy.time", SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleeps.append))
+    content = bytes(5 << 20)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(content)
+    good = blake3(content).hexdigest()
+    fetch_file(str(source), str(target), len(content), good)
+    assert not sleeps
+    fetch_file(str(source), str(target), len(content), good, bytes_per_s=1 << 20)
+    assert sum(sleeps) == pytest.approx(5)
 
 
 @pytest.mark.parametrize("has_links", [True, False])
