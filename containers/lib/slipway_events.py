@@ -24,12 +24,13 @@ import hashlib
 import json
 import math
 import os
+import re
 import resource
 import sys
 import time
 import traceback
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, TextIO, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Set, TextIO, Tuple, Union
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -40,6 +41,10 @@ OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 """Names of exceptions: torch need not be imported for its own."""
 OUT_OF_MEMORY_WORDS = ("can't allocate memory", "CUDA out of memory", "RESOURCE_EXHAUSTED")
 """The words of PyTorch on the CPU and on a GPU, and of XLA for JAX and TensorFlow."""
+DISK_ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, errno.ENODEV)
+DISK_ERROR = re.compile(r"(\[Errno|\(os error) (%s)[\])]" % "|".join(map(str, DISK_ERRORS)))
+"""Safetensors writes from Rust, and passes on the words of an error without its number."""
+READ_ONLY = re.compile(r"Read-only file system(?: \(os error \d+\))?: '([^']*)'")
 STARTED: "List[Run]" = []
 """The run of this process, from its start on."""
 Counts = Dict[str, Optional[int]]
@@ -782,7 +787,21 @@ def kind_of(error: BaseException) -> str:
     names = {kind.__name__ for kind in type(error).__mro__}
     text = "".join(traceback.format_exception_only(type(error), error))
     refused = isinstance(error, OSError) and error.errno == errno.ENOMEM  # memory that Python maps, processes that it forks
-    return "oom" if refused or names & set(OUT_OF_MEMORY) or any(words in text for words in OUT_OF_MEMORY_WORDS) else "error"
+    if refused or names & set(OUT_OF_MEMORY) or any(words in text for words in OUT_OF_MEMORY_WORDS):
+        return "oom"
+    return "storage" if _is_of_storage(error, names) else "error"
+
+
+def _is_of_storage(error: BaseException, names: Set[str]) -> bool:
+    """Return True if the staged dataset is not what it was, or a disk does not do what it should. To write to a place that it may only read
+    is the program's own fault: of a disk is what keeps it from writing where it may."""
+    read_only = READ_ONLY.search(str(error))
+    if read_only is not None:
+        out = os.path.realpath(os.environ.get("SLIPWAY_OUT", os.curdir))
+        if not os.path.realpath(read_only.group(1)).startswith(os.path.join(out, "")):
+            return False
+    of_a_disk = isinstance(error, OSError) and error.errno in DISK_ERRORS
+    return of_a_disk or "DatasetChanged" in names or DISK_ERROR.search(str(error)) is not None
 
 
 def first_of(names: Iterable[str]) -> Optional[str]:

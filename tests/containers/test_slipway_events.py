@@ -233,7 +233,13 @@ def test_after_a_resume_the_warm_up_comes_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "kind"), [("float('nan')", "nan"), ("[][1]", "error"), ("(_ for _ in ()).throw(MemoryError('all of it'))", "oom")]
+    ("loss", "kind"),
+    [
+        ("float('nan')", "nan"),
+        ("[][1]", "error"),
+        ("(_ for _ in ()).throw(MemoryError('all of it'))", "oom"),
+        ("__import__('data_prep.reader').reader.open_dataset('/nowhere')", "storage"),
+    ],
 )
 def test_what_ends_it_is_an_event(tmp_path: Path, loss: str, kind: str) -> None:
     code, said = start(tmp_path, LOOP.format(facts="", loss=loss), CELL)
