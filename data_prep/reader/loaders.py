@@ -5,6 +5,7 @@ import json
 import math
 import mmap
 import os
+import pickle
 import signal
 import sys
 import time
@@ -90,11 +91,15 @@ class Loaders:
             if memory >= 0:
                 os.ftruncate(memory, count * slot_bytes(shape, dtype))
             self.slots = [Slot(shape, dtype, memory, number) for number in range(count)]
+            pickled = pickle.dumps((reading, count, shape, self.slots[0].dtype)) if memory >= 0 else b""
             for _ in range(processes):
                 self._processes.append(_Process(reading, self.slots, self._processes, memory))
         finally:
             if memory >= 0:
                 os.close(memory)
+        if pickled:  # that may be more than a pipe holds: all of them start before one is waited for
+            for process in self._processes:
+                process.send(pickled)
         self._free = self.slots[::-1]  # what was used last is used next: it may still be in a cache
         self.active = min(FIRST_PROCESSES, processes)
         self._give()
@@ -141,7 +146,7 @@ class Loaders:
         while self._given < self._length and len(self._under_way) < self._each * self.active and self._free:
             coming = self._given + self.active
             process, slot = self._processes[self._given % self.active], self._free.pop()
-            process.order(self._given, self.slots.index(slot), coming if coming < self._length else -1)
+            process.send(b"%d %d %d" % (self._given, self.slots.index(slot), coming if coming < self._length else -1))
             self._under_way.append((process, slot))
             self._given += 1
 
@@ -159,8 +164,6 @@ class _Process:
                 os.set_inheritable(descriptor, True)
             words = [sys.executable, "-c", _SPAWNED, json.dumps(sys.path), __name__] + list(map(str, numbers))
             self.pid = os.posix_spawn(sys.executable, words, os.environ, setsigmask=[signal.SIGINT])
-            with contextlib.suppress(BrokenPipeError):  # `answer` finds out how it ended
-                self._orders.send((reading, len(slots), slots[0].shape, slots[0].dtype))
         else:
             self.pid = os.fork()
             if self.pid == 0:
@@ -179,10 +182,10 @@ class _Process:
     def __del__(self) -> None:
         self.end()  # of batches that nobody has begun to read
 
-    def order(self, place: int, slot: int, coming: int) -> None:
-        """Let the process fill a slot. `coming`: the place of its next batch, or -1."""
+    def send(self, order: bytes) -> None:
+        """Let the process fill a slot: the place of the batch, the slot, the place of its next batch or -1. A new Python gets `reading` first."""
         with contextlib.suppress(BrokenPipeError):  # `answer` finds out how it ended
-            self._orders.send_bytes(b"%d %d %d" % (place, slot, coming))
+            self._orders.send_bytes(order)
 
     def answer(self) -> Tuple[int, int]:
         """Wait for the batch that was ordered first. Raises what the process has raised, or how it ended."""
@@ -243,7 +246,7 @@ def serve_spawned(words: Sequence[str]) -> None:
     """Fill slots in a new process of Python."""
     orders, answers, memory, parent = map(int, words)
     first = Connection(orders, writable=False)
-    reading, count, shape, dtype = first.recv()  # unpickles what the parent pickled: no other process has its end of the pipe
+    reading, count, shape, dtype = pickle.loads(first.recv_bytes())  # what the parent pickled: no other process has its end of the pipe
     slots = [Slot(shape, dtype, memory, number) for number in range(count)]
     _serve(parent, reading, slots, first, Connection(answers, readable=False))
 

@@ -333,6 +333,7 @@ def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
     with _current_lock():
         _spare.clear()
+        _announced.clear()  # of a process that has got other batches since
         shards = _hold(places)
     try:
         for shard in shards:

@@ -249,6 +249,27 @@ def test_a_process_that_cannot_be_forked_leaves_no_descriptor(split: Any, monkey
     assert len(list(Loader(split, 8, num_workers=2, start_method="spawn"))) == 7  # and nothing that may not be forked is forked
 
 
+def test_new_pythons_start_side_by_side(split: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one waits for the second one before it reads what it is sent, which is more than a pipe holds."""
+    os.mkfifo(tmp_path / "second")
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\ncd {tmp_path}\nif mkdir first; then : < second; else : > second; fi\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    split.more = bytes(1 << 20)
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.extend(labels_of(Loader(split, 8, num_workers=2, start_method="spawn"))))
+    thread.start()
+    thread.join(60)
+    waits = thread.is_alive()
+    release = os.open(tmp_path / "second", os.O_RDWR)  # lets one go that still waits
+    thread.join()
+    os.close(release)
+    assert (tmp_path / "first").is_dir()
+    assert not waits
+    assert found == order(0, 0, SAMPLES)[:56].tolist()
+
+
 def test_another_thread_gets_processes_of_its_own(split: Any) -> None:
     """Since those of a thread end with it."""
     loader = Loader(split, 8, num_workers=2)

@@ -129,6 +129,18 @@ def test_what_was_announced_and_is_not_read_is_forgotten(tmp_path: Path, monkeyp
         split.prefetch([40])
 
 
+def test_what_was_announced_keeps_no_memory_once_values_come_from_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader process may get another batch than was announced, when a further process is used."""
+    by_threads(monkeypatch)
+    split = open_dataset(str(image_dataset(tmp_path, pictures(40, 60)))).split("train")
+    split.prefetch(range(20))
+    by_map(monkeypatch)
+    assert split.read_many(range(20, 40))[1].tolist() == list(range(20, 40))
+    assert not shards._announced
+    shards._readers.pop().shutdown()
+    assert {shard.users for shard in shards._open.values()} == {0}
+
+
 def test_what_is_announced_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_threads(monkeypatch)
     split = open_dataset(str(image_dataset(tmp_path, pictures(20, 60)))).split("train")
