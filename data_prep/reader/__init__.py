@@ -8,7 +8,7 @@ from .dataset import Dataset, Split, open_dataset
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
 from .loaders import loader_processes
 from .sampling import Augmentation, batch_indices, grouped_batch, order
-from .sequences import PAD, Sequences, SequenceSplit
+from .sequences import PAD, Sequences, SequenceSplit, inputs_and_targets
 from .pixels import copies_by
 from .shards import waits_for_disk
 from .parent_process import die_with_parent
@@ -31,6 +31,7 @@ __all__ = [
     "copies_by",
     "die_with_parent",
     "grouped_batch",
+    "inputs_and_targets",
     "loader_processes",
     "open_dataset",
     "order",

@@ -11,6 +11,7 @@ import numpy as np
 from .errors import ReaderError
 from .loaders import ENDLESS, Arrays, Loaders, Slot, check_start_method, loader_processes
 from .sampling import Augmentation, kinds_of, samples_at
+from .sequences import inputs_and_targets
 from .shards import waits_for_disk
 
 
@@ -22,7 +23,8 @@ class Position(NamedTuple):
 
 
 class Batches:
-    """The batches of one rank by their number: uint8 (batch, height, width, channels) and int64 (batch,).
+    """The batches of one rank by their number: uint8 (batch, height, width, channels) and int64 (batch,), or rows of token ids, int32
+    (batch, length + 1), all of one length, and nothing.
 
     Which samples a batch has is decided by seed, epoch and its place alone: the global batch, that of all ranks one after the other, is the
     same for every number of ranks and of workers. Batch 0 begins at `start`. The last, partial global batch of an epoch is left out, or
@@ -41,11 +43,14 @@ class Batches:
         shuffle: bool = True,
         drop_last: bool = True,
     ) -> None:
-        if not (hasattr(split, "size") and hasattr(split, "__len__")):
-            words = "batches are those of a split of images, open_dataset(path).split(name), not of %s; token ids: its read_many()"
-            raise TypeError(words % type(split).__name__)
-        if split.size is None:
-            raise ReaderError("batches need images of one size: use Images, or build the dataset with a size")
+        if not (hasattr(split, "shape") and hasattr(split, "__len__")):
+            raise TypeError("batches are those of a split, open_dataset(path).split(name), not of %s" % type(split).__name__)
+        self._are_rows = split.dtype == np.int32
+        if split.shape is None:
+            rows = "rows of one length: read_many() those of grouped_batch(), or build the dataset with sequence_length"
+            raise ReaderError(
+                "batches need " + (rows if self._are_rows else "images of one size: use Images, or build the dataset with a size")
+            )
         self.split = split
         self.global_batch = batch_size * world_size
         self._drop_last = drop_last
@@ -57,7 +62,8 @@ class Batches:
         self.start = Position(*start)
         if not 0 <= self.start.sample <= len(split) or self.start.epoch < 0:
             raise ValueError("there is no %s in a split of %d samples" % (self.start, len(split)))
-        kinds_of(augmentation)  # raises here, not in a worker
+        if kinds_of(augmentation) and self._are_rows:  # the words are checked here, not in a worker
+            raise ValueError("augmentation %r is for images, and this split has rows of token ids" % augmentation)
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
         self.seed, self._augmentation, self._shuffle = seed, augmentation, shuffle
         self._left = self.count(len(split) - self.start.sample)
@@ -89,7 +95,9 @@ class Batches:
         return samples_at(self.seed, epoch, len(self.split), positions) if self._shuffle else positions
 
     def read(self, number: int, out: Optional[np.ndarray] = None) -> Arrays:
-        """Read a batch; its images into `out`, where that is given."""
+        """Read a batch; its images or rows into `out`, where that is given."""
+        if self._are_rows:
+            return self.split.read_many(self.samples(number), out), np.empty(0, np.int64)
         augment = Augmentation(self._augmentation, self.seed, self.position(number).epoch)
         return self.split.read_many(self.samples(number), out, augment)
 
@@ -103,8 +111,8 @@ class Batches:
         """Read a batch into a slot, as a loader process does."""
         self.read_ahead(*(place,) if coming < 0 else (place, coming))
         images, labels = slot.arrays()
-        found = self.read(place, images)[1]
-        labels[: len(found)] = found
+        found, answers = self.read(place, images)
+        labels[: len(answers)] = answers
         return len(found), 0
 
     def count(self, samples: int) -> int:
@@ -113,7 +121,8 @@ class Batches:
 
 
 class Loader:
-    """The batches of one rank, epoch after epoch, read in loader processes: uint8 (batch, height, width, channels) and int64 (batch,).
+    """The batches of one rank, epoch after epoch, read in loader processes: uint8 (batch, height, width, channels) and int64 (batch,). Of
+    token ids: inputs and targets, int32 (batch, length) both.
 
     An iteration has the batches of one epoch, the next one those of the next. One that is left begins anew. The arrays are the caller's
     for as long as it has them. `num_workers`: None for as many as there are cores for, 0 to read in this process. Other options are those
@@ -210,14 +219,14 @@ class Loader:
         if not self.num_workers:
             return (self._batches.read(number) for number in itertools.count())
         split = self._batches.split
-        shape = (self._batches.batch_size,) + tuple(split.size) + (split.channels,)
-        return self._read(Loaders(self._batches, ENDLESS, self.num_workers, shape, np.uint8, self.start_method))
+        shape = (self._batches.batch_size,) + split.shape
+        return self._read(Loaders(self._batches, ENDLESS, self.num_workers, shape, split.dtype, self.start_method))
 
     def _read(self, loaders: Loaders) -> Iterator[Any]:
         return loaders.batches()
 
     def _deliver(self, images: np.ndarray, labels: np.ndarray, _tokens: int = 0) -> Any:
-        return images, labels
+        return (images, labels) if images.ndim > 2 else inputs_and_targets(images)
 
 
 def _thread() -> Tuple[int, threading.Thread]:

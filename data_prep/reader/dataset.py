@@ -66,6 +66,8 @@ class Split(shards.Samples):
     def __init__(self, dataset: Dataset, name: str) -> None:
         super().__init__(dataset.root, dataset.manifest, name)
         self.channels, self.size, self.stored, self.crop = dataset.channels, dataset.size, dataset.stored, dataset.crop
+        self.shape = None if self.size is None else self.size + (self.channels,)
+        self.dtype = np.dtype(np.uint8)
         self.caffe = dataset.manifest["layout"] == "caffe"
 
     def __getitem__(self, index: int) -> Tuple[np.ndarray, int]:
@@ -95,10 +97,10 @@ class Split(shards.Samples):
         """Read images, uint8 (len, height, width, channels), and labels, int64 (len,). The images go to `out` (that shape, or longer),
         whose filled part is returned. `augment`: how they are changed by chance. Raises ReaderError for a dataset without one size,
         ValueError for an `out` that the images do not fit into."""
-        if self.size is None or self.stored is None:
+        if self.shape is None or self.size is None or self.stored is None:
             raise ReaderError("the images of split %r differ in size: use read(), or build the dataset with a size" % self.name)
         samples = [int(index) for index in indices]
-        shape = (len(samples),) + self.size + (self.channels,)
+        shape = (len(samples),) + self.shape
         images = np.empty(shape, np.uint8) if out is None else out[: len(samples)]
         if images.shape != shape or images.dtype != np.uint8 or not images.flags.writeable:
             raise ValueError("out is %s %s, the images are uint8 %s, to be written" % (images.dtype, images.shape, shape))

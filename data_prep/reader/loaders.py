@@ -183,7 +183,7 @@ class _Process:
         self.end()  # of batches that nobody has begun to read
 
     def send(self, order: bytes) -> None:
-        """Let the process fill a slot: the place of the batch, the slot, the place of its next batch or -1. A new Python gets `reading` first."""
+        """Let the process fill a slot: place of the batch, slot, place of its next batch or -1. A new Python gets `reading` first."""
         with contextlib.suppress(BrokenPipeError):  # `answer` finds out how it ended
             self._orders.send_bytes(order)
 

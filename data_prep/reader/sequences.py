@@ -11,6 +11,12 @@ PAD = -1
 """The id where a row has no token."""
 
 
+def inputs_and_targets(rows: Any) -> Tuple[Any, Any]:
+    """Split rows of token ids, [batch, tokens + 1]: what a network is given, and what shall follow each of these, -1 where nothing does.
+    Where an input is no token it is 0, which no target depends on."""
+    return rows[:, :-1].clip(min=0), rows[:, 1:]
+
+
 class Sequences:
     """A dataset: the values of the manifest, and the splits. A program sees at most `length` tokens of a row. It holds no open file."""
 
@@ -52,6 +58,9 @@ class SequenceSplit(shards.Samples):
         chosen = [dataset.manifest["shards"][index] for index in dataset.manifest["splits"][name]["shards"]]
         self.lengths = [shard["length"] for shard in chosen]
         self.rows = [shard["rows"] for shard in chosen]
+        self.shape = (self.lengths[0] + 1,) if len(set(self.lengths)) == 1 else None
+        """The shape of every row, or None where rows differ."""
+        self.dtype = np.dtype(np.int32)
 
     def read(self, index: int) -> np.ndarray:
         """Read the tokens of a row, int32, without the padding."""

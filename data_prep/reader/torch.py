@@ -10,12 +10,14 @@ from torch.utils.data import get_worker_info
 
 from . import batches
 from .loaders import Loaders, Slot
+from .sequences import inputs_and_targets
 
 Tensors = Tuple[torch.Tensor, torch.Tensor]
 
 
 class Loader(batches.Loader):
-    """The batches of one rank, epoch after epoch, read in loader processes: images uint8 (batch, height, width, channels), labels int64.
+    """The batches of one rank, epoch after epoch, read in loader processes: images uint8 (batch, height, width, channels), labels int64; of
+    token ids inputs and targets, int64 (batch, length) both.
 
     Rank and world size are those of torch.distributed, where it is initialised. With a CUDA `device` batches are copied there from pinned
     memory, without waiting. Other options are those of slipway_reader.Loader.
@@ -41,7 +43,8 @@ class Loader(batches.Loader):
         return pinned(loaders)
 
     def _deliver(self, images: np.ndarray, labels: np.ndarray, _tokens: int = 0) -> Tensors:
-        return to_device(torch.from_numpy(images), self.device), to_device(torch.from_numpy(labels), self.device)
+        found = to_device(torch.from_numpy(images), self.device)
+        return (found, to_device(torch.from_numpy(labels), self.device)) if found.dim() > 2 else inputs_and_targets(found.long())
 
 
 class Batches(batches.Batches, TorchDataset):
@@ -53,7 +56,9 @@ class Batches(batches.Batches, TorchDataset):
         if self._last is not None and number > self._last:  # this process is asked next for one as much further on
             self.read_ahead(number, 2 * number - self._last)
         self._last = number
-        images = _empty((len(self.samples(number)),) + tuple(self.split.size) + (self.split.channels,))
+        if len(self.split.shape) == 1:
+            return inputs_and_targets(torch.from_numpy(self.read(number)[0]).long())
+        images = _empty((len(self.samples(number)),) + self.split.shape)
         return images, torch.from_numpy(self.read(number, images.numpy())[1])
 
 

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any, Callable, Deque, Iterator, Tuple
 
 import numpy as np
+from slipway_reader import inputs_and_targets
 
 from .plan import Plan
 
@@ -56,9 +57,3 @@ def repeat_first(dataset: Any, plan: Plan) -> Batches:
     for _ in range(plan.first, plan.steps):
         yield first[0]
     yield from start_reading(dataset, plan._replace(first=plan.steps), threads=1)
-
-
-def inputs_and_targets(rows: Any) -> Tuple[Any, Any]:
-    """Split rows of token ids, [batch, tokens + 1]: what a network is given, and what shall follow each of these, -1 where nothing does.
-    Where an input is no token it is 0, which no target depends on."""
-    return rows[:, :-1].clip(min=0), rows[:, 1:]

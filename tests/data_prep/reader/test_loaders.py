@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.reader import Augmentation, DatasetChanged, DecodeError, Loader, SequenceSplit, open_dataset, order
+from data_prep.reader import Augmentation, DatasetChanged, DecodeError, Loader, open_dataset, order
 from data_prep.reader.loaders import CACHE_BYTES, SPARE, Loaders
 from tests.data_prep.reader.small import image_dataset
 
@@ -142,8 +142,6 @@ def test_a_wrong_argument_is_named_with_what_is_right(root: Path, split: Any, mo
         Loader(split, 64)
     with pytest.raises(TypeError, match=r"open_dataset\(path\).split\(name\), not of Dataset"):
         Loader(open_dataset(str(root)), 8)
-    with pytest.raises(TypeError, match=r"not of SequenceSplit; token ids: its read_many\(\)"):
-        Loader(object.__new__(SequenceSplit), 8)
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(ValueError, match="its path in sys.executable, which is ''; 'fork' serves all"):
         Loader(split, 8, start_method="spawn")

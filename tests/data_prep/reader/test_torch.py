@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.build.dataset import build_dataset
 from data_prep.reader import Augmentation, ReaderError, open_dataset, order
+from data_prep.spec import parse_spec
 from tests.data_prep.reader.small import image_dataset
 
 pytestmark = pytest.mark.slow
@@ -38,7 +40,8 @@ class OfLength:
     """A split of which nothing is read."""
 
     def __init__(self, length: int) -> None:
-        self.size: Any = (6, 5)
+        self.shape: Any = (6, 5, 3)
+        self.dtype: Any = np.dtype(np.uint8)
         self.length = length
 
     def __len__(self) -> int:
@@ -106,9 +109,15 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(IndexError, match="batch -1: the first one is 0"):
         batches_of(OfLength(8), 2).samples(-1)
     differing = OfLength(8)
-    differing.size = None
+    differing.shape = None
     with pytest.raises(ReaderError, match="batches need images of one size"):
         batches_of(differing, 2)
+    differing.dtype = np.dtype(np.int32)
+    with pytest.raises(ReaderError, match="batches need rows of one length"):
+        batches_of(differing, 2)
+    differing.shape = (9,)
+    with pytest.raises(ValueError, match="'flip' is for images, and this split has rows of token ids"):
+        batches_of(differing, 2, augmentation="flip")
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -150,6 +159,49 @@ def test_a_loader_has_the_tensors_that_a_dataloader_has(split: Any, workers: int
         pairs = zip(found, DataLoader(expected, batch_size=None, sampler=expected.of_epoch(epoch)), strict=True)
         assert all(torch.equal(one, other) for pair in pairs for one, other in zip(*pair, strict=True))
         assert {tensor.dtype for batch in found for tensor in batch} == {torch.uint8, torch.int64}
+
+
+def text(place: Path, **keys: Any) -> Any:
+    """The rows of a dataset of 4,000 bytes of text."""
+    (place / "in.txt").write_bytes(bytes(RANDOM.integers(0, 256, 4000, np.uint8)))
+    spec = parse_spec({"source": "text", "path": "in.txt", "shards": 3, "splits": {}, **keys}, place)
+    return open_dataset(str(place / build_dataset(spec, "set", place, jobs=1).path)).split("train")
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_rows_of_token_ids_are_inputs_and_targets_in_the_order_of_slipway(tmp_path: Path, workers: int) -> None:
+    from torch.utils.data import DataLoader
+
+    from data_prep.reader.torch import Loader
+
+    split = text(tmp_path, sequence_length=16)
+    assert len(split) == 250
+    for world in (1, 2, 4):
+        loaders = [Loader(split, 8 // world, 3, rank, world, num_workers=workers) for rank in range(world)]
+        for loader in loaders:
+            loader.load_state_dict({"epoch": 1, "sample": 101})
+        left = order(3, 1, 250)[101:]
+        for step, batches in enumerate(zip(*loaders, strict=True)):
+            rows = split.read_many(left[8 * step : 8 * step + 8])
+            np.testing.assert_array_equal(torch.cat([inputs for inputs, _ in batches]), rows[:, :-1])
+            np.testing.assert_array_equal(torch.cat([targets for _, targets in batches]), rows[:, 1:])
+            assert {tensor.dtype for batch in batches for tensor in batch} == {torch.int64}
+        assert (step, [loader.epoch for loader in loaders]) == (17, [2] * world)
+        ours = batches_of(split, 8 // world, 3, 0, world, start=(1, 101))
+        found = list(DataLoader(ours, batch_size=None, sampler=ours.of_epoch(1), num_workers=min(workers, 1)))
+        assert all(map(torch.equal, found[-1], batches[0]))
+        for loader in loaders:
+            loader.close()
+
+
+def test_a_row_that_is_filled_up_has_zeros_for_a_model_and_no_answer(tmp_path: Path) -> None:
+    from data_prep.reader.torch import Loader
+
+    inputs, targets = next(iter(Loader(text(tmp_path, buckets=[5000]), 1, num_workers=0)))
+    assert (inputs[0, 4001:].tolist(), targets[0, 4001:].tolist()) == ([0] * 999, [-1] * 999)
+    assert min(inputs[0, :4001].tolist()) == 0
+    assert min(targets[0, :4000].tolist()) >= 0
 
 
 RANK = """

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import slipway_reader
 import torch
-from slipway_program.feed import inputs_and_targets, repeat_first
+from slipway_program.feed import repeat_first
 from slipway_program.plan import Plan
 from slipway_reader.loaders import Loaders, Slot
 from slipway_reader.torch import pinned
@@ -73,4 +73,4 @@ def from_memory(dataset: Any, plan: Plan) -> Batches:
 
 def _tensors(images: np.ndarray, labels: np.ndarray, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
     read = torch.from_numpy(images)
-    return inputs_and_targets(read[:, :tokens]) if tokens else (read, torch.from_numpy(labels))
+    return slipway_reader.inputs_and_targets(read[:, :tokens]) if tokens else (read, torch.from_numpy(labels))

@@ -10,7 +10,6 @@ import slipway_reader
 import torch
 import torch.distributed as dist
 from slipway_program.checkpoint import Request
-from slipway_program.feed import inputs_and_targets
 from slipway_program.plan import Plan
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -57,7 +56,7 @@ def as_many_for_all(batches: Batches, plan: Plan, dataset: Any) -> Iterator[tupl
     that has none left takes a sample that is not counted.
     """
     if isinstance(dataset, slipway_reader.Sequences):
-        blank = inputs_and_targets(torch.full((1, dataset.length + 1), slipway_reader.PAD, dtype=torch.int32))
+        blank = slipway_reader.inputs_and_targets(torch.full((1, dataset.length + 1), slipway_reader.PAD, dtype=torch.int32))
     else:
         blank = torch.zeros((1, *dataset.size, dataset.channels), dtype=torch.uint8), torch.tensor([NOT_COUNTED])
     own = islice(batches, plan.batches - plan.steps)
