@@ -243,7 +243,8 @@ class PeerGroup:
 
     `token` proves to the others that this node belongs to the run. On the descriptor `orders` the parent process sends the others'
     addresses, and later that all have the files; `say` sends it this node's messages. A node that sends nothing for `hang_s` is given up.
-    One that brings nothing new for `late_s`, or for several times as long as a chunk takes here, counts as slow.
+    One that brings nothing new for `late_s`, or for several times as long as a chunk takes here, counts as slow. `beside`: how many nodes
+    may read storage at the same time as this one, itself too, without a word between them.
     """
 
     index: int = 0
@@ -252,6 +253,7 @@ class PeerGroup:
     token: bytes = b""
     orders: int | None = None
     say: Callable[[dict[str, object]], None] = lambda _message: None
+    beside: int = 1
     hang_s: float = PEER_HANG_S
     late_s: float = PEER_LATE_S
 

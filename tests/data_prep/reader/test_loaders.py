@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.reader import Augmentation, DatasetChanged, DecodeError, Loader, open_dataset, order, shards
+from data_prep.reader import Augmentation, DatasetChanged, DecodeError, Loader, open_dataset, order
 from data_prep.reader.loaders import CACHE_BYTES, SPARE, Loaders
 from tests.data_prep.reader.small import image_dataset
 
@@ -408,16 +408,16 @@ def test_an_error_in_a_loader_process_is_raised_with_its_type(failure: Any, kind
         assert str(caught.value.__cause__).startswith("in a loader process:\nTraceback")
 
 
-def test_a_shard_that_is_cut_while_a_loader_process_copies_it_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cut at another moment and in another place each time; the process may find that, or be killed by the page that is gone."""
-    monkeypatch.setattr(shards, "_without_disk", shards.IN_MEMORY)
+def test_a_shard_that_is_cut_while_a_loader_process_copies_it_is_an_error(tmp_path: Path) -> None:
+    """It is cut at another moment and in another place each time; the process may find that, or be killed by the page that is gone. It is a
+    new Python, in which no handler prints where that is."""
     root = image_dataset(tmp_path, [(RANDOM.integers(0, 256, (128, 128, 3), np.uint8), label) for label in range(64)], shards=1)
     path = root / "shard-00000.lmdb" / "data.mdb"
     content = path.read_bytes()
     for trial in range(8):
-        loader = Loader(open_dataset(str(root)).split("train"), 64, num_workers=1)
+        loader = Loader(open_dataset(str(root)).split("train"), 64, num_workers=1, start_method="spawn")
         batches = (batch for _ in itertools.count() for batch in loader)
-        for _ in range(trial + 1):
+        for _ in range(trial + 6):  # the first ones are not copied from the map
             next(batches)
         os.truncate(path, int(RANDOM.integers(2, len(content) // 4096)) * 4096)
         with pytest.raises(

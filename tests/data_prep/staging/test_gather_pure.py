@@ -21,7 +21,7 @@ from data_prep.cache.layout import open_cache, part_of
 from data_prep.file_set import FileSet
 from data_prep.limits import PEER_HANG_S as HANG_S
 from data_prep.staging import stage
-from data_prep.staging.copy import CopyOptions, open_dataset
+from data_prep.staging.copy import CopyOptions, Rate, open_dataset
 from data_prep.staging.exchange import Connection, Exchange, Others, PeerGroup
 from data_prep.staging.gather import Gather, Quota
 from data_prep.staging.stage import GroupStaging, Part
@@ -163,6 +163,22 @@ def test_who_only_trickles_is_given_up_in_the_end(alone: Rig, longest_s: float, 
     assert lost_after_s - 1 <= second <= lost_after_s + 2
     assert "has not come whole" in exchange.lost[1]
     assert not exchange.swarm.is_coming(0)
+
+
+def test_who_leaves_its_group_with_a_damaged_copy_reads_storage_at_its_share_of_the_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = random_dataset(tmp_path / "storage", [3 * CHUNK], chunk_bytes=CHUNK)
+    copied = stage(root, tmp_path / "cache", options=QUICK).root / "shard-00000.lmdb" / "data.mdb"
+    copied.chmod(0o600)
+    copied.write_bytes(bytes(3 * CHUNK))
+    rates: list[float | None] = []
+    set_rate = Rate.set
+    monkeypatch.setattr(Rate, "set", lambda rate, bytes_per_s: (rates.append(bytes_per_s), set_rate(rate, bytes_per_s)))
+    with peer_group() as us, GroupStaging(us) as group:
+        options = replace(QUICK, group_staging=group, copy=CopyOptions(bytes_per_s=3e9))
+        assert stage(root, tmp_path / "cache", options=options).storage_bytes == 3 * CHUNK
+    assert set(rates) == {1e9}
 
 
 def test_an_address_that_is_not_ours_costs_no_copy(tmp_path: Path) -> None:
