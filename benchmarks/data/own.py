@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import json
+import math
+import mmap
 import multiprocessing
 import os
 import subprocess
@@ -39,6 +42,8 @@ from containers.frameworks import load_framework
 from data_prep.build.dataset import build_dataset
 from data_prep.hashing import hash_file
 from data_prep.manifest import Manifest, Shard, Split, digest_of, to_bytes
+from data_prep.reader import open_dataset, shards
+from data_prep.reader.datum import parse
 from data_prep.spec import parse_spec
 from data_prep.staging import stage
 from workflow.run.node.workdir import copy_library
@@ -46,8 +51,6 @@ from workflow.run.node.workdir import copy_library
 PICTURES = 256
 """Different images of a source; a file after these has the bytes of an earlier one, which nobody here notices."""
 SHARDS = 8
-LIMIT_IMAGES = 2000
-"""Images of the copy limit: far more than the caches of a processor hold."""
 FIO_BLOCK = 196_608
 """Bytes of a raw image of 256 x 256, so that a random read of this size is an image."""
 
@@ -278,37 +281,52 @@ def fio_read(task: Task) -> Turns:
 # Limits of this machine
 
 
-def _copy_images(window: int, seconds: float, seed: int) -> int:
+def _stored_images(data: str) -> list[Any]:
+    """Return the raw images of a dataset where they lie in its files, as arrays of the page cache."""
+    split = open_dataset(data).split("train")
+    files = {path: np.memmap(Path(path, "data.mdb"), mode="r") for path in split.paths}
+    found = []
+    for place in split._places(range(len(split))):
+        start, length = shards.position(place)
+        found.append(np.frombuffer(parse(files[place[0]][start : start + length].data).data, np.uint8).reshape(SIDE, SIDE, 3))
+    shards.close_all()
+    return found
+
+
+def _copy_images(window: int, batch: int, seconds: float, seed: int) -> int:
+    meet, images = _GIVEN
     rng = np.random.default_rng(seed)
-    images = rng.integers(0, 256, (LIMIT_IMAGES, SIDE, SIDE, 3), np.uint8)
-    out = np.empty((128, window, window, 3), np.uint8)
-    places = rng.integers(0, SIDE - window + 1, (LIMIT_IMAGES, 2)).tolist()
-    order = rng.permutation(LIMIT_IMAGES).tolist()
-    _MEET.wait()
-    end, count = time.perf_counter() + seconds, 0
-    while time.perf_counter() < end:
-        for index in order:
-            top, left = places[index]
-            out[count % 128] = images[index, top : top + window, left : left + window]
-            count += 1
-    return count
+    out = np.frombuffer(mmap.mmap(-1, 2 * batch * window * window * 3), np.uint8).reshape(2 * batch, window, window, 3)
+    places = rng.integers(0, SIDE - window + 1, (len(images), 2)).tolist()
+    order = rng.permutation(len(images)).tolist()
+    end = math.inf
+    for count, index in enumerate(itertools.cycle(order)):
+        if count == len(order):  # all pages are mapped
+            meet.wait()
+            end = time.perf_counter() + seconds
+        if time.perf_counter() > end:
+            return count - len(order)
+        top, left = places[index]
+        out[count % len(out)] = images[index][top : top + window, left : left + window]
+    return 0
 
 
-_MEET: Any = None
+_GIVEN: Any = None
 
 
-def _meet(barrier: Any) -> None:
-    global _MEET
-    _MEET = barrier
+def _give(*given: Any) -> None:
+    global _GIVEN
+    _GIVEN = given
 
 
 def copy_limit(task: Task) -> Turns:
-    """Copy images, or random windows of them, between arrays in as many processes as the readers have."""
+    """Copy images, or random windows of them, as the readers do: from the page cache, in random order, to batches that processes share."""
+    images = _stored_images(_dataset(task))
 
     def turn() -> Done:
         context = multiprocessing.get_context("fork")
-        with context.Pool(task.jobs, _meet, (context.Barrier(task.jobs),)) as pool:
-            work = [(task.side or SIDE, task.seconds, seed) for seed in range(task.jobs)]
+        with context.Pool(task.jobs, _give, (context.Barrier(task.jobs), images)) as pool:
+            work = [(task.side or SIDE, task.batch, task.seconds, seed) for seed in range(task.jobs)]
             return Done(sum(pool.starmap(_copy_images, work, chunksize=1)), task.seconds)
 
     return do_nothing, turn

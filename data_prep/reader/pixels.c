@@ -19,6 +19,26 @@ typedef struct {
     int32_t row, column, mirrored; /* The window may reach over the edges of the image, where pixels are zero. */
 } Window;
 
+enum { STREAMED = 4 << 20 }; /* Bytes of a batch from which on caches do not keep it until it is used, with the batches beside it. */
+
+/* Copy bytes; `streamed`: past the caches, which would first read from memory what is overwritten. */
+static void copy(uint8_t *out, const uint8_t *in, int64_t count, int streamed) {
+#if defined(__x86_64__)
+    int64_t at = -(intptr_t)out & 63;
+    if (streamed && count >= at + 64) {
+        memcpy(out, in, (size_t)at);
+        for (; at + 64 <= count; at += 64) {
+            for (int64_t part = at; part < at + 64; part += 16)
+                _mm_stream_si128((__m128i *)(out + part), _mm_loadu_si128((const __m128i *)(in + part)));
+        }
+        out += at, in += at, count -= at;
+    }
+#else
+    (void)streamed;
+#endif
+    memcpy(out, in, (size_t)count);
+}
+
 #if defined(__x86_64__)
 /* Mirror pixels of three bytes, five at a time, and return how many; the last ones are left, because 16 bytes are read and written. */
 __attribute__((target("ssse3"))) static int64_t mirror_fives(uint8_t *out, const uint8_t *in, int64_t count) {
@@ -42,24 +62,29 @@ static void mirror(uint8_t *out, const uint8_t *in, int64_t count, int64_t chann
 }
 
 /* Copy `count` pixels of one row. `in` is the first of them, in the last plane where there are planes. */
-static void copy_pixels(uint8_t *out, const uint8_t *in, int64_t count, const Form *form, int mirrored) {
+static void copy_pixels(uint8_t *out, const uint8_t *in, int64_t count, const Form *form, int mirrored, int streamed) {
     if (!form->planes) {
         if (mirrored)
             mirror(out, in, count, form->channels);
         else
-            memcpy(out, in, (size_t)(count * form->channels));
+            copy(out, in, count * form->channels, streamed);
         return;
     }
     for (int64_t channel = 0; channel < form->channels; channel++, in -= form->height * form->width)
         for (int64_t pixel = 0; pixel < count; pixel++) out[pixel * form->channels + channel] = in[mirrored ? count - 1 - pixel : pixel];
 }
 
-static void copy_window(uint8_t *out, const uint8_t *image, const Form *form, const Window *window) {
+static void copy_window(uint8_t *out, const uint8_t *image, const Form *form, const Window *window, int streamed) {
     const int64_t pixel_bytes = form->planes ? 1 : form->channels, row_bytes = form->columns * form->channels;
     const int64_t first = window->column > 0 ? window->column : 0;
     const int64_t end = window->column + form->columns < form->width ? window->column + form->columns : form->width;
     const int64_t before = first - window->column, kept = end > first ? end - first : 0;
     const int64_t start = window->mirrored ? form->columns - before - kept : before;
+    if (!form->planes && !window->mirrored && !window->row && form->rows == form->height && kept == form->width && kept == form->columns) {
+        copy(out, image, form->rows * row_bytes, streamed);
+        return;
+    }
+    streamed = streamed && row_bytes % 16 == 0; /* else too many lines of a cache belong to two rows */
     if (form->planes) image += (form->channels - 1) * form->height * form->width;
     for (int64_t row = window->row; row < window->row + form->rows; row++, out += row_bytes) {
         if (row < 0 || row >= form->height) {
@@ -70,7 +95,7 @@ static void copy_window(uint8_t *out, const uint8_t *image, const Form *form, co
         const uint8_t *from = image + (row * form->width + first) * pixel_bytes;
         if (window->mirrored) /* which goes from right to left: the processor foresees that less well, and took three times as long */
             for (int64_t ahead = 0; ahead < kept * pixel_bytes; ahead += 64) __builtin_prefetch(from + form->width * pixel_bytes + ahead);
-        copy_pixels(out + start * form->channels, from, kept, form, window->mirrored != 0);
+        copy_pixels(out + start * form->channels, from, kept, form, window->mirrored != 0, streamed);
     }
 }
 
@@ -106,15 +131,19 @@ static const uint8_t *parse_raw(const uint8_t *value, int64_t size, const Form *
 uint32_t slipway_source(void) { return SLIPWAY_SOURCE; }
 
 /* Copy a window of one image. */
-void slipway_copy_window(uint8_t *out, const uint8_t *image, const Form *form, const Window *window) { copy_window(out, image, form, window); }
+void slipway_copy_window(uint8_t *out, const uint8_t *image, const Form *form, const Window *window) { copy_window(out, image, form, window, 0); }
 
 /* Copy a window of each of `count` values, to one place after the other in `out`, and its label. `left[i]` is 1 where value i is no raw Datum
  * as parse_raw knows it: nothing is written for it. */
 void slipway_copy_raw(uint8_t *out, const uint8_t *const *values, const int64_t *sizes, int64_t count, const Form *form,
                       const Window *windows, int64_t *labels, uint8_t *left) {
+    const int64_t each = form->rows * form->columns * form->channels;
     for (int64_t index = 0; index < count; index++) {
         const uint8_t *pixels = parse_raw(values[index], sizes[index], form, &labels[index]);
         left[index] = pixels == NULL;
-        if (pixels != NULL) copy_window(out + index * form->rows * form->columns * form->channels, pixels, form, &windows[index]);
+        if (pixels != NULL) copy_window(out + index * each, pixels, form, &windows[index], count * each >= STREAMED);
     }
+#if defined(__x86_64__)
+    _mm_sfence(); /* before another process is told */
+#endif
 }

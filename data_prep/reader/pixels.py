@@ -5,7 +5,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence, Tuple
+from typing import Any, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -19,6 +19,12 @@ class Form(NamedTuple):
     planes: int
     rows: int
     columns: int
+
+
+class Values(List[memoryview]):
+    """Values whose addresses and lengths are known, int64 (2, len)."""
+
+    places = np.empty((2, 0), np.int64)
 
 
 def load(path: str) -> Any:
@@ -62,7 +68,7 @@ def copy_raw(values: Sequence[Any], form: Form, windows: np.ndarray, out: np.nda
         return range(len(values))
     left = np.zeros(len(values), np.uint8)
     if len(values):
-        addresses, sizes = places_of(values)
+        addresses, sizes = values.places if isinstance(values, Values) else places_of(values)
         arrays = [address_of(array) for array in (np.array(form, np.int64), windows, labels, left)]
         library.slipway_copy_raw(address_of(out), address_of(addresses), address_of(sizes), len(values), *arrays)
     return np.flatnonzero(left).tolist()

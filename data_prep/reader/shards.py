@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 import lmdb
+import numpy as np
 
 from . import pixels
 from .errors import DatasetChanged, ReaderError
@@ -39,6 +40,7 @@ _ADVISED = 1 << 17  # bytes: of more at a time the kernel may only take the begi
 _SIZES, _NUMBER = struct.Struct("<HHH"), struct.Struct("<Q")
 _F_BIGDATA = 1
 _PAGE_HEADER = 16
+_SMALLEST = 16  # bytes of a node with its key
 _DIRECT = getattr(os, "O_DIRECT", 0) if hasattr(os, "preadv") else 0  # which reads to an address of the caller's, from Python 3.7 on
 _ADVICE = "stage the dataset again; the copy was changed after it was checked"
 
@@ -127,6 +129,9 @@ class _Shard:
             self.page_bytes = self.env.stat()["psize"]
             self.base = self._map_begins()
             self.view = memoryview((ctypes.c_char * num_bytes).from_address(self.base)).cast("B")
+            entries = min(self.env.stat()["entries"], num_bytes // _SMALLEST)  # a damaged header may have any number
+            self.extents = np.zeros(2 * entries, np.int64).data
+            """Where each value begins and how long it is, by its number; 0 for a value that nobody has asked for."""
         except BaseException:
             self.close()
             raise
@@ -191,6 +196,22 @@ def _locate(places: Sequence[Place]) -> List[_Extent]:
             raise shard.changed(key, "%d bytes from byte %d on are more than the file has" % (length, start))
         found.append(_Extent(shard, key, start, length, large))
     return found
+
+
+def _mapped(places: Sequence[Place]) -> pixels.Values:
+    """Return these values in the maps of their shards, which are open. Their pages come when they are touched. Each is located once."""
+    known = [(_open[path], 2 * int(key)) for path, _, key in places]
+    new = [place for place, (shard, at) in zip(places, known) if at >= len(shard.extents) or not shard.extents[at]]  # noqa: B905
+    for one in _locate(new) if new else ():
+        at = 2 * int(one.key)
+        if at >= len(one.shard.extents):
+            raise one.shard.changed(one.key, "it is more than the %d that the file says it has" % (len(one.shard.extents) // 2))
+        one.shard.extents[at], one.shard.extents[at + 1] = one.start, one.length
+    starts, lengths = [shard.extents[at] for shard, at in known], [shard.extents[at + 1] for shard, at in known]
+    shards = [shard for shard, _ in known]
+    values = pixels.Values([shard.view[start : start + length] for shard, start, length in zip(shards, starts, lengths)])  # noqa: B905
+    values.places = np.array([[shard.base + start for shard, start in zip(shards, starts)], lengths], np.int64)  # noqa: B905
+    return values
 
 
 class _Reading:
@@ -339,7 +360,7 @@ def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
         for shard in shards:
             shard.check_size()  # what is left to a SIGBUS is a file that is cut while this batch is copied
         with _current_lock():
-            values = [extent.mapped for extent in _locate(places)]
+            values = _mapped(places)
         function(first, values)
     finally:
         with _current_lock():

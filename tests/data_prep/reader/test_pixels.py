@@ -95,6 +95,21 @@ def test_batches_are_the_same(both: Any, tmp_path: Path, kind: str, channels: in
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("width", [640, 631])
+@pytest.mark.parametrize("crop", [None, 400, 403])
+def test_batches_that_no_cache_holds_are_the_same(both: Any, tmp_path: Path, width: int, crop: int | None) -> None:
+    """They are written past the caches, in pieces of 64 bytes from wherever a row begins."""
+    random = np.random.default_rng(7)
+    images = [(random.integers(0, 256, (410, width, 3), np.uint8), label) for label in range(2)]
+    split = open_dataset(str(image_dataset(tmp_path, images)), crop).split("train")
+    order = [0, 1] * 6
+    for word in ("none", "crop-flip"):
+        batch, labels = both(lambda word=word: split.read_many(order, augment=Augmentation(word, 3, 1)))
+        assert batch.nbytes > 4 << 20
+        assert labels.tolist() == order
+
+
+@pytest.mark.processes
 def test_what_is_no_common_datum_is_left_to_the_other_part(both: Any, tmp_path: Path) -> None:
     """Fields in another order, unknown ones, a file: read all the same, into a batch that lies in memory in another order, too."""
     image = smooth((6, 7, 3))

@@ -116,6 +116,32 @@ def test_spare_memory_changes_hands_under_the_lock(tmp_path: Path, monkeypatch: 
     assert locked == [True]
 
 
+def test_a_value_is_located_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_map(monkeypatch)
+    images = pictures(9, 60)
+    split = open_dataset(str(image_dataset(tmp_path, images, shards=3))).split("train")
+    located: list[int] = []
+    locate = shards._locate
+    monkeypatch.setattr(shards, "_locate", lambda places: (located.append(len(places)), locate(places))[1])
+    for batch in ([8, 0, 3, 3], [3, 8, 1], [0, 1, 8]):
+        np.testing.assert_array_equal(split.read_many(batch)[0], np.stack([images[index][0] for index in batch]))
+    assert located == [4, 1]
+    shards.close_all()
+    split.read_many([0, 8])
+    assert located == [4, 1, 2], "another opening has another map"
+
+
+def test_a_sample_beyond_what_the_header_counts_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_map(monkeypatch)
+    root = image_dataset(tmp_path, pictures(4, 60), shards=1)
+    split = open_dataset(str(root)).split("train")
+    split.read_many([3])
+    shard = shards._open[split.paths[0]]
+    monkeypatch.setattr(shard, "extents", shard.extents[:4])
+    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb, sample 00000002: it is more than the 2 that the file says it has"):
+        split.read_many([2])
+
+
 def test_what_was_announced_and_is_not_read_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_threads(monkeypatch)
     images = pictures(40, 60)
