@@ -82,12 +82,12 @@ class Split(shards.Samples):
 
         def take(_: int, values: Sequence[memoryview]) -> None:
             datum = parse(values[0])
-            found.append((bytes(datum.data) if datum.encoded else np.array(self._raw(datum), order="C"), datum.label))
+            image = self._checked(decode(datum.data, self.channels)) if datum.encoded else np.array(self._raw(datum), order="C")
+            found.append((image, datum.label))
 
         try:
             shards.use_many(self._places([index]), take)
-            image, label = found[0]
-            return self._checked(decode(image, self.channels)) if isinstance(image, bytes) else image, label
+            return found[0]
         except (DatumError, DecodeError) as error:
             raise self._named(index, error) from error
 
@@ -107,7 +107,7 @@ class Split(shards.Samples):
         labels = np.empty(len(samples), np.int64)
         parts = windows(self.stored, self.crop, np.array(samples, np.int64), augment)
         form = pixels.Form(self.stored[0], self.stored[1], self.channels, int(self.caffe and self.channels > 1), *self.size)
-        files = {}  # type: Dict[int, bytes]
+        whole, stored = self.size == self.stored and not parts.any(), self.stored + (self.channels,)
 
         def take(first: int, values: Sequence[memoryview]) -> None:
             row, end = first, first + len(values)
@@ -116,23 +116,17 @@ class Split(shards.Samples):
                     row = first + number
                     datum = parse(values[number])
                     labels[row] = datum.label
+                    target = images[row]
                     if datum.encoded:
-                        files[row] = bytes(datum.data)  # decoded after the lock is released
+                        image = self._checked(decode(datum.data, self.channels, out=target if whole else _scratch(stored)))
                     else:
-                        pixels.copy_window(self._raw(datum), parts[row], images[row])
+                        image = self._raw(datum)
+                    if image is not target:
+                        pixels.copy_window(image, parts[row], target)
             except (DatumError, DecodeError) as error:
                 raise self._named(samples[row], error) from error
 
         shards.use_many(self._places(samples), take)
-        whole = self.size == self.stored and not parts.any()
-        for row, file in files.items():
-            target = images[row] if whole else _scratch(self.stored + (self.channels,))
-            try:
-                image = self._checked(decode(file, self.channels, out=target))
-            except DecodeError as error:
-                raise self._named(samples[row], error) from error
-            if image is not target or not whole:
-                pixels.copy_window(image, parts[row], images[row])
         return images, labels
 
     def _named(self, index: int, error: ReaderError) -> ReaderError:

@@ -7,7 +7,7 @@ Raw images hold channels * height * width bytes in `data`; encoded ones a whole 
 import functools
 import importlib
 import io
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -130,11 +130,11 @@ def _varint(number: int) -> bytes:
 # Decode images to uint8 HWC, RGB or grey, with whichever decoder is installed: simplejpeg (fastest), OpenCV, Pillow.
 
 
-Decoder = Callable[[Any, bytes, int, Optional[np.ndarray]], np.ndarray]
+Decoder = Callable[[Any, Buffer, int, Optional[np.ndarray]], np.ndarray]
 Candidate = Tuple[str, Decoder]
 
 
-def _simplejpeg(module: Any, data: bytes, channels: int, out: Optional[np.ndarray]) -> np.ndarray:
+def _simplejpeg(module: Any, data: Buffer, channels: int, out: Optional[np.ndarray]) -> np.ndarray:
     colorspace = "RGB" if channels == 3 else "GRAY"
     if out is None:
         return module.decode_jpeg(data, colorspace=colorspace)
@@ -142,7 +142,7 @@ def _simplejpeg(module: Any, data: bytes, channels: int, out: Optional[np.ndarra
     return out if image.shape == out.shape else image
 
 
-def _cv2(module: Any, data: bytes, channels: int, _: Optional[np.ndarray]) -> np.ndarray:
+def _cv2(module: Any, data: Buffer, channels: int, _: Optional[np.ndarray]) -> np.ndarray:
     flags = (module.IMREAD_COLOR if channels == 3 else module.IMREAD_GRAYSCALE) | module.IMREAD_IGNORE_ORIENTATION
     image = module.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None:
@@ -150,7 +150,7 @@ def _cv2(module: Any, data: bytes, channels: int, _: Optional[np.ndarray]) -> np
     return module.cvtColor(image, module.COLOR_BGR2RGB) if channels == 3 else image[:, :, np.newaxis]
 
 
-def _pillow(module: Any, data: bytes, channels: int, _: Optional[np.ndarray]) -> np.ndarray:
+def _pillow(module: Any, data: Buffer, channels: int, _: Optional[np.ndarray]) -> np.ndarray:
     with module.open(io.BytesIO(data)) as image:
         pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
     return pixels if channels == 3 else pixels[:, :, np.newaxis]
@@ -159,7 +159,7 @@ def _pillow(module: Any, data: bytes, channels: int, _: Optional[np.ndarray]) ->
 CANDIDATES: Tuple[Candidate, ...] = (("simplejpeg", _simplejpeg), ("cv2", _cv2), ("PIL.Image", _pillow))
 
 
-def decode(data: bytes, channels: int, candidates: Tuple[Candidate, ...] = CANDIDATES, out: Optional[np.ndarray] = None) -> np.ndarray:
+def decode(data: Buffer, channels: int, candidates: Tuple[Candidate, ...] = CANDIDATES, out: Optional[np.ndarray] = None) -> np.ndarray:
     """Decode `data` to uint8 (height, width, channels), with 1 or 3 channels; into `out`, and return that, where the decoder can do so and
     the image has its shape.
 
@@ -167,21 +167,19 @@ def decode(data: bytes, channels: int, candidates: Tuple[Candidate, ...] = CANDI
     build measured is what the program gets. Raises DecodeError with the reason of the last decoder.
     """
     reason = "no decoder: install simplejpeg, opencv-python-headless or Pillow"
-    for module, decoder in _decoders(candidates):
+    for name, decoder in candidates:
         try:
-            return decoder(module, data, channels, out)
+            if _installed(name) is not None:
+                return decoder(_installed(name), data, channels, out)
         except Exception as error:  # each library has its own exceptions, and a damaged file can raise any of them
-            reason = "%s: %s" % (module.__name__, error)
+            reason = "%s: %s" % (name, error)
     raise DecodeError(reason)
 
 
 @functools.lru_cache(maxsize=None)
-def _decoders(candidates: Tuple[Candidate, ...]) -> List[Tuple[Any, Decoder]]:
-    """List the installed decoders in order of speed. They are imported at the first encoded image, since raw datasets need none."""
-    found = []
-    for name, decoder in candidates:
-        try:
-            found.append((importlib.import_module(name), decoder))
-        except ImportError:
-            continue
-    return found
+def _installed(name: str) -> Any:
+    """Import a decoder when the first image needs it: to import all takes longer than to decode a hundred images. None: there is none."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
