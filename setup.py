@@ -34,7 +34,7 @@ PIXELS = Extension(
 
 
 class BuildPy(build_py):
-    """An editable installation runs from the checkout, and needs none of them."""
+    """A build that adds CARRIED to the packages, unless the installation is editable and runs from the checkout."""
 
     def run(self) -> None:
         """Build the packages, then bring the files beside them in."""

@@ -3,7 +3,7 @@
 A process that waits for a dead network file system sits in uninterruptible sleep and cannot be killed; so the caller must be another
 process, and must not wait for the child for ever either. fork, not spawn: the children are many and short, and an import costs more
 than the work. The caller must have one thread only: a lock that another thread holds at the fork, such as that of a module which it is
-importing, is never released in the child. A caller with threads asks an interpreter of its own: call_apart().
+importing, is never released in the child. A caller with threads asks an interpreter of its own: call_isolated().
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOVED_EVERY_S: Final = 1.0
 logger = logging.getLogger(__name__)
 
 
-class _Telling:
+class _ProgressPipe:
     """The pipe by which a child reports that bytes move, and the time of its last report."""
 
     writer: int | None = None
@@ -40,9 +40,9 @@ class _Telling:
 def moved() -> None:
     """Report that bytes have moved: the limit of the child that calls this begins anew, if it limits silence. Does nothing in other
     processes."""
-    if _Telling.writer is not None and time.monotonic() - _Telling.last >= MOVED_EVERY_S:
-        os.write(_Telling.writer, b"\n")
-        _Telling.last = time.monotonic()
+    if _ProgressPipe.writer is not None and time.monotonic() - _ProgressPipe.last >= MOVED_EVERY_S:
+        os.write(_ProgressPipe.writer, b"\n")
+        _ProgressPipe.last = time.monotonic()
 
 
 class LimitedCall:
@@ -67,7 +67,7 @@ class LimitedCall:
             self.pid = os.fork()
             if self.pid == 0:
                 os.close(self._reader)
-                _Telling.writer = writer if self.renewed else None
+                _ProgressPipe.writer = writer if self.renewed else None
                 _answer(writer, function, arguments)
         finally:
             if collects:
@@ -241,11 +241,11 @@ class _Interpreter:
         self.lives()
 
 
-_kept: list[_Interpreter] = []
+_idle_interpreters: list[_Interpreter] = []
 """The interpreters that wait for a call: as many as calls were made at the same time, which is one as a rule."""
 
 
-def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
+def call_isolated(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
     """Call a function as call_limited() does, for a caller with threads. `function` is one of a module; arguments and result travel as
     JSON. Raises what it raises of our errors, and StorageError, whose message begins with `what`, where there is no answer in time or none
     at all."""
@@ -260,7 +260,7 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
         interpreter.kill()
         raise
     if answer.endswith(b"\n"):
-        _kept.append(interpreter)
+        _idle_interpreters.append(interpreter)
     else:
         interpreter.kill()
     return result_of(what, answer)
@@ -269,7 +269,7 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
 def _waiting() -> _Interpreter | None:
     while True:
         try:
-            found = _kept.pop()
+            found = _idle_interpreters.pop()
         except IndexError:
             return None
         if found.lives():
@@ -278,26 +278,26 @@ def _waiting() -> _Interpreter | None:
 
 
 @atexit.register
-def end_kept() -> None:
+def end_interpreters() -> None:
     """End the interpreters that wait for calls; the next call starts one anew."""
-    while _kept:
-        _kept.pop().kill()
+    while _idle_interpreters:
+        _idle_interpreters.pop().kill()
 
 
-def _forget_kept() -> None:
-    while _kept:
-        _kept.pop().forget()
+def _forget_interpreters() -> None:
+    while _idle_interpreters:
+        _idle_interpreters.pop().forget()
 
 
-os.register_at_fork(after_in_child=_forget_kept)
+os.register_at_fork(after_in_child=_forget_interpreters)
 
 
 # `python -m base.calls`: the interpreter that is kept. Each line of its socket is a call, (umask, module, function, arguments) as JSON.
 
 
 def answer_calls() -> None:
-    """Answer calls until there are no more. While it waits, it ends with who asks and not before: a signal to all of their group is for
-    that one to obey."""
+    """Answer calls until the caller closes the socket. Signals to the process group are ignored between calls: the caller decides how to
+    end."""
     os.chdir("/")
     os.set_inheritable(CALLS_FD, False)
     with socket.socket(fileno=CALLS_FD) as calls, calls.makefile("rb") as lines:

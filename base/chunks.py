@@ -1,4 +1,4 @@
-"""A single file and the list of its chunks' hashes beside it: what whoever writes the one and whoever copies the other have in common."""
+"""Name and make the chunk list of a single file, which lies beside it and holds the hashes of its chunks, for writers and for copies."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ class RemoteError(SlipwayError):
     exit_code = 28
 
 
-class LineCut(RemoteError):
+class ConnectionCut(RemoteError):
     """The connection to the host was lost, or the host cannot be reached now.
 
     The same command continues.

@@ -75,7 +75,7 @@ class Handshake:
     def answer(self, greeting: Words, listener: int, purpose: str = "") -> bytes:
         """Return the bytes that a connecting side sends after the greeting of the listener of node `listener`. Raises NoProof."""
         if not greeting.startswith(HELLO):
-            raise NoProof("what listens there is no program of a run")
+            raise NoProof("it sent no greeting of Slipway")
         said = proof(self._token, self._role(purpose, self._me, listener), _text(greeting[len(HELLO) :]))
         return _ANSWER.pack(self._me, purpose.encode(), said.encode(), self._challenge.encode())
 
@@ -112,15 +112,15 @@ PER_TURN: Final = 32
 """Connections accepted at once: then proved connections and timers get their turn."""
 MOST: Final = 1024
 SPARE_BACKLOG: Final = 256
-REST_S: Final = 0.2
+ACCEPT_PAUSE_S: Final = 0.2
 """How long nothing is taken after the system had no room for a connection."""
 LOG_EVERY_S: Final = 1.0
-_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _T = TypeVar("_T")
 
 
-class NoRoom(Exception):
-    """This process, or the system, has no descriptor or no memory for a connection: look again after REST_S."""
+class NoDescriptors(Exception):
+    """This process, or the system, has no descriptor or no memory for a connection: look again after ACCEPT_PAUSE_S."""
 
 
 def listen(address: str, expected: int) -> socket.socket:
@@ -132,15 +132,15 @@ def listen(address: str, expected: int) -> socket.socket:
     return listener
 
 
-def newcomers(listener: socket.socket) -> list[tuple[socket.socket, str]]:
-    """Accept pending connections, at most PER_TURN of them, each with its address. Raises NoRoom."""
+def accept_pending(listener: socket.socket) -> list[tuple[socket.socket, str]]:
+    """Accept pending connections, at most PER_TURN of them, each with its address. Raises NoDescriptors."""
     found: list[tuple[socket.socket, str]] = []
     while len(found) < PER_TURN:
         try:
             connection, name = listener.accept()
         except OSError as error:
-            if error.errno in _NO_ROOM and not found:
-                raise NoRoom(f"a connection cannot be taken now: {error.strerror}") from error
+            if error.errno in _NO_DESCRIPTORS and not found:
+                raise NoDescriptors(f"a connection cannot be taken now: {error.strerror}") from error
             break  # none waits, or this one has gone again
         found.append((connection, str(name[0])))
     return found

@@ -75,7 +75,7 @@ def choices(word: str, valid: Iterable[str]) -> str:
 
 
 MOST_DAYS: Final = 10_000
-"""Far beyond any job; what is added to it is still less than what the supervisor and its nodes tell each other as a time."""
+"""The longest duration that is accepted. With what is added to it, it still fits into the messages between supervisor and nodes."""
 _DAY_S: Final = 86_400.0
 _MOST_S: Final = MOST_DAYS * _DAY_S
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")

@@ -40,7 +40,7 @@ def from_plain(found: Any, kind: type[T]) -> T:
 
 
 def publish_json(target: Path, value: Any, mode: int = 0o644) -> None:
-    """Publish `value` readable for people (sorted, indented), whole or not at all. A number that is none is written as null."""
+    """Publish `value` readable for people (sorted, indented), whole or not at all. NaN and infinity are written as null."""
     publish.publish(target, json_text(value), mode)
 
 

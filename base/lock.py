@@ -98,18 +98,18 @@ class LockFile:
                 time.sleep(pause_s)
         return True
 
-    def say(self, text: str) -> None:
+    def write_holder(self, text: str) -> None:
         """Write for others who has the lock; no reader finds a part of it, as long as it fits into a page."""
         content, size = text.encode(), os.fstat(self.descriptor).st_size
         os.pwrite(self.descriptor, content.ljust(size), 0)
         if size > len(content):
             os.ftruncate(self.descriptor, len(content))
 
-    def said(self) -> str:
+    def read_holder(self) -> str:
         """Return what the last holder has written; it stays when nobody holds the lock any more."""
         return os.pread(self.descriptor, HOLDER_BYTES, 0).decode(errors="replace").strip()
 
-    def leave(self) -> None:
+    def unlock(self) -> None:
         """Let others have the lock; we may come back."""
         fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         self.held = False

@@ -42,7 +42,7 @@ BLOCK = 1 << 16
 PIPE_BYTES = 512
 """What a pipe that is ready takes without blocking."""
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""What stands in text for no character and, unlike what `os.environ` holds of bytes that are no text, for no byte."""
+"""Surrogates that stand for no byte; those that stand for one, as in `os.environ`, are U+DC80 to U+DCFF."""
 Sink = Callable[[bytes], None]
 codecs.register_error("each_byte", lambda error: ("?" * (error.end - error.start), error.end))  # type: ignore[attr-defined]
 

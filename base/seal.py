@@ -22,7 +22,7 @@ KEY: Final = "seal"
 SealState = Literal["sealed", "unsealed", "broken", "removed"]
 WRONG: Final[dict[SealState, str]] = {"broken": "its seal does not fit", "removed": "its seal was removed"}
 SINCE: Final = ("busy", "failed_nodes", "model_macs", "steps_source", "window_seen")
-"""Keys that records have only had since they are sealed."""
+"""Keys that only sealed records have: an unsealed record with one of them has lost its seal."""
 _LINE: Final = re.compile(rb'^ "seal": "([^"\n]*)",?\n', re.MULTILINE)  # deeper keys are indented by more than one space
 _BEGIN: Final = b'\n "seal": "'  # the first line is a bracket
 _NAMES: Final = re.compile(rb'"(?:%s)"|\\u' % "|".join((KEY, *SINCE)).encode())  # any name may be written with escapes

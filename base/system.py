@@ -124,7 +124,7 @@ DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 FULL_WORDS: Final = tuple(os.strerror(number) for number in DISK_FULL)
 """The messages of the errors in DISK_FULL."""
 STORAGE_FAILS: Final = (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV)
-"""Storage fails for now, and so does not say what it holds: asked again it may answer rightly."""
+"""Errors of storage that may pass. They do not show whether a file exists, so the caller tries again."""
 
 
 def now_at(directory: Path) -> float:

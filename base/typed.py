@@ -38,8 +38,8 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Like:
-    """A mark for `Annotated[Mapping[str, Any], ...]`: the value stays as it is, and can be read as a `kind`, mostly a TypedDict."""
+class ReadableAs:
+    """A mark for `Annotated[Mapping[str, Any], ...]`: the value stays a mapping, and can be read as a `kind`, mostly a TypedDict."""
 
     kind: Any
 
@@ -188,7 +188,7 @@ def _checked(read: Reader, checks: tuple[Any, ...]) -> Reader:
     def check(value: Any) -> Any:
         found = read(value)
         for one in checks:
-            if isinstance(one, Like):
+            if isinstance(one, ReadableAs):
                 reader_of(one.kind)(value)
             elif isinstance(one, Check) and not one.holds(found):
                 raise _wrong(one.words, value)

@@ -219,7 +219,7 @@ MOST_LINKS: Final = 40
 _OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
-class Place(NamedTuple):
+class TrustedDirectory(NamedTuple):
     """A directory at the end of its path, all links resolved."""
 
     path: Path
@@ -279,10 +279,10 @@ def described(path: Path | str, status: os.stat_result) -> str:
     return f"{path} (of uid {status.st_uid}, gid {status.st_gid}, mode {stat.S_IMODE(status.st_mode):04o})"
 
 
-def _walked(path: Path, group: bool) -> tuple[Place, str | None]:
+def _walked(path: Path, group: bool) -> tuple[TrustedDirectory, str | None]:
     """Return the end of the path, and what is wrong with the first component that cannot be trusted."""
     parts = list(reversed(path.absolute().parts[1:]))
-    here = Place(Path("/"), Path("/").stat())
+    here = TrustedDirectory(Path("/"), Path("/").stat())
     links = 0
     while parts:
         part = parts.pop()
@@ -297,13 +297,13 @@ def _walked(path: Path, group: bool) -> tuple[Place, str | None]:
                 return here, f"{next_path} is one of more than {MOST_LINKS} links, one behind the other"
             target = next_path.readlink()
             parts += reversed([word for word in target.parts if word != "/"])
-            here = Place(Path("/"), Path("/").stat()) if target.is_absolute() else here
+            here = TrustedDirectory(Path("/"), Path("/").stat()) if target.is_absolute() else here
         else:
-            here = Place(next_path, status)
+            here = TrustedDirectory(next_path, status)
     return here, None
 
 
-def _of_step(here: Place, path: Path, status: os.stat_result, group: bool) -> str | None:
+def _of_step(here: TrustedDirectory, path: Path, status: os.stat_result, group: bool) -> str | None:
     if not here.status.st_mode & stat.S_IWOTH:
         return None
     if not here.status.st_mode & stat.S_ISVTX:
@@ -314,7 +314,7 @@ def _of_step(here: Place, path: Path, status: os.stat_result, group: bool) -> st
     return f"{described(path, status)} is somebody else's, made where everybody can make names"
 
 
-def _of_root(place: Place, group: bool) -> str | None:
+def _of_root(place: TrustedDirectory, group: bool) -> str | None:
     status, who = place.status, described(place.path, place.status)
     if not stat.S_ISDIR(status.st_mode):
         return f"{who} is not a directory"

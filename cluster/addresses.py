@@ -55,7 +55,9 @@ def here(peer: str, interface: str | None) -> tuple[str, str | None]:
         return address_of(interface), interface
     address = source_address(resolve(peer) or peer)
     if address is None:
-        raise errors.AllocationError(f"no way leads from {socket.gethostname()} to {peer}: set network_interface in the site file")
+        raise errors.AllocationError(
+            f"{socket.gethostname()} has no route to {peer}: set network_interface in the site file, or check that address"
+        )
     return address, next((name for name, found in ipv4_addresses().items() if found == address), None)
 
 

@@ -1,4 +1,4 @@
-"""By what schedulers are told apart, from outside and inside of their jobs: the one table, also of those that have no module here yet."""
+"""Detect the scheduler, in a job and outside of jobs, by one table, which also has schedulers without a module here."""
 
 from __future__ import annotations
 

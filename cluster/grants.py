@@ -23,14 +23,15 @@ def complete(
         return allocation, ()
     answered = [grant for grant in grants if grant is not None]
     if len(answered) != len(allocation.nodes):
-        raise AllocationError(f"{len(allocation.nodes)} nodes were asked, and {len(answered)} said what they got")
+        silent = ", ".join(node.name for node, grant in zip(allocation.nodes, grants, strict=True) if grant is None)
+        raise AllocationError(f"job {allocation.job_id}: no node program reported its grant on {silent}; see their logs")
     nodes = tuple(_node(allocation, node, grant, processes) for node, grant in zip(allocation.nodes, answered, strict=True))
     crowded = _crowded(nodes, answered, processes)
     done = dataclasses.replace(allocation, nodes=nodes, oversubscribed=allocation.oversubscribed or bool(crowded))
     own = zip(nodes, answered, strict=True)
-    used = [(node.name, use) for node, grant in own for use in grant.foreign if use.uuid in ("", *node.gpus)]
-    foreign = other_use_warnings(f"job {allocation.job_id}", used, foreign_gpu)
-    return done, (*crowded, *_unbound(allocation, answered), *_different_models(nodes), *foreign)
+    used = [(node.name, use) for node, grant in own for use in grant.other_use if use.uuid in ("", *node.gpus)]
+    warnings = other_use_warnings(f"job {allocation.job_id}", used, foreign_gpu)
+    return done, (*crowded, *_unbound(allocation, answered), *_different_models(nodes), *warnings)
 
 
 def _node(allocation: Allocation, node: Node, grant: Grant, processes: int) -> Node:

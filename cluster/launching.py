@@ -30,7 +30,9 @@ class Launched:
                 start_new_session=True,
             )
         except OSError as error:
-            raise AllocationError(f"{launch.argv[0]!r} cannot be started on nodes {launch.nodes}: {error.strerror}") from error
+            raise AllocationError(
+                f"{launch.argv[0]!r} cannot be started on this host: {error.strerror}; look whether it is on the PATH here"
+            ) from error
         self.pid = self._process.pid
         self.exit_fd = os.pidfd_open(self.pid)
         stdin, stderr = self._process.stdin, self._process.stderr

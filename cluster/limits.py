@@ -14,7 +14,7 @@ GPU_USE_S: Final = 20.0
 XID_RECENT_S: Final = 86_400.0
 """How old an Xid in the kernel's log may be that counts against a GPU: what lies longer ago was mostly followed by a reset."""
 GPU_WATCH_ANSWER_S: Final = 15.0
-"""The same while a run is watched: after some silent answers GPUs are watched no more."""
+"""The time limit of nvidia-smi while a run is watched: after several timeouts the GPUs are no longer watched."""
 GPU_WATCH_EVERY_S: Final = 2.0
 """The period of GPU samples while a run is watched: nvidia-smi costs more than a look at the processes, on an H200 60 ms."""
 LOAD_WATCH_EVERY_S: Final = 0.5
@@ -25,7 +25,7 @@ LATE_PARTNER_S: Final = 4.0
 """How long, beyond the rounds of a tournament, a partner may be late."""
 PREFLIGHT_HANDSHAKE_S: Final = 3.0
 TURNED_AWAY_S: Final = 2.0
-"""How long a node that is turned away, because too many come at once, comes again."""
+"""How long a node retries to connect if it was refused because too many connected at once."""
 TURNED_AWAY_PAUSE_S: Final = 0.02
 """The pause before it comes again for the first time; each one after it is twice as long."""
 

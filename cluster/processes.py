@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from base.process import is_readable
 from base.system import machine_text, user_name
@@ -157,9 +157,15 @@ def reap(pids: Iterable[int]) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
+STUCK: Final = (
+    "processes of this run did not end: storage or a driver holds them in uninterruptible sleep (`ps -eo pid,stat,args`, state D); "
+    "they end when it answers"
+)
+
+
 def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
-    """Kill all that descends from this process, but for `spare`, until nothing is left. Return False if something is after `limit_s`, which
-    means uninterruptible sleep. Those that take a container away now get a little longer, and are then killed too."""
+    """Kill all that descends from this process, but for `spare`, until nothing is left. Return False if something is after `limit_s`, as
+    STUCK says. Those that take a container away now get a little longer, and are then killed too."""
     began = time.monotonic()
     while True:
         left = [pid for pid in descendants(os.getpid()) if pid not in spare]

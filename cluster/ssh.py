@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, TypeVar
 
-from base.errors import ConfigError, LineCut, RemoteError
+from base.errors import ConfigError, ConnectionCut, RemoteError
 from base.process import CommandResult, Sink, collect, end_child, last_lines, pass_on, run, wait_or_end
 from base.untrusted import trusted_directory
 
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 CONNECT_S: Final = 20
 """The time limit until a host answers."""
 ALIVE_S: Final = 5
-"""How often a line is asked whether it lives; after ALIVE_COUNT questions without an answer it counts as cut."""
+"""How often a connection is asked whether it lives; after ALIVE_COUNT questions without an answer it counts as cut."""
 ALIVE_COUNT: Final = 3
 PERSIST_S: Final = 600
 """How long a connection without use stays open, so that a second factor is not asked for at each command."""
@@ -124,7 +124,7 @@ def remote_line(argv: Sequence[str], word: str) -> str:
     return f"""exec /bin/sh -c 'eval "$(printf %b "$1")"' slipway '{coded}'"""
 
 
-class After:
+class BoundaryFilter:
     """A filter that hands over what follows the boundary `word` in a stream, and keeps at most MOST bytes of the `noise` before it."""
 
     MOST: Final = 1 << 16
@@ -144,14 +144,14 @@ class After:
 
 
 FAILED: Final = 255
-"""What ssh ends with when the line, and not the program, is at fault; no command of ours does."""
+"""What ssh ends with when the connection, and not the program, is at fault; no command of ours does."""
 BLOCK: Final = 1 << 16
 LONGEST_RUNTIME: Final = 32
 """Characters of a runtime directory with which the path of a socket stays below 108: `%C` and ssh add 58, we 12."""
 
 
 class OpenSsh:
-    """A line to one host by the command ssh. It is made by the first command, and again by the next one after a cut."""
+    """A connection to one host by the command ssh. It is made by the first command, and again by the next one after a cut."""
 
     def __init__(self, host: str) -> None:
         """Raise ConfigError for a host that is none, and RemoteError without `ssh`."""
@@ -174,17 +174,17 @@ class OpenSsh:
         if needs_person(said) and can_ask:
             code, said = self._open([], sys.stdin if sys.stdin.isatty() else None, ASK_S)
         if code:
-            raise (LineCut if is_lost(said) else RemoteError)(advice_on(self.host, said))
+            raise (ConnectionCut if is_lost(said) else RemoteError)(advice_on(self.host, said))
 
     def stream(self, argv: Sequence[str], out: Sink, err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
         """Run `argv` there, hand over what it says as it comes, and return its exit code. `stdin`: None gives it an empty one. Raises
-        LineCut when the line is lost, RemoteError where it does not end within `limit_s` or never begins."""
+        ConnectionCut when the connection is lost, RemoteError where it does not end within `limit_s` or never begins."""
         self.connect(ask=False)
         word = f"slipway-{secrets.token_hex(8)}"
         line = self._argv("-T", *([] if stdin else ["-n"]), "-o", "BatchMode=yes", "--", self.host, remote_line(argv, word))
         given = stdin if stdin is not None else subprocess.DEVNULL
         process = subprocess.Popen(line, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        program, messages = After(word, out), After(word, err)
+        program, messages = BoundaryFilter(word, out), BoundaryFilter(word, err)
         try:
             code = pass_on(process, program.take, messages.take, limit_s=limit_s)
         except subprocess.TimeoutExpired as error:
@@ -194,8 +194,8 @@ class OpenSsh:
         said = (messages.noise + b"\n" + program.noise).decode(errors="replace").strip()
         if code == FAILED:
             is_cut = program.seen or not said or is_lost(said)
-            words = f"the line to {self.host} was cut" if program.seen or not said else advice_on(self.host, said)
-            raise (LineCut if is_cut else RemoteError)(words)
+            words = f"the connection to {self.host} was cut" if program.seen or not said else advice_on(self.host, said)
+            raise (ConnectionCut if is_cut else RemoteError)(words)
         if not program.seen:
             raise RemoteError(f"the login shell of {self.host} ended with {code} before {argv[0]} began; it said:\n{last_lines(said)}")
         return code
@@ -246,20 +246,20 @@ class OpenSsh:
         return self._directory
 
 
-def run_there(line: OpenSsh, argv: Sequence[str], *, limit_s: float, stdin: IO[bytes] | None = None) -> CommandResult:
+def run_there(connection: OpenSsh, argv: Sequence[str], *, limit_s: float, stdin: IO[bytes] | None = None) -> CommandResult:
     """Run `argv` there to its end. Raises as OpenSsh.stream, and RemoteError for an answer that is too long."""
 
     def passing(out: Sink, err: Sink) -> int:
-        return line.stream(argv, out, err, stdin=stdin, limit_s=limit_s)
+        return connection.stream(argv, out, err, stdin=stdin, limit_s=limit_s)
 
-    return collect(argv, f"{argv[0]} on {line.host}", passing, RemoteError)
+    return collect(argv, f"{argv[0]} on {connection.host}", passing, RemoteError)
 
 
-def again(call: Callable[[], Answer]) -> Answer:
-    """Return `call()`, which is repeated once if the connection was lost, as after a laptop has slept. Raises LineCut."""
+def retry_once(call: Callable[[], Answer]) -> Answer:
+    """Return `call()`, which is repeated once if the connection was lost, as after a laptop has slept. Raises ConnectionCut."""
     try:
         return call()
-    except LineCut:
+    except ConnectionCut:
         return call()
 
 
@@ -269,7 +269,7 @@ def again(call: Callable[[], Answer]) -> Answer:
 UNPACK = 'mkdir -p -- "$1" && exec tar -xf - -C "$1"'
 
 
-def put(line: OpenSsh, source: Path, target: str) -> None:
+def put(connection: OpenSsh, source: Path, target: str) -> None:
     """Copy the tree `source` to the directory `target` there, which is made. Raises as OpenSsh.stream, RemoteError where tar refuses."""
     output = bytearray()
     with tempfile.TemporaryFile() as packed:
@@ -277,13 +277,13 @@ def put(line: OpenSsh, source: Path, target: str) -> None:
             tar.add(source, arcname=".")
         limit_s = _limit_s(packed.tell())
         packed.seek(0)
-        code = line.stream(["/bin/sh", "-c", UNPACK, "sh", target], output.extend, output.extend, stdin=packed, limit_s=limit_s)
+        code = connection.stream(["/bin/sh", "-c", UNPACK, "sh", target], output.extend, output.extend, stdin=packed, limit_s=limit_s)
     if code:
         shown = output.decode(errors="replace").strip()
-        raise RemoteError(f"{source} could not be unpacked in {target} on {line.host} (exit code {code}): {shown}")
+        raise RemoteError(f"{source} could not be unpacked in {target} on {connection.host} (exit code {code}): {shown}")
 
 
-def get(line: OpenSsh, source: str, files: Mapping[str, int], target: Path) -> None:
+def get(connection: OpenSsh, source: str, files: Mapping[str, int], target: Path) -> None:
     """Copy `files`, by name with their bytes, from the directory `source` there below `target`: regular files alone, and those that came
     whole before a cut too. Raises as OpenSsh.stream, and RemoteError for more bytes than the files have."""
     most = sum(files.values()) + MEMBER_BYTES * (len(files) + 8)
@@ -293,7 +293,7 @@ def get(line: OpenSsh, source: str, files: Mapping[str, int], target: Path) -> N
         listed.seek(0)
         try:
             argv = ["tar", "-cf", "-", "-C", source, "--null", "-T", "-"]
-            line.stream(argv, _writer(packed, most, line.host), lambda _: None, stdin=listed, limit_s=_limit_s(most))
+            connection.stream(argv, _writer(packed, most, connection.host), lambda _: None, stdin=listed, limit_s=_limit_s(most))
         finally:
             packed.seek(0)
             with suppress(

@@ -138,7 +138,7 @@ class Grant:
     """The GPUs by the scheduler's names."""
     gpu_rule: str | None = None
     """The rule by which `gpus` were found (cluster/gpus/decision.py): `all` means that nothing says that they are ours."""
-    foreign: tuple[OtherUse, ...] = ()
+    other_use: tuple[OtherUse, ...] = ()
     """Processes of others on `gpus`, before we start ours."""
     restart_count: int | None = None
 

@@ -32,8 +32,8 @@ TRUST_ADVICE: Final = "copy the folder, or chmod o-w"
 ADVICE: Final = "a program's folder is for code: put data into a dataset, or into a place that the program finds by an argument"
 
 
-class Taken(NamedTuple):
-    """What a folder was: the digest of all its files, their number and bytes."""
+class FolderDigest(NamedTuple):
+    """The digest of all files of a folder, their number and bytes."""
 
     digest: str
     files: int
@@ -47,7 +47,7 @@ class _File(NamedTuple):
     bytes: int
 
 
-def look_at(folder: Path, *, executed: bool = True) -> Taken:
+def look_at(folder: Path, *, executed: bool = True) -> FolderDigest:
     """Read the whole folder. Raises ConfigError where it is not one of code: too large, links, files that may not be read, or `executed`
     ones that somebody else could change."""
     return _taken(_read_all(folder, None, executed))
@@ -78,13 +78,12 @@ def _read_all(folder: Path, target: Path | None, executed: bool) -> list[_File]:
     return found
 
 
-def _taken(files: list[_File]) -> Taken:
+def _taken(files: list[_File]) -> FolderDigest:
     content = canonical_json([[file.path, file.executable, file.blake3] for file in sorted(files)])
-    return Taken(digest=blake3(content).hexdigest(), files=len(files), bytes=sum(file.bytes for file in files))
+    return FolderDigest(digest=blake3(content).hexdigest(), files=len(files), bytes=sum(file.bytes for file in files))
 
 
 def _files(folder: Path, executed: bool) -> list[str]:
-    """Return the regular files below `folder`, relative to it."""
     found: list[str] = []
     total = 0
     try:

@@ -30,7 +30,7 @@ ContainerId = Annotated[str, typed.Check("the id of a container", lambda value: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class LabelledContainer:
     """A container with our labels."""
 
     engine: str
@@ -53,18 +53,18 @@ class _Inspected(TypedDict):
 class Decision:
     """What is to be done with one container, and why."""
 
-    container: Found
+    container: LabelledContainer
     remove: bool
     reason: str
     stuck: bool = False
     """Whether its removal was tried in vain."""
 
 
-Alive = Callable[[Sequence[Found]], Sequence[bool | None]]
+Alive = Callable[[Sequence[LabelledContainer]], Sequence[bool | None]]
 
 
 def plan_reap(
-    containers: Iterable[Found], alive: Alive, uid: int, older: Callable[[str], bool] = lambda _tag: False
+    containers: Iterable[LabelledContainer], alive: Alive, uid: int, older: Callable[[str], bool] = lambda _tag: False
 ) -> tuple[Decision, ...]:
     """Plan the reaping. Pure but for `alive`: whether the jobs of containers live, None if that cannot be known; it is asked once, for
     those that it decides about. `older`: tags of earlier attempts of a run that we hold the lease of, so that whoever holds them is dead
@@ -75,8 +75,7 @@ def plan_reap(
     return tuple(decision or _by_job(container, lives[container.id]) for container, decision in found)
 
 
-def _decide(container: Found, uid: int, older: Callable[[str], bool]) -> Decision | None:
-    """Return None where only the scheduler can tell."""
+def _decide(container: LabelledContainer, uid: int, older: Callable[[str], bool]) -> Decision | None:
     job, tag = container.label(JOB), container.label(TAG)
     if container.label(USER) != str(uid):
         return Decision(container=container, remove=False, reason=f"of uid {container.label(USER) or '?'}, not ours")
@@ -87,14 +86,14 @@ def _decide(container: Found, uid: int, older: Callable[[str], bool]) -> Decisio
     return None
 
 
-def _by_job(container: Found, lives: bool | None) -> Decision:
+def _by_job(container: LabelledContainer, lives: bool | None) -> Decision:
     job = container.label(JOB)
     if lives is None:
         return Decision(container=container, remove=False, reason=f"whether job {job} lives cannot be told now")
     return Decision(container=container, remove=not lives, reason=f"job {job} {'lives' if lives else 'is gone'}")
 
 
-def jobs_alive(containers: Sequence[Found]) -> list[bool | None]:
+def jobs_alive(containers: Sequence[LabelledContainer]) -> list[bool | None]:
     """Return whether the jobs live: by holders that would be processes in sight, or else by the schedulers of the labels, each job asked
     for once.
     """
@@ -106,8 +105,7 @@ def jobs_alive(containers: Sequence[Found]) -> list[bool | None]:
     return [None if holder is None else alive[holder] for holder in holders]
 
 
-def _holder(container: Found) -> Holder | None:
-    """Return None where the labels contradict each other."""
+def _holder(container: LabelledContainer) -> Holder | None:
     scheduler, _, rest = container.label(JOB).partition(":")
     job_id, _, restart = rest.rpartition(":")
     count = sanitize.ascii_int(restart)
@@ -134,7 +132,7 @@ def list_argv(engine: str) -> tuple[str, ...]:
     return (engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={TAG}")
 
 
-def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
+def ours(engine: str, caches: Sequence[Path]) -> tuple[LabelledContainer, ...]:
     """List the containers with our labels, whoever's; of pyxis what no image in the caches is started from. Raises ContainerError naming
     whom the client talks to.
     """
@@ -142,7 +140,9 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
         marked = {tree for cache in caches for tree in marks.marked_trees(cache / "images", engine)}
         left = [tree for tree in trees.trees() if not tree.runs and tree.name not in marked]
         labels = [((JOB, tree.job), (TAG, tree.name), (USER, str(tree.uid))) for tree in left]
-        return tuple(Found(engine=engine, id=tree.listed_as, name=tree.name, labels=own) for tree, own in zip(left, labels, strict=True))
+        return tuple(
+            LabelledContainer(engine=engine, id=tree.listed_as, name=tree.name, labels=own) for tree, own in zip(left, labels, strict=True)
+        )
     where = STORES[engine].where(os.environ)
     listed = container_client.call(list_argv(engine), where)
     if listed.returncode:
@@ -155,14 +155,14 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
     return parse_found(engine, told.stdout)
 
 
-def parse_found(engine: str, text: str) -> tuple[Found, ...]:
+def parse_found(engine: str, text: str) -> tuple[LabelledContainer, ...]:
     """Read a line per container. Raises ContainerError."""
     try:
         told = [typed.json_as(_Inspected, line, "a container", ContainerError) for line in text.splitlines() if line.strip()]
     except ContainerError as error:
         raise ContainerError(f"{engine} inspect answered {text[:200]!r}, which is not what was asked for ({error})") from error
     return tuple(
-        Found(engine=engine, id=one["id"], name=one["name"].lstrip("/"), labels=tuple(sorted((one["labels"] or {}).items())))
+        LabelledContainer(engine=engine, id=one["id"], name=one["name"].lstrip("/"), labels=tuple(sorted((one["labels"] or {}).items())))
         for one in told
     )
 
@@ -183,7 +183,7 @@ def _execute(decision: Decision) -> Decision:
     return decision
 
 
-def remove(container: Found) -> None:
+def remove(container: LabelledContainer) -> None:
     """Remove a container by its id, which nobody else's container has. Raises ContainerError naming it."""
     if container.engine == trees.ENGINE:
         trees.remove(container.name)

@@ -102,5 +102,4 @@ def say(text: str) -> None:
 
 
 def _shown(path: str) -> str:
-    """Return a path as it is typed here."""
     return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path

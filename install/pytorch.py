@@ -49,7 +49,7 @@ def torch(python: str, use: str, index: str | None, *, pins: Path = PINS, instal
         say("no PyTorch is installed, as asked: runs with framework pytorch need an engine with containers")
         return 0
     here = installed()
-    if here is not None and (use == "system" or _is(here, wanted)):
+    if here is not None and (use == "system" or _is_build_of(here, wanted)):
         say(f"PyTorch {here} is installed")
         return 0
     if here is not None:
@@ -58,7 +58,7 @@ def torch(python: str, use: str, index: str | None, *, pins: Path = PINS, instal
     if other is None and use == "system":
         say(f"TORCH=system: {python} has no PyTorch; PYTHON=/path/to/python names one that has")
         return 2
-    if other is not None and (use == "system" or _is(other[0], wanted)):
+    if other is not None and (use == "system" or _is_build_of(other[0], wanted)):
         return link(*other)
     if other is not None:
         say(f"PyTorch {other[0]} of {python} is not taken: Slipway was tested with {wanted}. TORCH=system takes it all the same")
@@ -80,11 +80,11 @@ def pinned(text: str) -> tuple[str, frozenset[str]]:
     """Return the version of PyTorch in requirements-torch.txt, and the hashes of its builds."""
     found = re.search(r"^torch==([\w.]+)((?:[ \\\n]|--hash=sha256:[0-9a-f]{64})*)", text, re.MULTILINE)
     if found is None:
-        raise SystemExit(f"{PINS} pins no torch")
+        raise SystemExit(f"{PINS}: expected a line torch==VERSION with hashes, found none; restore the file from the release")
     return found[1], frozenset(re.findall(r"sha256:([0-9a-f]{64})", found[2]))
 
 
-def _is(version: str, wanted: str) -> bool:
+def _is_build_of(version: str, wanted: str) -> bool:
     """Return True also for a build of that version, such as 2.13.0+cpu."""
     return version.partition("+")[0] == wanted
 

@@ -98,7 +98,7 @@ def test_the_pin_is_the_one_of_the_project() -> None:
     assert project["optional-dependencies"]["pytorch"] == [f"torch=={version}"]
     text = f"# a\ntorch==2.13.0 \\\n    --hash=sha256:{'a' * 64} \\\n    --hash=sha256:{'b' * 64}\nother==1 --hash=sha256:{'c' * 64}\n"
     assert pytorch.pinned(text) == ("2.13.0", {"a" * 64, "b" * 64})
-    with pytest.raises(SystemExit, match="pins no torch"):
+    with pytest.raises(SystemExit, match="expected a line torch==VERSION with hashes"):
         pytorch.pinned("numpy==2")
 
 

@@ -11,7 +11,7 @@ from base.errors import AllocationError
 from base.humanize import counted
 from base.sanitize import ascii_int
 from cluster.detection import scheduler_of
-from cluster.gpus.listing import Gpu, Place, bus_key, in_pci_order, parse_instances, short_bus
+from cluster.gpus.listing import Gpu, GpuFacts, bus_key, in_pci_order, parse_instances, short_bus
 
 # What the environment says about a job's GPUs, scheduler by scheduler, and by what its numbers count. Pure.
 
@@ -70,7 +70,7 @@ def names_in(value: str) -> tuple[str, ...]:
     return () if names and names[0] in NOTHING else names
 
 
-def claims_of(environ: Mapping[str, str], scheduler: str | None, place: Place) -> tuple[Claim, ...]:
+def claims_of(environ: Mapping[str, str], scheduler: str | None, place: GpuFacts) -> tuple[Claim, ...]:
     """Return the claims of a job, the most trusted first: a list of the whole node before one of the visible GPUs."""
     pattern = rf"{CUDA}\d*" if scheduler == "lsf" else CUDA  # LSF has a numbered one for each further task of the node
     visible = sorted((name for name in environ if re.fullmatch(pattern, name)), key=lambda name: (len(name), name))
@@ -82,7 +82,7 @@ def claims_of(environ: Mapping[str, str], scheduler: str | None, place: Place) -
     return found
 
 
-def _of_node(environ: Mapping[str, str], scheduler: str | None, place: Place, *, has_none: bool) -> Iterator[Claim]:
+def _of_node(environ: Mapping[str, str], scheduler: str | None, place: GpuFacts, *, has_none: bool) -> Iterator[Claim]:
     """Yield the lists that count all GPUs of the node. `has_none`: no GPU is visible to this process."""
     if scheduler == "slurm":
         of_job = ("SLURM_JOB_GPUS",) if environ.get("SLURM_NODEID") == "0" and not has_none else ()  # of the first node only
@@ -105,7 +105,7 @@ def _plain(name: str) -> str:
 
 
 Rule = Literal["nothing", "uuids", "hidden", "numbers", "all"]
-NOWHERE: Final = Place()
+NOWHERE: Final = GpuFacts()
 REMEDY: Final = (
     "have the scheduler hand out the GPUs (gpus_per_node in the site file), take whole nodes (share_nodes: false), or name them by NV_GPU"
 )
@@ -122,12 +122,14 @@ class Decision:
     steps: tuple[str, ...]
 
 
-def granted_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, place: Place = NOWHERE) -> tuple[Gpu, ...]:
+def granted_gpus(
+    gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, place: GpuFacts = NOWHERE
+) -> tuple[Gpu, ...]:
     """Return the GPUs of `decide`. Raises AllocationError if it refuses."""
     return or_raise(decide(gpus, environ, everything=everything, place=place)).gpus
 
 
-def decide(gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, place: Place = NOWHERE) -> Decision:
+def decide(gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, place: GpuFacts = NOWHERE) -> Decision:
     """Select the granted ones of the visible GPUs and MIG instances.
 
     UUIDs count as they are. If as many GPUs are visible as were granted, the scheduler hides the others, and all are ours, whatever the
@@ -152,7 +154,7 @@ def or_raise(decision: Decision) -> Decision:
 
 
 class _Case:
-    def __init__(self, gpus: tuple[Gpu, ...], environ: Mapping[str, str], everything: bool, place: Place) -> None:
+    def __init__(self, gpus: tuple[Gpu, ...], environ: Mapping[str, str], everything: bool, place: GpuFacts) -> None:
         self.gpus, self.place, self.everything = gpus, place, everything
         self.scheduler = scheduler_of(environ)
         self.steps = [f"scheduler: {self.scheduler or 'none, this is not a job'}"]
@@ -182,22 +184,24 @@ class _Case:
         """Apply the rules, best first. Raises AllocationError."""
         named = next((claim for claim in self.claims if claim.kind == "uuids"), None)
         if self.said == 0 or (self.said is None and self.claims and all(claim.kind == "nothing" for claim in self.claims)):
-            return self._by("nothing", "no GPU was granted", ())
+            return self._chosen("nothing", "no GPU was granted", ())
         if named is not None:
-            return self._by("uuids", f"{named.variable} holds UUIDs: they are taken as they stand", self._by_uuids(named))
+            return self._chosen("uuids", f"{named.variable} holds UUIDs: they are taken as they stand", self._by_uuids(named))
         if self.count is not None and self.is_told and self.count == len(self.gpus):
-            return self._by("hidden", f"as many are seen as were granted: they are ours, others are hidden{self._agreement()}", self.gpus)
+            return self._chosen(
+                "hidden", f"as many are seen as were granted: they are ours, others are hidden{self._agreement()}", self.gpus
+            )
         if self.count is not None or self.claims:
-            return self._by("numbers", *self._by_numbers())
+            return self._chosen("numbers", *self._by_numbers())
         if len(self.gpus) <= 1 or self.everything:
             alone = "the node is ours alone" if len(self.gpus) > 1 else "there are not several"
-            return self._by("all", f"nothing says which, and {alone}: all that are seen", self.gpus)
+            return self._chosen("all", f"nothing says which, and {alone}: all that are seen", self.gpus)
         raise AllocationError(
             f"nothing says which of the {len(self.gpus)} GPUs that nvidia-smi shows were granted to this job "
             f"({', '.join(_name(gpu) for gpu in self.gpus)}): {REMEDY}"
         )
 
-    def _by(self, rule: Rule, why: str, found: tuple[Gpu, ...]) -> tuple[Rule, tuple[Gpu, ...]]:
+    def _chosen(self, rule: Rule, why: str, found: tuple[Gpu, ...]) -> tuple[Rule, tuple[Gpu, ...]]:
         self.steps.append(f"rule: {why}")
         return rule, found
 

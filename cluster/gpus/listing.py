@@ -49,7 +49,7 @@ class Gpu(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class GpuFacts:
     """What is known of the node beside the GPUs that show and the environment."""
 
     hostname: str = ""
@@ -143,7 +143,7 @@ def query_gpus() -> tuple[Gpu, ...]:
     return with_instances(parse_gpus(answer), parse_instances(_ask(LIST))) if answer else ()
 
 
-def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
+def read_gpu_facts(environ: Mapping[str, str], driver: Path = DRIVER) -> GpuFacts:
     """Read what Place holds. Raises AllocationError if the file of PBS_GPUFILE cannot be read."""
     path = environ.get("PBS_GPUFILE", "") if detection.scheduler_of(environ) == "pbs" else ""
     try:
@@ -151,7 +151,7 @@ def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
     except AllocationError as error:
         raise AllocationError(f"PBS_GPUFILE: {error}; it says which GPUs this job was granted") from error
     names = tuple(entry.name for entry in driver.iterdir() if _BUS.fullmatch(entry.name)) if driver.is_dir() else ()
-    return Place(hostname=os.uname().nodename, node_buses=tuple(sorted(names, key=bus_key)), gpu_file=gpu_file)
+    return GpuFacts(hostname=os.uname().nodename, node_buses=tuple(sorted(names, key=bus_key)), gpu_file=gpu_file)
 
 
 def _ask(argv: Sequence[str]) -> str:

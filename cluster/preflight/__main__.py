@@ -32,7 +32,7 @@ async def run() -> int:
         return 0
     first = json.loads(line)
     try:
-        wire = probes.Wire(first["index"], first["nodes"], first["address"], bytes.fromhex(first["token"]))
+        wire = probes.ProbeConnections(first["index"], first["nodes"], first["address"], bytes.fromhex(first["token"]))
     except OSError as error:
         say("failed", problem=f"nothing can listen on {first['address']}, this node's address for the run: {error.strerror}")
         return 1

@@ -26,8 +26,9 @@ from cluster.preflight.rates import partner, rounds, tournament_s
 _T = TypeVar("_T")
 
 
-class Wire:
-    """The connections of one node: it listens on its address, and dials others from it. `arrival(peer, purpose)` is who has dialled us."""
+class ProbeConnections:
+    """The connections of one node: it listens on its address, and connects to others from it. `arrival(peer, purpose)` returns the
+    connection of a peer."""
 
     def __init__(self, index: int, nodes: int, address: str, token: bytes) -> None:
         self.index, self.nodes = index, nodes
@@ -46,10 +47,10 @@ class Wire:
     def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            found = handshake.newcomers(self._listener)
-        except handshake.NoRoom:
+            found = handshake.accept_pending(self._listener)
+        except handshake.NoDescriptors:
             loop.remove_reader(self._listener)
-            loop.call_later(handshake.REST_S, self.serve)
+            loop.call_later(handshake.ACCEPT_PAUSE_S, self.serve)
             return
         for connection, host in found:
             task = loop.create_task(self._welcome(connection))
@@ -102,7 +103,7 @@ class Wire:
 
     async def dial(self, peer: int, address: tuple[str, int], purpose: str) -> socket.socket:
         """Connect to `peer` from our own address, with proof on both ends. Raises OSError, EOFError, NoProof."""
-        return await patiently(lambda: self._dial(peer, address, purpose))
+        return await retry_refused(lambda: self._dial(peer, address, purpose))
 
     async def _dial(self, peer: int, address: tuple[str, int], purpose: str) -> socket.socket:
         connection, _ = await self.connect(address)
@@ -143,7 +144,7 @@ class Wire:
                 future.result().close()
 
 
-async def patiently(attempt: Callable[[], Awaitable[_T]]) -> _T:
+async def retry_refused(attempt: Callable[[], Awaitable[_T]]) -> _T:
     """Repeat `attempt()` for TURNED_AWAY_S while the other end hangs up because of too many connections, and return its result."""
     give_up, pause_s = time.monotonic() + TURNED_AWAY_S, TURNED_AWAY_PAUSE_S
     while True:
@@ -174,7 +175,7 @@ async def receive(connection: socket.socket, size: int) -> bytearray:
     return data
 
 
-def cut(connection: socket.socket) -> None:
+def reset(connection: socket.socket) -> None:
     """Hang up, and throw away what has not been sent: it would disturb what comes after."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -186,7 +187,7 @@ READY: Final = b"!"
 Address = tuple[str, int]
 
 
-async def reach(wire: Wire, peers: Sequence[Address]) -> list[list[Any] | None]:
+async def reach(wire: ProbeConnections, peers: Sequence[Address]) -> list[list[Any] | None]:
     """Connect to all nodes, and return for each [seconds until it was connected, what happened instead]; None for ourselves."""
     order = [(wire.index + step) % wire.nodes for step in range(1, wire.nodes)]  # not all at the first node at once
     answers = await asyncio.gather(*(_reach(wire, peer, peers[peer]) for peer in order))
@@ -196,7 +197,7 @@ async def reach(wire: Wire, peers: Sequence[Address]) -> list[list[Any] | None]:
     return found
 
 
-async def _reach(wire: Wire, peer: int, address: Address) -> list[Any]:
+async def _reach(wire: ProbeConnections, peer: int, address: Address) -> list[Any]:
     waits_for = "no answer"
 
     async def attempt() -> float:
@@ -211,7 +212,7 @@ async def _reach(wire: Wire, peer: int, address: Address) -> list[Any]:
 
     try:
         async with asyncio.timeout(REACH_S):
-            return [await patiently(attempt), None]
+            return [await retry_refused(attempt), None]
     except OSError as error:  # our own time limit has no number, the kernel's has
         if error.errno is None:
             return [None, f"{waits_for} within {REACH_S:g} s"]
@@ -222,7 +223,7 @@ async def _reach(wire: Wire, peer: int, address: Address) -> list[Any]:
         return [None, "what answers there is not that node's program: two machines with one address, or a proxy between"]
 
 
-async def tournament(wire: Wire, peers: Sequence[Address], attempt: int, size: int, limit_s: float) -> list[list[float] | None]:
+async def tournament(wire: ProbeConnections, peers: Sequence[Address], attempt: int, size: int, limit_s: float) -> list[list[float] | None]:
     """Exchange data with one node after the other, and return for each [bytes, seconds, busy seconds]; None for others."""
     found: list[list[float] | None] = [None] * wire.nodes
     with contextlib.suppress(TimeoutError):
@@ -236,7 +237,7 @@ async def tournament(wire: Wire, peers: Sequence[Address], attempt: int, size: i
     return found
 
 
-async def _meet(wire: Wire, peers: Sequence[Address], other: int, purpose: str) -> socket.socket:
+async def _meet(wire: ProbeConnections, peers: Sequence[Address], other: int, purpose: str) -> socket.socket:
     """Connect with a partner, and return when both are ready: who comes early waits."""
     loop = asyncio.get_running_loop()
     if wire.index > other:
@@ -268,7 +269,7 @@ async def _exchange(connection: socket.socket, size: int, limit_s: float) -> lis
         async with asyncio.timeout(limit_s):
             await _both(take(), _give(connection, size))
     except (TimeoutError, OSError):
-        cut(connection)
+        reset(connection)
     else:
         connection.close()
     return [came, last if came >= size else time.perf_counter() - begun, busy_s() - busy]

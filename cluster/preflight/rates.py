@@ -18,7 +18,7 @@ from cluster.limits import LATE_PARTNER_S
 # What a preflight measures and finds: values.
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """The address and port at which a node listens."""
 
     name: str
@@ -65,7 +65,7 @@ Rates = Mapping[tuple[int, int], Sample]
 """(from, to) -> what came."""
 
 
-def describe_failure(places: Sequence[Place], pair: tuple[int, int], problem: str) -> str:
+def describe_failure(places: Sequence[Endpoint], pair: tuple[int, int], problem: str) -> str:
     """Describe a failed connection: from where, to where, over what, and what happened."""
     origin, target = places[pair[0]], places[pair[1]]
     over = f" over {origin.interface}" if origin.interface else ""
@@ -89,7 +89,7 @@ def best_of(attempts: Sequence[Rates]) -> dict[tuple[int, int], Sample]:
     return found
 
 
-def judge_rates(places: Sequence[Place], rates: Rates, excess_s: float = EXCESS_S) -> list[Finding]:
+def judge_rates(places: Sequence[Endpoint], rates: Rates, excess_s: float = EXCESS_S) -> list[Finding]:
     """Find slow nodes, slow links between other nodes, links that pass no data, and a network that is slow as a whole."""
     lost = "they connect, but no data passes: packets of full size are lost (compare the MTU of interfaces and switches)"
     dead = [
@@ -100,7 +100,7 @@ def judge_rates(places: Sequence[Place], rates: Rates, excess_s: float = EXCESS_
     if dead or not rates:
         return dead
     pairs = _pairs(rates)
-    best = sorted(samples[-1].mbit for index in range(len(places)) if (samples := _of(pairs, index)))
+    best = sorted(samples[-1].mbit for index in range(len(places)) if (samples := _samples_of_node(pairs, index)))
     reference = best[len(best) // 2]
     slow = _slow_nodes(pairs, len(places), reference, excess_s)
     return [
@@ -120,7 +120,7 @@ def _pairs(rates: Rates) -> dict[tuple[int, int], Sample]:
     return found
 
 
-def _of(pairs: Rates, index: int, among: set[int] | None = None) -> list[Sample]:
+def _samples_of_node(pairs: Rates, index: int, among: set[int] | None = None) -> list[Sample]:
     """Return the samples of one node, slowest first."""
     chosen = [sample for pair, sample in pairs.items() if index in pair and (among is None or among.issuperset(pair))]
     return sorted(chosen, key=lambda sample: sample.mbit)
@@ -137,7 +137,7 @@ def _slow_nodes(pairs: Rates, nodes: int, reference: float, excess_s: float) -> 
     left = set(range(nodes))
     found: list[int] = []
     while len(found) < nodes // 2:
-        samples = {index: own for index in sorted(left) if (own := _of(pairs, index, left))}
+        samples = {index: own for index in sorted(left) if (own := _samples_of_node(pairs, index, left))}
         if not samples:
             break
         worst = min(samples, key=lambda index: (_middle(samples[index]).mbit, sum(sample.mbit for sample in samples[index])))
@@ -153,7 +153,7 @@ def _middle(ordered: Sequence[Sample]) -> Sample:
     return ordered[len(ordered) // 2]
 
 
-def _slow_node(places: Sequence[Place], rates: Rates, index: int, reference: float) -> Finding:
+def _slow_node(places: Sequence[Endpoint], rates: Rates, index: int, reference: float) -> Finding:
     sends = sorted(sample.mbit for (origin, _), sample in rates.items() if origin == index)
     takes = sorted(sample.mbit for (_, target), sample in rates.items() if target == index)
     told = f"it sends at {_mbit(sends[len(sends) // 2])} and receives at {_mbit(takes[len(takes) // 2])} (medians)"
@@ -164,7 +164,7 @@ def _slow_node(places: Sequence[Place], rates: Rates, index: int, reference: flo
     )
 
 
-def _slow_links(places: Sequence[Place], rates: Rates, slow: set[int], excess_s: float) -> list[Finding]:
+def _slow_links(places: Sequence[Endpoint], rates: Rates, slow: set[int], excess_s: float) -> list[Finding]:
     best = {
         index: max(sample.mbit for pair, sample in rates.items() if index in pair) for index in {node for pair in rates for node in pair}
     }
@@ -178,7 +178,7 @@ def _slow_links(places: Sequence[Place], rates: Rates, slow: set[int], excess_s:
     return found
 
 
-def _slow_network(places: Sequence[Place], reference: float) -> list[Finding]:
+def _slow_network(places: Sequence[Endpoint], reference: float) -> list[Finding]:
     if reference >= FLOOR_MBIT:
         return []
     over = ", ".join(sorted({place.interface for place in places if place.interface})) or "their addresses"
@@ -213,7 +213,7 @@ ATTEMPTS: Final = 3
 MOST_PAIRS: Final = 8
 
 
-def unreachable(places: Sequence[Place], reached: Mapping[tuple[int, int], Reach]) -> Finding | None:
+def unreachable(places: Sequence[Endpoint], reached: Mapping[tuple[int, int], Reach]) -> Finding | None:
     """Describe the ordered pairs (from, to) that cannot connect, and the node in most of them. Returns None if all can."""
     failed = {pair: reach for pair, reach in sorted(reached.items()) if reach.problem is not None}
     if not failed:
@@ -229,7 +229,7 @@ def unreachable(places: Sequence[Place], reached: Mapping[tuple[int, int], Reach
     return Finding(text=f"the network does not connect {what}: {shown}{blame}", nodes=nodes, fatal=True)
 
 
-def network_verdict(places: Sequence[Place], attempts: Sequence[Rates]) -> tuple[list[Finding], bool]:
+def network_verdict(places: Sequence[Endpoint], attempts: Sequence[Rates]) -> tuple[list[Finding], bool]:
     """Return what the measurements so far mean, and whether they are enough.
 
     They are if nobody looks slow, if two in a row name the same nodes, or if there were three.

@@ -145,7 +145,7 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
     scheduler = detection.scheduler_of(environ)
     if scheduler is None:
         return None
-    signs, place = detection.SIGNS[scheduler], listing.read_place(environ)
+    signs, place = detection.SIGNS[scheduler], listing.read_gpu_facts(environ)
     address, found_interface = addresses.here(peer, interface)
     found = None if device == "cpu" else decision.or_raise(decision.decide(listing.query_gpus(), environ, everything=True, place=place))
     granted = () if found is None else found.gpus
@@ -162,7 +162,7 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
         gpu_models=tuple(gpu.model for gpu in granted),
         gpu_indices=claims[0].names if claims else (),
         gpu_rule=None if found is None else found.rule,
-        foreign=listing.query_other_use([gpu.uuid for gpu in granted]),
+        other_use=listing.query_other_use([gpu.uuid for gpu in granted]),
         restart_count=sanitize.ascii_int(environ.get(signs.restarts, "")),
     )
 

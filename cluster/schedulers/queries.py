@@ -275,14 +275,15 @@ def submit_script(
                 found = jobs_named(name, max(LEAST_S, give_up - time.monotonic()))
         except SchedulerOutputError as error:
             raise SubmitUnsure(
-                f"nobody can say whether {server.name} has taken the job {name}: neither {command} nor the question for it got an answer; "
+                f"it is not known whether {server.name} accepted job {name}: {command} and the query for the job got no answer; "
                 f"when it is back, look with `{server.list}`, and end what is not wanted with {server.cancel}: {error}"
             ) from error
         if found:
             return found[-1].job_id
         if time.monotonic() + pause > give_up:
             raise SubmitError(
-                f"{server.name} does not answer {command}, tried for {patience_s:g} s, and the job is not in the queue: {silence}"
+                f"{server.name} does not answer {command}, tried for {patience_s:g} s, and job {name} is not in the queue: {silence}; "
+                f"wait until `{server.list}` answers, then submit again"
             )
         wait(pause)
     raise AssertionError("pauses() has no end")

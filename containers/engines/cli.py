@@ -213,7 +213,6 @@ def _as_user(user: User, rootless: bool) -> tuple[str, ...]:
 
 
 def _limits(spec: ContainerSpec, rootless: bool) -> tuple[str, ...]:
-    """Return the limits of the job, copied."""
     shared = ("--shm-size", str(spec.shm_bytes), *(word for name, most in spec.limits for word in ("--ulimit", f"{name}={most}:{most}")))
     if rootless:
         return ("--cgroups", "disabled", *shared)  # stays in the cgroup of the node program, which is the job's

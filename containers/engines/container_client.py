@@ -99,7 +99,10 @@ def remove_container(name: str, find: Sequence[str], remove: Sequence[str], wher
     said = ""
     while is_there(find, where, max(ENGINE_CALL_LEAST_S, give_up - time.monotonic())):
         if time.monotonic() > give_up:
-            raise ContainerError(f"the container {name!r} is still there after `{shlex.join(remove)}`: {said}; {where}: remove it by hand")
+            raise ContainerError(
+                f"the container {name!r} was not removed within {limit_s:g} s: `{shlex.join(remove)}` says {said or 'nothing'}; {where}: "
+                "type that command there when the engine answers"
+            )
         said = last_lines(call(remove, where, max(ENGINE_CALL_LEAST_S, give_up - time.monotonic())).stderr, 3)
 
 
@@ -139,25 +142,25 @@ MAX_WORDS: Final = 1 << 20
 """Bytes of a line."""
 
 
-class Listed(TypedDict):
+class GpuList(TypedDict):
     """The exit code and the output of `nvidia-smi -L` in the container."""
 
     code: int
     text: str
 
 
-class Words(TypedDict):
+class WatchdogMessage(TypedDict):
     """One message of the watchdog: `up` (gpus), `started` (pids), `failed` (text, and whether the program is not there) and
     `ending` (text)."""
 
-    say: str
-    gpus: NotRequired[Listed | None]
+    type: str
+    gpus: NotRequired[GpuList | None]
     pids: NotRequired[list[typed.Pid]]
     text: NotRequired[str]
     program: NotRequired[bool]
 
 
-class End(TypedDict):
+class RankExit(TypedDict):
     """How a rank ended: its exit code, negative for a signal, and whether the kernel killed somebody for want of memory."""
 
     code: Annotated[int, typed.between(-128, 255)]
@@ -202,7 +205,7 @@ def listen(directory: Path, owner: tuple[int, int] | None) -> socket.socket:
     return listener
 
 
-class Link:
+class WatchdogConnection:
     """The connection to a watchdog."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -216,7 +219,7 @@ class Link:
     def fileno(self) -> int:
         return self._connection.fileno()
 
-    def read(self) -> list[Words]:
+    def read(self) -> list[WatchdogMessage]:
         """Read the messages since. `ended` afterwards, if that was all. Raises ContainerError for what no watchdog says."""
         while not self.ended:
             try:
@@ -233,7 +236,10 @@ class Link:
         if len(self._unread) > MAX_WORDS:
             self._unread, self.ended = b"", True
             raise ContainerError(f"its first process says more than {MAX_WORDS} bytes at once, which no watchdog does")
-        return [typed.json_as(Words, line.decode(errors="replace"), "the words of its first process", ContainerError) for line in lines]
+        return [
+            typed.json_as(WatchdogMessage, line.decode(errors="replace"), "the words of its first process", ContainerError)
+            for line in lines
+        ]
 
     def order(self, do: str, descriptors: Sequence[int] = (), **fields: Any) -> None:
         """Tell it to do something; nothing if it has ended. The messages are so small that they always fit. More descriptors than one of
@@ -268,8 +274,8 @@ ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
 
 MOST_WOKEN: Final = 64
-"""Processes that hear of their container's matters at once. The kernel lets 100 nested epolls wait for one descriptor; the others of a node
-with more are asked at every look at the ranks."""
+"""The most processes that an event of their container wakes at once: the kernel lets 100 nested epolls wait for one descriptor. Further
+processes of the node are polled together with the ranks."""
 
 _RUNNING: Final[dict[str, Container]] = {}
 """Running containers by name: the processes of a plan are started one after the other, and are in one container."""
@@ -312,7 +318,7 @@ class Container:
         self.gpus_seen: tuple[str, ...] | None = None
         self.ended_because: str | None = None
         """Why its watchdog ends all that is in it, where that was not our order."""
-        self._link: Link | None = None
+        self._link: WatchdogConnection | None = None
         self._given = self._started = self._unwanted = self._client_waited_for = False
         self._memory: OomCount | None = None
         user = plan.spec.user
@@ -352,14 +358,14 @@ class Container:
         elif not self._started and time.monotonic() > self._start_by:
             self._fail(f"did not come up within {self._control.start_s:g} s: {self._control.where} hangs, or is very slow{self._words()}")
 
-    def _hear_all(self, link: Link) -> None:
+    def _hear_all(self, link: WatchdogConnection) -> None:
         try:
             for words in link.read():
                 self._hear(words)
         except ContainerError as error:
             self._fail(str(error))
 
-    def _hung_up(self, link: Link) -> None:
+    def _hung_up(self, link: WatchdogConnection) -> None:
         self.events.unregister(link.fileno())
         if link.pid == self._client.pid:  # it hangs up while it ends, and its exit code comes at once
             select.select([self._client_fd], [], [], CLIENT_END_S)
@@ -376,13 +382,13 @@ class Container:
             connection, _ = self._listener.accept()
         except BlockingIOError:
             return
-        self._link = Link(connection)
+        self._link = WatchdogConnection(connection)
         self._memory = OomCount(self._link.pid)
         self.events.unregister(self._listener.fileno())
         self.events.register(self._link.fileno(), select.EPOLLIN)
 
-    def _hear(self, words: Words) -> None:
-        if words["say"] == "up":
+    def _hear(self, words: WatchdogMessage) -> None:
+        if words["type"] == "up":
             problem = self._wrong_gpus(words.get("gpus"))
             if self._unwanted:
                 self._fail("was ended before its ranks were started")
@@ -390,7 +396,7 @@ class Container:
                 self._fail(problem, AllocationError)
             else:
                 self._give()
-        elif words["say"] == "started":
+        elif words["type"] == "started":
             self._started = True
             assert self._link is not None
             pids = words.get("pids", [])
@@ -398,13 +404,13 @@ class Container:
                 raise ContainerError(f"its first process tells of {len(pids)} ranks, and {len(self.processes)} were to be started")
             for process, pid in zip(self.processes, host_pids(self._link.pid, pids), strict=True):
                 process.pid = pid
-        elif words["say"] == "failed":
+        elif words["type"] == "failed":
             if words.get("program"):
                 what = f"; the image {self.plan.spec.image!r} does not have it, or nobody may execute it there"
                 self._fail(f"{text(words.get('text'))}{what}", TrainingFailed)
             else:
                 self._fail(text(words.get("text")))
-        elif words["say"] == "ending":
+        elif words["type"] == "ending":
             self.ended_because = text(words.get("text"))
 
     def _give(self) -> None:
@@ -415,7 +421,7 @@ class Container:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _wrong_gpus(self, said: Listed | None) -> str | None:
+    def _wrong_gpus(self, said: GpuList | None) -> str | None:
         granted = self.plan.spec.gpus
         if said is None:
             return None
@@ -538,12 +544,12 @@ class ContainerProcess:
                 if self._container.failure is not None:
                     raise self._container.failure
             if told:
-                self._take(typed.json_as(End, told.decode(errors="replace"), "the end of a rank in a container", ContainerError))
+                self._take(typed.json_as(RankExit, told.decode(errors="replace"), "the end of a rank in a container", ContainerError))
             elif told is not None and self._container.hung_up:  # until then it may still say why
                 self._code, self.oom_kill = -signal.SIGKILL, self._container.memory_ran_out()
         return self._code
 
-    def _take(self, answer: End) -> None:
+    def _take(self, answer: RankExit) -> None:
         """Raise ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
         code = answer["code"]
         oom_kill = answer["oom"] or (code == -signal.SIGKILL and self._container.memory_ran_out())

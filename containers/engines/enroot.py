@@ -22,7 +22,7 @@ _OFF: Final = ("LOGIN_SHELL", "MOUNT_HOME", "REMAP_ROOT", "ROOTFS_WRITABLE", "UN
 """What the files of the site may have switched on, and the environment overrules."""
 
 HIDDEN: Final = ("NVIDIA_",)
-"""Its hook would take the node's own value before the one that the container is given."""
+"""Prefixes of variables that are hidden from enroot: its hook would use those of the node, not of the container."""
 RC: Final = ("rc", 'exec "$@"\n')
 """Name and text of the command script, in the place of the image's own, which is its entry point."""
 OWN: Final = "enroot"

@@ -27,7 +27,7 @@ def make_venv(place: Path) -> list[str]:
     return [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
 
 
-def let_see(place: Path) -> None:
+def link_pytorch(place: Path) -> None:
     """Let the environment in `place` find PyTorch, which may be that of another Python. Raises ConfigError."""
     found = find_spec("torch")
     if found is None or found.origin is None:
@@ -37,15 +37,15 @@ def let_see(place: Path) -> None:
     (place / "lib" / version / "site-packages" / NOTE).write_text("".join(f"{directory}\n" for directory in directories))
 
 
-def install_alone(pins: Path, place: Path) -> None:
+def install_isolated(pins: Path, place: Path) -> None:
     """Make `place` anew with the packages of `pins`. Raises ConfigError."""
     run([*make_venv(place), "install", "--require-hashes", "-r", str(pins)])
 
 
-def install_beside(pins: Path, place: Path) -> None:
+def install_with_pytorch(pins: Path, place: Path) -> None:
     """Make `place` anew with the packages of `pins`, and let it see PyTorch. Raises ConfigError."""
-    install_alone(pins, place)
-    let_see(place)  # last: pip would leave out what is beside Slipway already
+    install_isolated(pins, place)
+    link_pytorch(place)  # last: pip would leave out what is beside Slipway already
 
 
 def run(argv: list[str], env: Mapping[str, str] | None = None, advice: str = "") -> None:
@@ -75,7 +75,7 @@ OLD_STANDARD: Final = ("CMakeLists.txt", "horovod/torch/CMakeLists.txt")
 def install_horovod(pins: Path, place: Path) -> None:
     """Make `place` anew: minutes of a compiler. Raises ConfigError."""
     pip = make_venv(place)
-    let_see(place)
+    link_pytorch(place)
     run([*pip, "install", "--require-hashes", "-r", str(pins.parent / TOOLS)], advice=COMPILED)
     with tempfile.TemporaryDirectory() as directory:
         options = ["--no-binary", "horovod", "--no-build-isolation", "--require-hashes", "--no-deps", "-r", str(pins)]

@@ -23,7 +23,7 @@ from containers.frameworks.spec import FrameworkSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class ExtraEnvironment:
     """An environment that a key of a cell asks for. It finds the PyTorch beside Slipway, and has the packages of `pins`, a file in the
     folder of `framework`."""
 
@@ -34,8 +34,8 @@ class Beside:
 
 
 BESIDE: Final = {
-    "pytorch-horovod": Beside(framework="pytorch", strategy="horovod", pins="horovod.txt"),
-    "keras-torch": Beside(framework="keras", backend="torch", pins="torch.txt"),
+    "pytorch-horovod": ExtraEnvironment(framework="pytorch", strategy="horovod", pins="horovod.txt"),
+    "keras-torch": ExtraEnvironment(framework="keras", backend="torch", pins="torch.txt"),
 }
 HOROVOD: Final = "pytorch-horovod"
 """Built from sources."""
@@ -90,13 +90,13 @@ def build(name: str, options: Mapping[str, str]) -> Path:
     `options` are what make was told, for the framework's own installer: `python`, an interpreter of the version that it needs; `debian`,
     the address of a mirror of Debian. Raises ConfigError.
     """
-    from containers.frameworks.beside import install_alone, install_beside, install_horovod, run  # noqa: PLC0415 - runs ask for the interpreter only
+    from containers.frameworks.beside import install_horovod, install_isolated, install_with_pytorch, run  # noqa: PLC0415 - runs ask for the interpreter only
 
     place = place_of(name)
     if (beside := BESIDE.get(name)) is not None:
         pins = load_framework(beside.framework).folder / beside.pins
         with made_anew(place, pins):
-            (install_horovod if name == HOROVOD else install_beside)(pins, place)
+            (install_horovod if name == HOROVOD else install_with_pytorch)(pins, place)
         return place
     spec = load_framework(name)
     if (wanted := spec.environment) is None:
@@ -104,7 +104,7 @@ def build(name: str, options: Mapping[str, str]) -> Path:
     pins = spec.folder / wanted.pins
     with made_anew(place, pins):
         if wanted.installer is None:
-            install_alone(pins, place)
+            install_isolated(pins, place)
         else:
             words = [word for option, value in options.items() for word in (f"--{option}", value)]
             run([sys.executable, "-P", str(spec.folder / wanted.installer), str(spec.folder), str(place), *words])

@@ -74,8 +74,8 @@ Status = Literal["maintained", "dormant", "ended", "archived"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Able(Closed):
-    """What a framework has."""
+class Capabilities(Closed):
+    """The capabilities of a framework."""
 
     interfaces: Lines = ()
     """languages"""
@@ -90,7 +90,7 @@ class Able(Closed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified(Able):
+class Verified(Capabilities):
     """The features of a framework that the test `by` ran."""
 
     by: Line
@@ -109,7 +109,7 @@ class Facts(Closed):
     """month or year of that, in quotes"""
     licence: Line
     """by its SPDX name"""
-    claimed: Able
+    claimed: Capabilities
     """what `sources` say of it"""
     sources: Lines
     """who says what is claimed, status and release"""
@@ -123,10 +123,10 @@ def load_other_facts() -> Mapping[str, Facts]:
     return {str(name): read_as(Facts, facts, OTHERS, ConfigError) for name, facts in found.items()}
 
 
-def in_words(able: Able | None) -> Mapping[str, str]:
+def in_words(able: Capabilities | None) -> Mapping[str, str]:
     """Return the fields as words, in order; empty where nothing is told."""
     if able is None:
-        able = Able()
+        able = Capabilities()
     lmdb = {None: "", True: "yes", False: "no"}[able.lmdb]
     return {
         "interfaces": ", ".join(able.interfaces),

@@ -25,8 +25,8 @@ from containers.limits import IMAGE_LOCK_WAIT_S, IMAGE_TAG_S
 
 @dataclass(frozen=True, kw_only=True)
 class Bringing:
-    """The functions that bring the archive to this node. `wait()`: it may take long until we know whether it has to; `bring(bytes)`: the
-    path of a checked copy on this node's disk, None: we make one; `moved(done, total)`: the bytes of the copy that we make."""
+    """The caller's part of a load. `wait()` is called when the load must wait for its lock; `bring(bytes)` returns a checked copy of the
+    archive on this node (None: the load makes one); `moved(done, total)` gets the progress of that copy."""
 
     wait: Callable[[], None] = lambda: None
     bring: Callable[[int], Path] | None = None

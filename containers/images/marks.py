@@ -108,8 +108,8 @@ def locked(path: Path, what: str, limit_s: float, waits: Callable[[], None] = la
                 waits()
                 taken = lock.take(limit_s)
             if taken:
-                lock.say(f"{os.getpid()} ({what}, since {time.strftime('%Y-%m-%d %H:%M:%S')})")
-            holder = lock.said()
+                lock.write_holder(f"{os.getpid()} ({what}, since {time.strftime('%Y-%m-%d %H:%M:%S')})")
+            holder = lock.read_holder()
         except OSError as error:
             whose = "; is it another user's? give a place of your own in the site file" if error.errno in _NOT_OURS else ""
             raise errors.ContainerError(f"{what}: the lock {path} cannot be made: {error.strerror}{whose}") from error

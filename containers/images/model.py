@@ -109,7 +109,9 @@ def read_manifest(archive: Path) -> ArchivedImage:
         raise
     found = read_as(ArchivedImage, value, f"{path} is not a manifest of an image", RecordError, "remove it, and archive the image again")
     if found.file != archive.name:
-        raise RecordError(f"{path} speaks of {found.file!r}, asked was {archive.name!r}; remove both, and archive the image again")
+        raise RecordError(
+            f"{path}: expected the manifest of {archive.name!r}, found that of {found.file!r}; remove both, and archive the image again"
+        )
     return found
 
 

@@ -48,12 +48,12 @@ class Tree:
     """Whether a process is in it."""
 
 
-def name_of(short: str, environ: Mapping[str, str], uid: int, host: str, digits_: str) -> str:
+def name_of(short: str, environ: Mapping[str, str], uid: int, host: str, token: str) -> str:
     """Name a tree that the job of `environ` unpacks. Raises ContainerError outside of one."""
     job = environ.get(pyxis.JOB)
     if not job:
         raise ContainerError(f"{ENGINE}: an image is unpacked by a step of a job of Slurm, and {pyxis.JOB} is not set here")
-    return f"slipway-u{uid}-{job}.{environ.get('SLURM_RESTART_COUNT') or 0}-{short}-{host}-{digits_}"
+    return f"slipway-u{uid}-{job}.{environ.get('SLURM_RESTART_COUNT') or 0}-{short}-{host}-{token}"
 
 
 def parse(text: str) -> tuple[Tree, ...]:

@@ -368,9 +368,7 @@ class Run:
                 yield batch
             return
         if self.is_stepping:
-            raise RuntimeError(
-                "run.steps was called in the loop of another one: go through what is no step of the training by a plain loop"
-            )
+            raise RuntimeError("run.steps was called in another run.steps loop: it is for the training loop only; validate in a plain loop")
         self.begin()
         total = self.totals()[0]
         same = None if samples is None or callable(samples) or callable(tokens) else self.counts(None, samples, tokens)

@@ -29,12 +29,12 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
-KNOCK_S = 5.0
+HANDSHAKE_S = 5.0
 """For the words of one who has connected."""
 MEET_S = 120.0
 """For those who are waited for: a container may come up later than another one."""
 PAUSE_S = 0.1
-MOST_KNOCKS = 16
+MAX_PENDING = 16
 MOST_BYTES = 1 << 20
 NONCE_BYTES = 32
 HOST = "slipway-node-"
@@ -47,8 +47,8 @@ OF_SCHEDULERS = ("SLURM_", "PBS_", "LSB_", "SGE_", "PMI_", "PMIX_", "OMPI_COMM_"
 OF_MPI = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
 PR_SET_PDEATHSIG = 1
 PRCTL = ctypes.CDLL(None).prctl
-"""Looked up before a process forks: the thread of a knock that ends loads a library (glibc's, to unwind it), and in a child that was forked
-meanwhile glibc 2.31 refuses to look anything up, which ends it."""
+"""Looked up before any fork: a thread that ends loads a library of glibc, and a child that is forked meanwhile cannot look up symbols with
+glibc 2.31, and dies."""
 
 
 def main(argv: List[str]) -> int:
@@ -86,10 +86,9 @@ def agent(words: List[str]) -> int:
 
 
 def proved(address: Tuple[str, int], words: List[str]) -> socket.socket:
-    """Return the connection to a node that has taken the words, after each side has proved itself. Raises OSError: one who hangs up before
-    may have done so because strangers crowd there, and is to be asked again.
-    """
-    connection = socket.create_connection(address, KNOCK_S)
+    """Return the connection to a node that has accepted the words, after both sides have proved that they know the key. Raises OSError if
+    the node closes the connection, as it does with too many pending connections: then try again."""
+    connection = socket.create_connection(address, HANDSHAKE_S)
     try:
         theirs, ours = receive(connection, NONCE_BYTES), os.urandom(NONCE_BYTES)
         body = json.dumps(words).encode()
@@ -110,7 +109,7 @@ def node(_words: List[str]) -> int:
     listener = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(address)
-    listener.listen(MOST_KNOCKS)
+    listener.listen(MAX_PENDING)
     words, connection = first_agent(listener)
     listener.close()
     parent = os.getpid()
@@ -149,7 +148,7 @@ def first_agent(listener: socket.socket) -> Tuple[List[str], socket.socket]:
                 waiting.remove(connection)
         return was_there
 
-    def knock(connection: socket.socket) -> None:
+    def serve_agent(connection: socket.socket) -> None:
         try:
             words, answer = words_of(connection)
             if not leave(connection):
@@ -170,10 +169,10 @@ def first_agent(listener: socket.socket) -> Tuple[List[str], socket.socket]:
                 return
             with lock:
                 waiting.append(connection)
-                if len(waiting) > MOST_KNOCKS:
+                if len(waiting) > MAX_PENDING:
                     with contextlib.suppress(OSError):  # it has gone by itself
                         waiting.popleft().shutdown(socket.SHUT_RDWR)
-            threading.Thread(target=knock, args=(connection,), daemon=True).start()
+            threading.Thread(target=serve_agent, args=(connection,), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     return found.get()
@@ -181,9 +180,9 @@ def first_agent(listener: socket.socket) -> Tuple[List[str], socket.socket]:
 
 def words_of(connection: socket.socket) -> Tuple[List[str], bytes]:
     """Read the words of an agent that has proved itself, and what proves us to it. Raises OSError, ValueError."""
-    until = time.monotonic() + KNOCK_S
+    until = time.monotonic() + HANDSHAKE_S
     ours = os.urandom(NONCE_BYTES)
-    connection.settimeout(KNOCK_S)
+    connection.settimeout(HANDSHAKE_S)
     connection.sendall(ours)
     theirs = receive(connection, NONCE_BYTES, until)
     size = int.from_bytes(receive(connection, 4, until), "big")

@@ -149,7 +149,7 @@ class Request(BaseHTTPRequestHandler):
             self.respond("403 Forbidden", WORDS)
             return
         self.on_proof()
-        if by == "cookie" and self.is_foreign():
+        if by == "cookie" and self.is_cross_origin():
             self.respond("403 Forbidden", OTHER_PAGE)
         elif target != self.path and self.command == "GET" and not self.field("upgrade"):
             cookie = "%s=%s; Path=/; HttpOnly; SameSite=Strict" % (self.cookie, self.token)
@@ -203,7 +203,7 @@ class Request(BaseHTTPRequestHandler):
                 return by
         return None
 
-    def is_foreign(self) -> bool:
+    def is_cross_origin(self) -> bool:
         """Return True if a browser sends this for a page of another address. SameSite keeps cookies from other hosts, and not from other
         ports of this one, such as those of another session. To follow a link is no harm.
         """

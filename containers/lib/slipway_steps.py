@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 MAX_LINE = 4096
 """Characters of a line that are looked at."""
 MAX_STEPS = 1000000
-"""Between one line and the next."""
+"""The most steps between two lines."""
 BUFFERED = 0.2
 MAX_SECONDS = 1e8
 MAX_NUMBER = 1e15
@@ -130,8 +130,8 @@ class Steps:
         return int(step) + self.offset
 
     def steps_before(self, epoch: float, each: float) -> float:
-        """Count the steps of the epochs before this one, from the first one that a line told of. Their numbers may differ, as neon's are
-        118, 117, 117: that of an epoch is what its lines said."""
+        """Count the steps of the epochs before `epoch`, from the first epoch that a line named. Lines give the length of an epoch, which
+        may vary (neon: 118, 117, 117); `each` is the length of an epoch without lines."""
         if self.epoch is None:
             return 0.0
         if epoch <= self.epoch:

@@ -55,11 +55,11 @@ class Watchdog:
 
     def run(self) -> int:
         """Return the exit code: 0 if the ranks ended by themselves."""
-        self.say(say="up", pid=os.getpid(), gpus=list_gpus() if self.plan["list_gpus"] else None)
+        self.send(type="up", pid=os.getpid(), gpus=list_gpus() if self.plan["list_gpus"] else None)
         while not self.ended:
             self.wait()
             self.reap()
-            self.look()
+            self.check_limits()
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 kill_descendants(self.spared)
                 self.reap()
@@ -75,11 +75,11 @@ class Watchdog:
         if self.wakeup in readable:
             for number in os.read(self.wakeup, 4096):
                 if number in SIGNALS:
-                    self.end("got signal %d" % number)
+                    self.begin_shutdown("got signal %d" % number)
         if self.link is not None and self.link in readable:
-            self.hear()
+            self.read_orders()
 
-    def hear(self) -> None:
+    def read_orders(self) -> None:
         """Read the orders of the node program; its end is ours."""
         assert self.link is not None
         try:
@@ -93,29 +93,29 @@ class Watchdog:
                 self.descriptors += numbers
         if not data:
             self.link = None
-            self.end("the node program is gone")
+            self.begin_shutdown("the node program is gone")
             return
         lines = (self.unread + data).split(b"\n")
         self.unread = lines.pop()
         for line in lines:
-            self.obey(json.loads(line.decode()))
+            self.execute_order(json.loads(line.decode()))
 
-    def obey(self, order: Dict[str, Any]) -> None:
+    def execute_order(self, order: Dict[str, Any]) -> None:
         """Execute start, signal, or kill, which is the end without grace; of `keep` only the descriptors count that came with it."""
         if order["do"] == "start" and self.kill_at is None:
             self.start()
         elif order["do"] == "kill":
-            self.end("ended by the node program", 0.0)
+            self.begin_shutdown("ended by the node program", 0.0)
         elif order["do"] == "signal" and self.left and self.pids[order["process"]] in self.left:
             send_group(self.pids[order["process"]], order["number"])
 
-    def say(self, **words: Any) -> None:
+    def send(self, **words: Any) -> None:
         if self.link is not None:
             try:
                 self.link.sendall(json.dumps(words).encode() + b"\n")
             except OSError:
                 self.link = None
-                self.end("the node program is gone")
+                self.begin_shutdown("the node program is gone")
 
     def start(self) -> None:
         """Start every rank in a session of its own. One that cannot be started is reported, and ends the others."""
@@ -127,17 +127,17 @@ class Watchdog:
                 pid = start_process(process, output)
             except (OSError, subprocess.SubprocessError) as error:
                 text = "%s: %r cannot be started: %s" % (process["name"], process["argv"][0], error)
-                self.say(say="failed", text=text, program=getattr(error, "errno", None) in NOT_THERE)
-                self.end("%s cannot be started" % process["name"], 0.0)
+                self.send(type="failed", text=text, program=getattr(error, "errno", None) in NOT_THERE)
+                self.begin_shutdown("%s cannot be started" % process["name"], 0.0)
                 return
             finally:
                 os.close(output)
             self.pids.append(pid)
             self.left[pid] = told
-        self.say(say="started", pids=self.pids)
+        self.send(type="started", pids=self.pids)
 
     def reap(self) -> None:
-        """Tell the exits of ranks; whoever else has become our child is only buried."""
+        """Report the exits of ranks; collect those of all other children."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -153,10 +153,10 @@ class Watchdog:
                 try:
                     os.write(told, json.dumps({"code": code, "oom": killed}).encode())
                 except OSError:
-                    self.end("the node program is gone")
+                    self.begin_shutdown("the node program is gone")
                 os.close(told)
 
-    def look(self) -> None:
+    def check_limits(self) -> None:
         """Check beat and deadline. A beat is counted by looks, so that neither a clock that is set nor a pause of this machine makes it
         old.
         """
@@ -170,17 +170,17 @@ class Watchdog:
         self.missed = self.missed + 1 if beat == self.beat else 0
         self.beat = beat
         if self.missed * LOOK_S >= self.plan["beat_s"]:
-            self.end("the node program has not shown that it lives for %g s" % self.plan["beat_s"])
+            self.begin_shutdown("the node program has not shown that it lives for %g s" % self.plan["beat_s"])
         elif self.plan["deadline"] is not None and time.monotonic() >= self.plan["deadline"]:
-            self.end("the deadline has passed")
+            self.begin_shutdown("the deadline has passed")
 
-    def end(self, reason: str, grace_s: Optional[float] = None) -> None:
+    def begin_shutdown(self, reason: str, grace_s: Optional[float] = None) -> None:
         """Send TERM to all, and KILL when the grace is over. A second reason can only shorten it."""
         kill_at = time.monotonic() + (self.plan["grace_s"] if grace_s is None else grace_s)
         first = self.kill_at is None
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
         if first:
-            self.say(say="ending", text=reason)
+            self.send(type="ending", text=reason)
             sys.stderr.write("slipway watchdog: %s: ending everything here\n" % reason)
             sys.stderr.flush()
             for pid in self.left or ():

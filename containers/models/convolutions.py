@@ -92,11 +92,11 @@ def cost(convolution: Convolution, batch_size: int, algorithm: str) -> Cost | No
     window = convolution.kernel[0] * convolution.kernel[1]
     outputs = batch_size * convolution.size_out[0] * convolution.size_out[1]
     columns = REAL * outputs * convolution.channels_in * window if algorithm == "gemm" else 0
-    return Cost(multiplications=outputs * _filters(convolution) * window, workspace_bytes=columns)
+    return Cost(multiplications=outputs * _num_channel_pairs(convolution) * window, workspace_bytes=columns)
 
 
-def _filters(convolution: Convolution) -> int:
-    """Return the pairs of an input and an output channel with a filter."""
+def _num_channel_pairs(convolution: Convolution) -> int:
+    """Count the pairs of an input and an output channel with a filter."""
     return convolution.channels_in // convolution.groups * convolution.channels_out
 
 
@@ -107,8 +107,8 @@ def _fft(convolution: Convolution, batch_size: int, tile: int) -> Cost | None:
     for size, padding, kernel in zip(convolution.size_in, convolution.padding, convolution.kernel, strict=True):
         tiles *= ceil((size + 2 * padding - kernel + 1) / (tile - kernel + 1))
     spectrum = tile * (tile // 2 + 1)
-    transforms = tiles * (convolution.channels_in + convolution.channels_out) + _filters(convolution)
-    products = tiles * _filters(convolution) * spectrum
+    transforms = tiles * (convolution.channels_in + convolution.channels_out) + _num_channel_pairs(convolution)
+    products = tiles * _num_channel_pairs(convolution) * spectrum
     return Cost(
         multiplications=round(3 * products + transforms * 2 * tile**2 * log2(tile**2)),
         workspace_bytes=2 * REAL * spectrum * transforms,
@@ -122,5 +122,5 @@ def _winograd(convolution: Convolution, batch_size: int, outputs: int) -> Cost |
         return None
     tiles = batch_size * ceil(convolution.size_out[0] / outputs) * ceil(convolution.size_out[1] / outputs)
     products = (outputs + height - 1) ** 2
-    values = tiles * (convolution.channels_in + convolution.channels_out) + _filters(convolution)
-    return Cost(multiplications=tiles * _filters(convolution) * products, workspace_bytes=REAL * products * values)
+    values = tiles * (convolution.channels_in + convolution.channels_out) + _num_channel_pairs(convolution)
+    return Cost(multiplications=tiles * _num_channel_pairs(convolution) * products, workspace_bytes=REAL * products * values)

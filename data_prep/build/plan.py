@@ -19,7 +19,7 @@ from blake3 import blake3
 from base.errors import DatasetError
 from base.humanize import choices
 from base.jsonfile import canonical_json, publish_json
-from base.typed import Count, Digest, Like, Name, PathText
+from base.typed import Count, Digest, Name, PathText, ReadableAs
 from data_prep.build import images, locks
 from data_prep.build import selection as select
 from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
@@ -28,7 +28,7 @@ from data_prep.manifest import Progress, silent
 from data_prep.sources import SOURCES, source_of
 from data_prep.sources.files import check_unchanged, watched
 from data_prep.sources.naming import TRAIN
-from data_prep.sources.types import Found, Prepared, Reader, Refused, Root
+from data_prep.sources.types import ListedSample, Prepared, Reader, Refused, Root
 from data_prep.space import require_space
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PlannedRoot:
     kind: str
     path: PathText
     whole: str | None
-    options: Annotated[Mapping[str, Any], Like(Options)]
+    options: Annotated[Mapping[str, Any], ReadableAs(Options)]
     files: tuple[PathText, ...]
     facts: Mapping[str, Any]
     watched: tuple[tuple[PathText, int, int], ...]  # path, bytes, mtime_ns
@@ -92,7 +92,7 @@ class Plan:
     """The content of plan.json. Mean and deviation are made of `measured` samples of train."""
 
     name: Name
-    spec: Annotated[Mapping[str, Any], Like(PlannedSpec)]
+    spec: Annotated[Mapping[str, Any], ReadableAs(PlannedSpec)]
     spec12: str
     conversion: images.Conversion
     roots: tuple[PlannedRoot, ...]
@@ -184,7 +184,7 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> 
     _refuse_empty(selection, spec)
     splits = select.share_out(selection, spec, lambda: source.open_reader(roots[0], prepared[0]), progress)
     if spec.strict and rejections.count:
-        raise rejections.refuse(f"{spec.path}, strict")
+        raise rejections.error(f"{spec.path}, strict")
     classes = selection.classes()
     labels = selection.final_labels(classes)
     runs = _runs(selection, splits, spec)
@@ -262,7 +262,9 @@ def _forbid_split_twice(found: set[str | None], roots: Sequence[Root]) -> None:
         raise DatasetError(f"the source at {roots[0].path} has no {TRAIN}, only {', '.join(sorted(str(name) for name in found))}")
 
 
-def _list(listing: select.Listing, entries: Iterable[Found | Refused], root: int, refused: select.Rejections, progress: Progress) -> None:
+def _list(
+    listing: select.Listing, entries: Iterable[ListedSample | Refused], root: int, refused: select.Rejections, progress: Progress
+) -> None:
     for entry in entries:
         if isinstance(entry, Refused):
             refused.add(entry.name, entry.reason)
@@ -279,7 +281,7 @@ def _refuse_empty(selection: select.Selection, spec: DatasetSpec) -> None:
     if spec.per_class.min > 1 and len(selection.listing):
         raise DatasetError(f"{where}: no class has the {spec.per_class.min} samples that per_class.min asks for")
     if selection.rejections.count:
-        raise selection.rejections.refuse(where)
+        raise selection.rejections.error(where)
     raise DatasetError(f"{where}: it is empty; look at path and source ({spec.source})")
 
 

@@ -20,7 +20,7 @@ from base.errors import DatasetError
 from base.humanize import and_more, counted
 from data_prep import hashing, manifest
 from data_prep.sources.naming import TRAIN, printable, sorted_classes, to_raw, to_text
-from data_prep.sources.types import BadSample, Found, Reader
+from data_prep.sources.types import BadSample, ListedSample, Reader
 
 if TYPE_CHECKING:
     from data_prep.spec import DatasetSpec
@@ -46,7 +46,7 @@ class Listing:
         self._numbers = array("q")  # label, origin, size
         self._keys = bytearray()  # 16 bytes each: where in the order
 
-    def add(self, found: Found, root: int) -> None:
+    def add(self, found: ListedSample, root: int) -> None:
         label = self.labels.setdefault(found.label, len(self.labels))
         origin = self.origins.setdefault(found.split, len(self.origins))
         self._numbers.extend((label, origin, found.size))
@@ -175,7 +175,7 @@ class Rejections:
         """Return the first entries by name."""
         return [{"name": name, "reason": reason} for name, reason in sorted(self._entries)[:KEPT]]
 
-    def refuse(self, what: str) -> DatasetError:
+    def error(self, what: str) -> DatasetError:
         """Make the error for a build that accepts no rejected samples."""
         lines = [f"{entry['name']}: {entry['reason']}" for entry in self.to_json()[:_SHOWN]]
         listed = "".join(f"\n  {line}" for line in filter(None, [*lines, and_more(self.count, _SHOWN)]))
@@ -186,12 +186,12 @@ class Rejections:
 # root, *at]] behind its length. Names may hold any bytes, so text is packed as bytes.
 
 
-class Listed(NamedTuple):
+class ShardSample(NamedTuple):
     """A sample of a shard. `label` is the position of its class, `root` the number of the place it lies in."""
 
     label: int
     root: int
-    found: Found
+    found: ListedSample
 
 
 _BLOCK_SAMPLES = 1024
@@ -201,21 +201,21 @@ _unpack_block = msgspec.msgpack.Decoder(list[tuple[int, list[bytes | int]]]).dec
 _unpack = msgspec.msgpack.Decoder(list[bytes | int]).decode
 
 
-def record_of(found: Found, root: int) -> bytes:
+def record_of(found: ListedSample, root: int) -> bytes:
     """Pack a sample without its label, which is known only when all classes are."""
     at = [to_raw(part) if isinstance(part, str) else part for part in found.at] if found.at else ()
     return _pack((to_raw(found.name), found.size, found.mtime_ns, root, *at))
 
 
-def found_of(record: bytes, label: str = "") -> Found:
+def found_of(record: bytes, label: str = "") -> ListedSample:
     """Unpack a record without a label."""
     return _listed(0, _unpack(record), label).found
 
 
-def _listed(number: int, record: Sequence[Any], label: str) -> Listed:
+def _listed(number: int, record: Sequence[Any], label: str) -> ShardSample:
     name, size, mtime_ns, root, *at = record
     places = tuple(to_text(part) if isinstance(part, bytes) else part for part in at) if at else ()
-    return Listed(number, root, Found(to_text(name), label, size, mtime_ns, places))
+    return ShardSample(number, root, ListedSample(to_text(name), label, size, mtime_ns, places))
 
 
 def write_samples(file: BinaryIO, records: Sequence[bytes], labels: Sequence[int]) -> None:
@@ -226,7 +226,7 @@ def write_samples(file: BinaryIO, records: Sequence[bytes], labels: Sequence[int
         file.write(_LENGTH.pack(len(block)) + block)
 
 
-def read_samples(path: Path, classes: Sequence[str], digest: str) -> Iterator[Listed]:
+def read_samples(path: Path, classes: Sequence[str], digest: str) -> Iterator[ShardSample]:
     """Read the samples of a shard's list. Raises DatasetError when it is missing, or its blake3 is not the planned `digest`."""
     try:
         if hashing.hash_file(path).blake3 != digest:
@@ -367,7 +367,7 @@ def _content_hashes(selection: Selection, positions: Numbers, reader: Reader, pa
     return hashes
 
 
-def _hash(found: Found, reader: Reader) -> int | BadSample:
+def _hash(found: ListedSample, reader: Reader) -> int | BadSample:
     try:
         head = reader.head(found, HEAD_BYTES)
     except BadSample as error:

@@ -17,7 +17,7 @@ from data_prep import hashing, space
 from data_prep.build.images import Converted, PixelCounter, PixelSums, convert, mean_and_std, mean_image
 from data_prep.build.lmdb_writer import Buffer, LmdbWriter
 from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
-from data_prep.build.selection import Listed, Rejections, is_measured, read_samples
+from data_prep.build.selection import Rejections, ShardSample, is_measured, read_samples
 from data_prep.build.shard_file import end_file, make_shard, write_failed, writing
 from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
 from data_prep.manifest import DATA_NAME, Manifest, Progress, Shard, Split, silent
@@ -126,7 +126,7 @@ class _Shard:
                 if (number + 1) % _REPORT_EVERY == 0:
                     progress(number + 1, self.planned.samples)
             if self.plan.spec["strict"] and self.rejections.count:
-                raise self.rejections.refuse(f"{self.doing}, strict")
+                raise self.rejections.error(f"{self.doing}, strict")
             with writing(part, self._left_bytes(writer), self.doing):
                 return end_file(writer, part)
 
@@ -148,16 +148,16 @@ class _Shard:
         write_receipt(self.build_dir, self.index, SCHEMA, receipt)
         return receipt
 
-    def _convert(self, sample: Listed, reader: Reader, measured: bool) -> Converted | None:
+    def _convert(self, sample: ShardSample, reader: Reader, measured: bool) -> Converted | None:
         try:
             return convert(reader.read(sample.found), self.plan.conversion, with_pixels=measured)
         except BadSample as error:
             self.rejections.add(sample.found.name, str(error))
             if self.plan.spec["strict"] and self.rejections.count >= _STRICT_SHOWN:
-                raise self.rejections.refuse(f"{self.doing}, strict") from error
+                raise self.rejections.error(f"{self.doing}, strict") from error
             return None
 
-    def _take(self, sample: Listed, converted: Converted, measured: bool) -> tuple[Buffer, ...]:
+    def _take(self, sample: ShardSample, converted: Converted, measured: bool) -> tuple[Buffer, ...]:
         """Count a sample, and return the parts of its Datum."""
         data, height, width, pixels = converted
         self._check_size(sample, (height, width))
@@ -169,7 +169,7 @@ class _Shard:
         conversion = self.plan.conversion
         return encode_parts(conversion.channels, height, width, data, sample.label, conversion.encoding == "jpeg")
 
-    def _check_size(self, sample: Listed, size: tuple[int, int]) -> None:
+    def _check_size(self, sample: ShardSample, size: tuple[int, int]) -> None:
         if self.size is None:
             self.size = size
         elif self.size != size:
@@ -214,7 +214,7 @@ def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[i
     of_train = [receipt.pixel_sums for receipt, planned in zip(receipts, plan.shards, strict=True) if planned.split == TRAIN]
     measured = sum(receipt.measured for receipt in receipts)
     if not measured:
-        raise rejections.refuse(f"{plan.name}: of the {plan.measured} images for mean and deviation none is usable; set statistics: all")
+        raise rejections.error(f"{plan.name}: of the {plan.measured} images for mean and deviation none is usable; set statistics: all")
     mean, std = mean_and_std(of_train, conversion.channels)
     size = _size(plan, [receipts[index] for index in kept])
     has_image = bool(plan.spec.get("mean_image"))
@@ -259,11 +259,11 @@ def _split(name: str, shards: Sequence[Shard], receipts: Sequence[Receipt]) -> S
 def _check_usable(plan: Plan, splits: dict[str, Split], rejections: Rejections) -> None:
     for name, split in splits.items():
         if split.samples == 0:
-            raise rejections.refuse(f"{plan.name}: no usable image is left in split {name}")
+            raise rejections.error(f"{plan.name}: no usable image is left in split {name}")
     limit = plan.spec["max_rejected_ratio"]
     in_all = rejections.count + sum(split.samples for split in splits.values())
     if limit is not None and rejections.count > limit * in_all:
-        raise rejections.refuse(f"{plan.name}: {rejections.count} of {in_all} rejected is more than max_rejected_ratio, {limit:g}")
+        raise rejections.error(f"{plan.name}: {rejections.count} of {in_all} rejected is more than max_rejected_ratio, {limit:g}")
 
 
 def _size(plan: Plan, receipts: Sequence[Receipt]) -> tuple[int, int] | None:

@@ -55,13 +55,13 @@ def make_shard(build_dir: Path, index: int, work: ShardWork[R], progress: Progre
 
 def _publish(part: Path, target: Path, hashes: FileHashes) -> None:
     """Publish a shard. A shard of another builder has the same bytes and stays; one of an older plan is removed."""
-    if target.exists() and not _is(target, hashes):
+    if target.exists() and not _has_hashes(target, hashes):
         publish.remove_tree(target)
-    if not publish.publish_directory(part, target) and not _is(target, hashes):
+    if not publish.publish_directory(part, target) and not _has_hashes(target, hashes):
         raise errors.DatasetError(f"{target} was written by another builder with other bytes; remove it and run again")
 
 
-def _is(target: Path, hashes: FileHashes) -> bool:
+def _has_hashes(target: Path, hashes: FileHashes) -> bool:
     try:
         return hash_file(target / DATA_NAME).blake3 == hashes.blake3
     except OSError:

@@ -76,7 +76,7 @@ def describe(holder: Mapping[str, object]) -> str:
 logger = logging.getLogger(__name__)
 
 _LEAST_LETTERS = 512
-"""Letters that are always written, so that the file keeps its size."""
+"""The least length of a note in characters, filled with blanks, so that the file keeps its size."""
 
 
 class Lock:
@@ -120,14 +120,14 @@ class Lock:
     def holder(self) -> dict[str, object]:
         """Read what the holder wrote last: {"pid", ..., "what", "done", "total"}, or {} if that cannot be read now."""
         try:
-            found = parse_json(self._file.said().encode(), self._file.path, LeaseError)
+            found = parse_json(self._file.read_holder().encode(), self._file.path, LeaseError)
         except LeaseError:
             return {}
         return found if isinstance(found, dict) else {}
 
     def _write(self) -> None:
         self._said_at = time.monotonic()
-        self._file.say(json_line(self._said).decode().ljust(_LEAST_LETTERS))
+        self._file.write_holder(json_line(self._said).decode().ljust(_LEAST_LETTERS))
 
 
 # Leases

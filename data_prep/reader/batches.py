@@ -166,7 +166,9 @@ class Loader:
         try:
             for number in range(self._batches.count(len(split) - first)):
                 if self._source is not source:
-                    raise RuntimeError("this iteration has ended: the loader was sent elsewhere, or another iteration has begun")
+                    raise RuntimeError(
+                        "this iteration is over: set_epoch, load_state_dict or another iter() moved the loader; use one iterator at a time"
+                    )
                 batch = self._deliver(*next(source))
                 self._reached = Position(epoch, min(first + (number + 1) * self._batches.global_batch, len(split)))
                 yield batch

@@ -75,7 +75,9 @@ class SequenceSplit(shards.Samples):
         length = self.lengths[places[0][0]] if places else 0
         if any(self.lengths[shard] != length for shard, _ in places):
             other = next(self.lengths[shard] for shard, _ in places if self.lengths[shard] != length)
-            raise ReaderError("rows of %d and of %d tokens of split %r make no batch" % (length, other, self.name))
+            raise ReaderError(
+                "a batch has rows of one length, found %d and %d tokens in split %r; take rows of one group" % (length, other, self.name)
+            )
         ids = np.empty((len(places), length + 1), np.int32) if out is None else out[: len(places), : length + 1]
 
         def take(first: int, values: Sequence[memoryview]) -> None:

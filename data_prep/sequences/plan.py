@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from base.errors import DatasetError
 from base.humanize import some
 from base.jsonfile import canonical_json, publish_json
-from base.typed import Count, Digest, FromOne, Like, Name, PathText
+from base.typed import Count, Digest, FromOne, Name, PathText, ReadableAs
 from data_prep import hashing, manifest, space
 from data_prep.build.locks import held, replaced
 from data_prep.build.selection import Rejections, shards_per_split, slices
@@ -407,7 +407,7 @@ class SequencePlan:
     """The content of plan.json."""
 
     name: Name
-    spec: Annotated[Mapping[str, Any], Like(dict[str, Any])]
+    spec: Annotated[Mapping[str, Any], ReadableAs(dict[str, Any])]
     spec12: str
     vocabulary: FromOne
     words: tuple[str, ...] | None
@@ -453,11 +453,11 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
     rejections = Rejections()
     listed = source_files(spec, rejections)
     if not listed:
-        raise rejections.refuse(f"{spec.path} holds no file with text")
+        raise rejections.error(f"{spec.path} holds no file with text")
     files, streams, words = _streams(spec, build_dir, listed, rejections)
     vocabulary, end = _vocabulary(spec, words)
     if spec.strict and rejections.count:
-        raise rejections.refuse(f"{spec.path}, strict")
+        raise rejections.error(f"{spec.path}, strict")
     splits = share_out(rows_of(spec, build_dir, streams, end), spec)
     groups = [(split, *group) for split, rows in splits.items() for group in in_buckets(rows, spec.lengths)]
     space.require_space(build_dir, sum(len(rows) * (length + 1) * width_of(vocabulary) for _, length, rows in groups), f"building {name}")
@@ -490,9 +490,9 @@ def _streams(
         assert spec.words is not None
         listed, words = vocabulary_of(listed, spec.words, rejections)
         if not words:
-            raise rejections.refuse(f"{spec.path} holds no words to train on")
+            raise rejections.error(f"{spec.path} holds no words to train on")
     elif not has_text(listed):
-        raise rejections.refuse(f"{spec.path} holds white space only: no text to train on")
+        raise rejections.error(f"{spec.path} holds white space only: no text to train on")
     space.require_space(build_dir, 2 * sum(file.bytes for file in listed) if words is None else 0, f"the ids of {spec.path}")
     return listed, to_streams(build_dir, listed, words, lines=spec.documents == "line"), words
 

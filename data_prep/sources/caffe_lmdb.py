@@ -13,7 +13,7 @@ from data_prep.image_header import sniff
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
 from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
-from data_prep.sources.types import BadSample, Found, Pixels, Prepared, Refused, Root
+from data_prep.sources.types import BadSample, ListedSample, Pixels, Prepared, Refused, Root
 
 VALUES = "datum"
 
@@ -30,7 +30,7 @@ def prepare(root: Root) -> Prepared:
     return Prepared(files=(data,), facts={"encoding": "jpeg" if jpeg else "raw", "channels": 1 if first["channels"] == 1 else 3})
 
 
-def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
+def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
     """List one sample per key; classes are the labels."""
     for entry in entries(prepared.files[0], VALUES):
         if isinstance(entry, Refused):
@@ -38,7 +38,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
             continue
         name = key_text(entry["key"])
         reason = _reason(entry)
-        found = Found(name, str(entry["label"]), entry["bytes"], 0, (entry["key"], 0), root.whole)
+        found = ListedSample(name, str(entry["label"]), entry["bytes"], 0, (entry["key"], 0), root.whole)
         yield Refused(name, reason) if reason else found
 
 
@@ -59,7 +59,7 @@ def _reason(entry: dict[str, Any]) -> str | None:
 class DatumReader(LmdbReader):
     """A reader of Datums."""
 
-    def read(self, found: Found) -> bytes | Pixels:
+    def read(self, found: ListedSample) -> bytes | Pixels:
         """Return the encoded image, or pixels (H, W, C), RGB."""
         try:
             datum = parse(self.value(found))

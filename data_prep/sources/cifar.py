@@ -22,7 +22,7 @@ from base.errors import DatasetError
 from data_prep.limits import UNPICKLE_S
 from data_prep.sources import naming, spool, tar
 from data_prep.sources.files import OffsetReader, OpenFiles
-from data_prep.sources.types import MAX_MEMBER_BYTES, Found, Pixels, Prepared, Refused, Root
+from data_prep.sources.types import MAX_MEMBER_BYTES, ListedSample, Pixels, Prepared, Refused, Root
 from data_prep.sources.unpickle import MAX_NAMES_BYTES, PIXEL_BYTES
 
 SIDE = 32
@@ -66,7 +66,7 @@ def prepare(root: Root) -> Prepared:
     return Prepared(files=tuple(files), facts={"parts": parts, "classes": _class_names(blobs, root)})
 
 
-def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
+def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
     """List one sample per record; classes have the names of the meta file, else numbers."""
     classes = prepared.facts["classes"]
     with OpenFiles(prepared.files) as files:
@@ -80,7 +80,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
                     yield Refused(name, f"label {label} of {len(classes)} classes")
                     continue
                 at = (number, start + index * step + step - PIXEL_BYTES)
-                yield Found(name, classes[label] if classes else str(label), PIXEL_BYTES, 0, at, root.whole or part["split"])
+                yield ListedSample(name, classes[label] if classes else str(label), PIXEL_BYTES, 0, at, root.whole or part["split"])
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[CifarReader]:
@@ -91,7 +91,7 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[Cifar
 class CifarReader(OffsetReader):
     """A reader of records; `at` is (file, offset of the pixels)."""
 
-    def read(self, found: Found) -> Pixels:
+    def read(self, found: ListedSample) -> Pixels:
         """Return the pixels (32, 32, 3)."""
         planes = np.frombuffer(self.files.read_exactly(int(found.at[1]), PIXEL_BYTES, int(found.at[0])), np.uint8)
         return planes.reshape(3, SIDE, SIDE).transpose(1, 2, 0)

@@ -13,7 +13,7 @@ from base.errors import DatasetError, StorageError
 from base.system import STORAGE_FAILS
 from data_prep.image_header import SNIFF_BYTES, sniff
 from data_prep.sources.naming import has_image_suffix, printable, to_raw
-from data_prep.sources.types import MAX_MEMBER_BYTES, BadSample, Found
+from data_prep.sources.types import MAX_MEMBER_BYTES, BadSample, ListedSample
 
 _Result = TypeVar("_Result")
 _TRIES = 3
@@ -116,16 +116,16 @@ class FileReader:
     def __exit__(self, *error: object) -> None:
         return None
 
-    def head(self, found: Found, limit: int) -> bytes:
+    def head(self, found: ListedSample, limit: int) -> bytes:
         return retried(lambda: self._shown(found), lambda: self._read(found, limit))
 
-    def read(self, found: Found) -> bytes:
+    def read(self, found: ListedSample) -> bytes:
         return retried(lambda: self._shown(found), lambda: self._read(found, found.size))
 
-    def _shown(self, found: Found) -> str:
+    def _shown(self, found: ListedSample) -> str:
         return printable(os.fsdecode(self.root) + "/" + found.name)
 
-    def _read(self, found: Found, limit: int) -> bytes:
+    def _read(self, found: ListedSample, limit: int) -> bytes:
         """Read with as few system calls as can be: what the file is, and whether it changed, is looked at once, after it was read."""
         try:
             descriptor = os.open(self._prefix + to_raw(str(found.at[0]) if found.at else found.name), _FLAGS)
@@ -154,7 +154,7 @@ class FileReader:
             raise self._changed(found, f"{len(content)} bytes could be read, not {found.size}")
         return content
 
-    def _changed(self, found: Found, reason: str) -> DatasetError:
+    def _changed(self, found: ListedSample, reason: str) -> DatasetError:
         return DatasetError(
             f"{self._shown(found)} has changed since the source was listed ({reason}); "
             "leave the source alone while it is built, and build it afresh (`slipway dataset build --fresh`)"
@@ -211,7 +211,7 @@ class OffsetReader:
     def __init__(self, paths: Sequence[Path]) -> None:
         self.files = OpenFiles(paths)
 
-    def head(self, found: Found, limit: int) -> bytes:
+    def head(self, found: ListedSample, limit: int) -> bytes:
         """Read the first bytes of a sample whose `at` begins with its file and the offset there."""
         return self.files.read_exactly(int(found.at[1]), min(limit, found.size), int(found.at[0]))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from base.errors import DatasetError
 from data_prep.sources.files import FileReader, Inside, file_reason, retried
 from data_prep.sources.naming import own_splits, printable, to_raw, to_text
-from data_prep.sources.types import Found, Prepared, Refused, Root
+from data_prep.sources.types import ListedSample, Prepared, Refused, Root
 
 MAX_DEPTH = 32
 
@@ -29,7 +29,7 @@ def prepare(root: Root) -> Prepared:
     return Prepared(facts={"splits": splits})
 
 
-def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
+def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
     """List the files below each class folder; the class is the folder's name."""
     inside = Inside(root.path)
     splits = prepared.facts["splits"]
@@ -60,7 +60,7 @@ def _holds_folders(path: bytes) -> bool:
     return any(entry.is_dir(follow_symlinks=False) for entry in _entries(path))
 
 
-def _classes(inside: Inside, top: bytes, split: str | None) -> Iterator[Found | Refused]:
+def _classes(inside: Inside, top: bytes, split: str | None) -> Iterator[ListedSample | Refused]:
     for entry in _entries(os.path.join(inside.root, top)):
         relative = os.path.join(top, entry.name)
         if not entry.is_dir(follow_symlinks=False):
@@ -79,7 +79,7 @@ def _stray(entry: os.DirEntry[bytes], relative: bytes) -> Refused:
     return Refused(to_text(relative), "lies outside the class folders")
 
 
-def _class_folder(inside: Inside, top: bytes, label: str, split: str | None) -> Iterator[Found | Refused]:
+def _class_folder(inside: Inside, top: bytes, label: str, split: str | None) -> Iterator[ListedSample | Refused]:
     waiting = [(top, 1)]
     empty = True
     while waiting:
@@ -103,7 +103,7 @@ def _class_folder(inside: Inside, top: bytes, label: str, split: str | None) -> 
         yield Refused(to_text(top) + "/", "empty class folder")
 
 
-def _file(inside: Inside, entry: os.DirEntry[bytes], relative: bytes, label: str, split: str | None) -> Found | Refused:
+def _file(inside: Inside, entry: os.DirEntry[bytes], relative: bytes, label: str, split: str | None) -> ListedSample | Refused:
     name = to_text(relative)
     if entry.name.startswith(b"."):
         return Refused(name, "hidden file")
@@ -120,4 +120,4 @@ def _file(inside: Inside, entry: os.DirEntry[bytes], relative: bytes, label: str
         reason = file_reason(os.path.join(inside.root, to_raw(at[0] if at else name)), name, status)
     except OSError as error:
         return Refused(name, f"not readable: {error.strerror}")
-    return Refused(name, reason) if reason else Found(name, label, status.st_size, status.st_mtime_ns, at, split)
+    return Refused(name, reason) if reason else ListedSample(name, label, status.st_size, status.st_mtime_ns, at, split)

@@ -14,7 +14,7 @@ import numpy as np
 from base.errors import DatasetError
 from data_prep.sources.files import OffsetReader, OpenFiles
 from data_prep.sources.spool import plain_file
-from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, Found, Pixels, Prepared, Root
+from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, ListedSample, Pixels, Prepared, Root
 
 _PARTS = {"train": "train", "t10k": "test"}
 _UBYTE = 8
@@ -40,7 +40,7 @@ def prepare(root: Root) -> Prepared:
     return Prepared(files=tuple(files), facts={"parts": parts})
 
 
-def scan(root: Root, prepared: Prepared) -> Iterator[Found]:
+def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample]:
     """List one sample per image; classes are the labels, 0 to 255."""
     with OpenFiles(prepared.files) as files:
         for part in prepared.facts["parts"]:
@@ -50,7 +50,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found]:
             size = height * width
             for index, label in enumerate(labels):
                 at = (part["file"], part["offset"] + index * size, height, width)
-                yield Found(f"{part['split']}/{index:06d}", str(label), size, 0, at, root.whole or split)
+                yield ListedSample(f"{part['split']}/{index:06d}", str(label), size, 0, at, root.whole or split)
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[IdxReader]:
@@ -61,7 +61,7 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[IdxRe
 class IdxReader(OffsetReader):
     """A reader of images; `at` is (file, offset, height, width)."""
 
-    def read(self, found: Found) -> Pixels:
+    def read(self, found: ListedSample) -> Pixels:
         """Return the pixels (H, W)."""
         number, offset, height, width = (int(value) for value in found.at)
         return np.frombuffer(self.files.read_exactly(offset, found.size, number), np.uint8).reshape(height, width)

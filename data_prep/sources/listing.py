@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from base.errors import DatasetError
 from data_prep.sources.files import FileReader, Inside, file_reason
 from data_prep.sources.naming import class_name, to_text
-from data_prep.sources.types import MAX_MEMBERS, Found, Prepared, Refused, Root
+from data_prep.sources.types import MAX_MEMBERS, ListedSample, Prepared, Refused, Root
 
 MAX_LINE = 8192
 
@@ -24,7 +24,7 @@ def prepare(root: Root) -> Prepared:
     return Prepared(files=(root.path,))
 
 
-def scan(root: Root, _prepared: Prepared) -> Iterator[Found | Refused]:
+def scan(root: Root, _prepared: Prepared) -> Iterator[ListedSample | Refused]:
     """List one entry per line that is not blank."""
     inside = Inside(root.path.parent)
     with root.path.open("rb") as lines:
@@ -47,7 +47,7 @@ def open_reader(root: Root, _prepared: Prepared) -> FileReader:
     return FileReader(root.path.parent)
 
 
-def _entry(inside: Inside, line: bytes, number: int, split: str | None) -> Found | Refused:
+def _entry(inside: Inside, line: bytes, number: int, split: str | None) -> ListedSample | Refused:
     path, label = _fields(line)
     name = to_text(path)
     if not path or not label:
@@ -64,7 +64,9 @@ def _entry(inside: Inside, line: bytes, number: int, split: str | None) -> Found
     except OSError as error:
         return Refused(name, f"not readable: {error.strerror}")
     at = () if resolved == path else (to_text(resolved),)
-    return Refused(name, reason) if reason else Found(name, class_name(to_text(label)), status.st_size, status.st_mtime_ns, at, split)
+    return (
+        Refused(name, reason) if reason else ListedSample(name, class_name(to_text(label)), status.st_size, status.st_mtime_ns, at, split)
+    )
 
 
 def _fields(line: bytes) -> tuple[bytes, bytes]:

@@ -15,7 +15,7 @@ from base.errors import DatasetError
 from base.process import PipedChild, last_lines
 from data_prep import image_header, lmdb_child
 from data_prep.sources.naming import to_text
-from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, Found, Refused
+from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, ListedSample, Refused
 
 
 def data_file(path: Path) -> Path | None:
@@ -80,10 +80,10 @@ class LmdbReader:
     def __exit__(self, *error: object) -> None:
         self.child.__exit__(*error)
 
-    def head(self, found: Found, limit: int) -> bytes:
+    def head(self, found: ListedSample, limit: int) -> bytes:
         return self.value(found)[:limit]
 
-    def value(self, found: Found) -> bytes:
+    def value(self, found: ListedSample) -> bytes:
         """Read a whole value. Raises DatasetError where the source is not what was listed."""
         answers = self.child.answers
         key, number = str(found.at[0]).encode("latin-1"), int(found.at[1])

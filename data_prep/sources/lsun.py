@@ -11,7 +11,7 @@ from typing import Final
 from base.errors import DatasetError
 from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
 from data_prep.sources.naming import printable
-from data_prep.sources.types import Found, Prepared, Refused, Root
+from data_prep.sources.types import ListedSample, Prepared, Refused, Root
 
 VALUES: Final = "image"
 NAME: Final = re.compile(r"(?P<category>.+?)(?:_(?P<set>train|val))?(?:_lmdb)?")
@@ -37,7 +37,7 @@ def prepare(root: Root) -> Prepared:
     return Prepared(files=tuple(folder / "data.mdb" for folder in found), facts={"parts": parts})
 
 
-def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
+def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
     """List one sample per key; classes are the categories."""
     for number, (part, path) in enumerate(zip(prepared.facts["parts"], prepared.files, strict=True)):
         if part["folder"] in WITHOUT_CLASS:
@@ -51,7 +51,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
                 yield entry
                 continue
             name = f"{part['folder']}/{key_text(entry['key'])}"
-            found = Found(name, part["class"], entry["bytes"], 0, (entry["key"], number), root.whole or part["split"])
+            found = ListedSample(name, part["class"], entry["bytes"], 0, (entry["key"], number), root.whole or part["split"])
             reason = entry_reason(entry["bytes"], entry["head"])
             yield Refused(name, reason) if reason else found
 
@@ -64,7 +64,7 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[Image
 class ImageReader(LmdbReader):
     """A reader of values that are image files."""
 
-    def read(self, found: Found) -> bytes:
+    def read(self, found: ListedSample) -> bytes:
         return self.value(found)
 
 

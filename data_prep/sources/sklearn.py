@@ -15,7 +15,7 @@ import numpy as np
 
 from base.errors import DatasetError
 from data_prep.sources import idx, spool
-from data_prep.sources.types import Found, Pixels, Prepared, Root
+from data_prep.sources.types import ListedSample, Pixels, Prepared, Root
 
 SIDE = 8
 _FULL = 16  # the largest value in the file
@@ -28,13 +28,13 @@ def prepare(root: Root) -> Prepared:
     return Prepared(files=(target,), facts={"samples": len(labels)})
 
 
-def scan(_root: Root, prepared: Prepared) -> Iterator[Found]:
+def scan(_root: Root, prepared: Prepared) -> Iterator[ListedSample]:
     """List one sample per line of the package's file."""
     count = prepared.facts["samples"]
     size = SIDE * SIDE
     labels = prepared.files[0].read_bytes()[count * size :]
     for index, label in enumerate(labels):
-        yield Found(f"{index:04d}", str(label), size, 0, (0, index * size, SIDE, SIDE))
+        yield ListedSample(f"{index:04d}", str(label), size, 0, (0, index * size, SIDE, SIDE))
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[idx.IdxReader]:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 from blake3 import blake3
 
-from data_prep.sources.types import Found, Pixels, Prepared, Root
+from data_prep.sources.types import ListedSample, Pixels, Prepared, Root
 
 _BLOCKS = 4
 _NOISE = 48  # pixels differ from the pattern by at most this
@@ -23,11 +23,11 @@ def prepare(_root: Root) -> Prepared:
     return Prepared()
 
 
-def scan(root: Root, _prepared: Prepared) -> Iterator[Found]:
+def scan(root: Root, _prepared: Prepared) -> Iterator[ListedSample]:
     """List the samples, whose classes take turns."""
     height, width, channels = root.options["size"][0], root.options["size"][1], root.options["channels"]
     for index in range(root.options["samples"]):
-        yield Found(f"{index:08d}", str(index % root.options["classes"]), height * width * channels, 0, (index,))
+        yield ListedSample(f"{index:08d}", str(index % root.options["classes"]), height * width * channels, 0, (index,))
 
 
 def open_reader(root: Root, _prepared: Prepared) -> AbstractContextManager[SyntheticReader]:
@@ -43,11 +43,11 @@ class SyntheticReader:
         self.shape: tuple[int, int, int] = (*root.options["size"], root.options["channels"])
         self._patterns: dict[str, Pixels] = {}
 
-    def head(self, found: Found, limit: int) -> bytes:
+    def head(self, found: ListedSample, limit: int) -> bytes:
         """Return a name instead of the bytes, since no two samples are alike and to make them twice would be slow."""
         return f"{self.seed}/{found.at[0]}".encode()[:limit]
 
-    def read(self, found: Found) -> Pixels:
+    def read(self, found: ListedSample) -> Pixels:
         """Make pixels (H, W, C) of pattern + brightness + noise. Nothing is clipped: 64 + 127 + 16 + 48 = 255 and 64 - 16 - 48 = 0."""
         pattern = self._patterns.get(found.label)
         if pattern is None:

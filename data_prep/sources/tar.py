@@ -15,7 +15,7 @@ from base.errors import DatasetError
 from data_prep.image_header import SNIFF_BYTES
 from data_prep.sources import naming, spool
 from data_prep.sources.files import OffsetReader, OpenFiles, sample_reason
-from data_prep.sources.types import MAX_MEMBERS, Found, Prepared, Refused, Root
+from data_prep.sources.types import MAX_MEMBERS, ListedSample, Prepared, Refused, Root
 
 # List the members of a tar archive as places in the file: name, kind, offset, size. Nothing is extracted, no name becomes a path.
 #
@@ -196,7 +196,7 @@ def prepare(root: Root) -> Prepared:
     return Prepared(files=(archive,), facts={"prefix": list(prefix), "splits": splits})
 
 
-def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
+def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
     """List the members in the order of the archive."""
     prefix, splits = tuple(prepared.facts["prefix"]), prepared.facts["splits"]
     with OpenFiles(prepared.files) as files:
@@ -223,10 +223,10 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[TarRe
 class TarReader(OffsetReader):
     """A reader of members; `at` is the offset of the content."""
 
-    def head(self, found: Found, limit: int) -> bytes:
+    def head(self, found: ListedSample, limit: int) -> bytes:
         return self.files.read_exactly(int(found.at[0]), min(limit, found.size))
 
-    def read(self, found: Found) -> bytes:
+    def read(self, found: ListedSample) -> bytes:
         return self.files.read_exactly(int(found.at[0]), found.size)
 
 
@@ -296,7 +296,7 @@ def _name_reason(name: str, path: tuple[str, ...]) -> str | None:
     return "hidden file" if any(part.startswith(".") for part in path) else None
 
 
-def _found(files: OpenFiles, entry: _Entry, label: str, split: str | None) -> Found | Refused:
+def _found(files: OpenFiles, entry: _Entry, label: str, split: str | None) -> ListedSample | Refused:
     member = entry.member
     reason = sample_reason(entry.name, member.size, lambda: files.read_at(member.offset, SNIFF_BYTES))
-    return Refused(entry.name, reason) if reason else Found(entry.name, label, member.size, 0, (member.offset,), split)
+    return Refused(entry.name, reason) if reason else ListedSample(entry.name, label, member.size, 0, (member.offset,), split)

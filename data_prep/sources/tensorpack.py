@@ -10,7 +10,7 @@ from base.errors import DatasetError
 from data_prep.datapoint import DatapointError, parse_datapoint
 from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
 from data_prep.sources.naming import class_name
-from data_prep.sources.types import BadSample, Found, Pixels, Prepared, Refused, Root
+from data_prep.sources.types import BadSample, ListedSample, Pixels, Prepared, Refused, Root
 
 VALUES: Final = "datapoint"
 KEYS: Final = "__keys__"
@@ -27,7 +27,7 @@ def prepare(root: Root) -> Prepared:
     return Prepared(files=(data,))
 
 
-def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
+def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
     """List one sample per key; classes are the labels."""
     num_values = 0
     for entry in entries(prepared.files[0], VALUES):
@@ -41,7 +41,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
             continue
         num_values += 1
         name = key_text(entry["key"])
-        found = Found(name, class_name(entry["label"]), entry["bytes"], 0, (entry["key"], 0), root.whole)
+        found = ListedSample(name, class_name(entry["label"]), entry["bytes"], 0, (entry["key"], 0), root.whole)
         reason = entry_reason(entry["bytes"], entry["head"])
         yield Refused(name, reason) if reason else found
 
@@ -54,7 +54,7 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[Datap
 class DatapointReader(LmdbReader):
     """A reader of values that are datapoints."""
 
-    def read(self, found: Found) -> bytes | Pixels:
+    def read(self, found: ListedSample) -> bytes | Pixels:
         """Return the encoded image, or pixels (H, W)."""
         try:
             return parse_datapoint(memoryview(self.value(found))).image

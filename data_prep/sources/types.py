@@ -25,7 +25,7 @@ class BadSample(Exception):
     """A sample that cannot be used. The message is its reason in the manifest; the rest of the source is not concerned."""
 
 
-class Found(NamedTuple):
+class ListedSample(NamedTuple):
     """A listed sample: its place and what it is."""
 
     name: str  # unique in its split; undecodable bytes as surrogates, see naming.printable
@@ -64,10 +64,10 @@ class Prepared:
 class Reader(Protocol):
     """A reader of samples. Both functions raise BadSample for this sample, DatasetError where the source is not what was listed."""
 
-    def head(self, found: Found, limit: int) -> bytes:
+    def head(self, found: ListedSample, limit: int) -> bytes:
         """Return the first `limit` bytes as stored, for the content hash."""
 
-    def read(self, found: Found) -> bytes | Pixels:
+    def read(self, found: ListedSample) -> bytes | Pixels:
         """Return an image file's bytes, or pixels (H, W) or (H, W, C), RGB."""
 
 
@@ -77,7 +77,7 @@ class Source(Protocol):
     def prepare(self, root: Root) -> Prepared:
         """Look at the source as a whole; unpack what cannot be read in place. Raises DatasetError."""
 
-    def scan(self, root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
+    def scan(self, root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
         """List every entry, in any order."""
 
     def open_reader(self, root: Root, prepared: Prepared) -> AbstractContextManager[Reader]:

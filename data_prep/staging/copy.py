@@ -33,7 +33,7 @@ from data_prep.staging.files import (
     supports_direct_write,
 )
 from data_prep.staging.table import Chunk
-from data_prep.tree.manifest import PLACE_NAME, Place, advice_of, parse_place
+from data_prep.tree.manifest import PLACE_NAME, TreeLocation, advice_of, parse_place
 
 # Rate limit
 
@@ -118,7 +118,7 @@ class ReadBack:
         self._pool.shutdown(cancel_futures=True)
 
 
-def disk_lies(path: Path, files: Sequence[ChunkedFile], wrong: Sequence[Chunk], tries: int) -> StagingError:
+def disk_error(path: Path, files: Sequence[ChunkedFile], wrong: Sequence[Chunk], tries: int) -> StagingError:
     """Make the error for a disk that does not keep what was written."""
     number, chunk = wrong[0]
     return StagingError(
@@ -147,7 +147,7 @@ class Source:
     file_set: FileSet
     patience_s: float
     advice: str
-    place: Place | None = None
+    place: TreeLocation | None = None
     """The place of the files of a tree; None for other datasets."""
 
     def path_of(self, file: ChunkedFile) -> Path:
@@ -182,9 +182,11 @@ def open_single(file: Path, patience_s: float, num_bytes: int | None = None) -> 
     path = chunks_path(file)
     file_set = _read(path, patience_s, parse_chunk_list)
     if [member.path for member in file_set.files] != [file.name]:
-        raise DigestMismatch(f"{path} speaks of {file_set.files[0].name!r}, asked was {file.name!r}; remove both, and make the file again")
+        raise DigestMismatch(
+            f"{path} lists chunks of {file_set.files[0].name!r}, expected {file.name!r}; remove both, and make the file again"
+        )
     if num_bytes is not None and file_set.bytes != num_bytes:
-        raise DigestMismatch(f"{path} speaks of {file_set.bytes} bytes, and {file.name} has {num_bytes}: the list was changed")
+        raise DigestMismatch(f"{path} lists chunks of {file_set.bytes} bytes, expected {num_bytes} of {file.name}: the list was changed")
     name = dataset_name(Path(f"{file.name}-{file_set.digest[:12]}"))
     advice = f"it was cut or changed on storage; remove it and {path.name}, and make it again"
     return Source(root=file.parent, name=name, file_set=file_set, patience_s=patience_s, advice=advice)

@@ -125,23 +125,23 @@ class Connection:
 
     # -- sending
 
-    def say(self, content: bytes) -> None:
+    def queue_bytes(self, content: bytes) -> None:
         """Send these bytes, after the chunk that is being sent."""
         self._later += content
         self._more.set()
 
-    def tell(self, chunks: list[int]) -> None:
+    def offer(self, chunks: list[int]) -> None:
         self._news += chunks
         self._more.set()
 
-    def want(self, chunk: int) -> None:
-        self.say(frame(WANT, chunk))
+    def request(self, chunk: int) -> None:
+        self.queue_bytes(frame(WANT, chunk))
 
     @property
     def wants_to_send(self) -> bool:
         return bool(self._is_sending or self._later or self._news or self._queue)
 
-    async def speak(self) -> None:
+    async def run_sender(self) -> None:
         """Send what there is to say, and the chunks that the other node wants, for ever. Raises PeerError."""
         while True:
             self._is_sending = False
@@ -187,7 +187,7 @@ class Connection:
             self.heard = time.monotonic()
         return bytes(content)
 
-    async def hear(self) -> None:
+    async def run_receiver(self) -> None:
         """Receive frames for ever. Raises PeerError."""
         while True:
             kind, number = HEAD.unpack(await self.exactly(HEAD.size))
@@ -305,8 +305,8 @@ class PeerListener:
 
     def _accept(self) -> None:
         try:
-            found = handshake.newcomers(self._listener)
-        except handshake.NoRoom as error:  # who knocks goes on knocking: look again at the next beat
+            found = handshake.accept_pending(self._listener)
+        except handshake.NoDescriptors as error:  # who knocks goes on knocking: look again at the next beat
             self._refusals.note(str(error))
             self._loop.remove_reader(self._listener)
             return
@@ -383,7 +383,7 @@ class PeerListener:
             peer.socket.close()
             return
         peer.index = index
-        self._exchange.came(peer)
+        self._exchange.peer_connected(peer)
         if not any(self._exchange.may_come(index) for index in range(self._peer_group.nodes)):
             self.close()
 
@@ -439,12 +439,12 @@ class Exchange:
         self.held: dict[int, bytearray] = {}
         self.lost: dict[int, str] = {}
         self.slow: dict[int, str] = {}
-        self.news_at: dict[int, float] = {}
+        self.last_new_chunk_at: dict[int, float] = {}
         self.everybody_has_it = False
         self.changed = True
         """Something has come that may make more to ask for."""
         self.taker: Gather | None = None
-        """Set by whoever asks, before it asks, and then there to the end: an answer may come when nobody waits for it any more."""
+        """The copy that requests chunks. It stays set until the end, since answers may still come when the copy is complete."""
         self.longest_s = 0.0
         """The time that a chunk took here lately."""
         self._open_file = open_file
@@ -541,7 +541,7 @@ class Exchange:
             elif now - min(asked.values(), default=now) > limp_s:
                 self.lose(index, f"a chunk that it was asked for has not come whole within {limp_s:g} s")
             elif not peer.wants_to_send:
-                peer.say(frame(BEAT))
+                peer.queue_bytes(frame(BEAT))
         if self._peers_listener is not None:
             self._peers_listener.expire(now)
         self._last_beat, self._next_beat = now, now + min(PEER_BEAT_EVERY_S, hang_s / 4)
@@ -573,7 +573,7 @@ class Exchange:
             if peer is None:
                 continue
             self.held[index] = parse_have_text(peer[2], self.table.num_chunks)
-            self.news_at[index] = now
+            self.last_new_chunk_at[index] = now
             if index != self.peer_group.index and self._peers_listener is not None:
                 self._peers_listener.expect(index, peer[:2] if others.late or self.peer_group.index < index else None)
 
@@ -582,13 +582,13 @@ class Exchange:
     def may_come(self, index: int) -> bool:
         return index != self.peer_group.index and index < self.peer_group.nodes and index not in self._peers and index not in self.lost
 
-    def came(self, peer: Connection) -> None:
+    def peer_connected(self, peer: Connection) -> None:
         """Add a node that has proved its identity."""
         self.swarm.join(peer.index)
         self._peers[peer.index] = peer
-        self.news_at[peer.index] = time.monotonic()
-        peer.tell([chunk for chunk, mine in enumerate(self.swarm.have) if mine])
-        peer.talks = [self.start(self._talk(peer, half)) for half in (peer.hear, peer.speak)]
+        self.last_new_chunk_at[peer.index] = time.monotonic()
+        peer.offer([chunk for chunk, mine in enumerate(self.swarm.have) if mine])
+        peer.talks = [self.start(self._talk(peer, half)) for half in (peer.run_receiver, peer.run_sender)]
 
     async def _talk(self, peer: Connection, half: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
@@ -611,24 +611,24 @@ class Exchange:
     def connected(self) -> list[int]:
         return list(self._peers)
 
-    def is_there(self, index: int) -> bool:
+    def is_connected(self, index: int) -> bool:
         """Return True if this node belongs to the group still, as far as is known."""
-        return index == self.peer_group.index or (index in self.news_at and index not in self.lost)
+        return index == self.peer_group.index or (index in self.last_new_chunk_at and index not in self.lost)
 
     def ask(self, index: int, chunk: int) -> None:
         self.swarm.ask(index, chunk, time.monotonic())
-        self._peers[index].want(chunk)
+        self._peers[index].request(chunk)
 
-    def tell(self, chunk: int) -> None:
+    def offer(self, chunk: int) -> None:
         for peer in self._peers.values():
-            peer.tell([chunk])
+            peer.offer([chunk])
 
     # -- what they say
 
     def peer_has(self, peer: Connection, content: bytes) -> None:
         chunks: array[int] = parse_have(content, self.table.num_chunks)
         self.swarm.offer(peer.index, chunks)
-        self.news_at[peer.index] = time.monotonic()
+        self.last_new_chunk_at[peer.index] = time.monotonic()
         self._note_news()
 
     def peer_wants(self, _peer: Connection, chunk: int) -> Piece | None:
@@ -659,7 +659,7 @@ class Exchange:
 
     def peer_sent(self, peer: Connection, chunk: int, buffer: memoryview) -> None:
         assert self.taker is not None
-        self.news_at[peer.index] = time.monotonic()
+        self.last_new_chunk_at[peer.index] = time.monotonic()
         self._note_news()
         self.taker.took(peer.index, chunk, buffer)
 

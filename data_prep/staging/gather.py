@@ -73,7 +73,7 @@ class Quota:
     def _readers(self) -> list[int]:
         """Return the nodes that may read from storage now: at most as many as the site allows, the appointed ones first."""
         rest = [index for index in range(len(self._others.peers)) if index not in self._others.readers]
-        there = [index for index in (*self._others.readers, *rest) if self._exchange.is_there(index)]
+        there = [index for index in (*self._others.readers, *rest) if self._exchange.is_connected(index)]
         return there if self._others.most_readers is None else there[: max(1, self._others.most_readers)]
 
     def _taken_over(self, now: float, patience_s: float) -> list[int]:
@@ -82,20 +82,20 @@ class Quota:
         chunks = self._swarm.unclaimed(now - patience_s)
         bringers = {chunk: self._bringers(chunk) for chunk in chunks}
         for index in set().union(*bringers.values()):
-            if now - self._exchange.news_at[index] > patience_s:
+            if now - self._exchange.last_new_chunk_at[index] > patience_s:
                 self.slow[index] = f"it brought nothing for {patience_s:.1f} s: its share was read by others"
                 logger.warning("node %d of those that stage the same files is slow: %s", index, self.slow[index])
         free = [chunk for chunk in reversed(chunks) if bringers[chunk] <= self.slow.keys()]
         readers = [index for index in self._readers() if index not in self.slow or index == self._me]
         shared = free[readers.index(self._me) :: len(readers)]
-        quiet_s = now - max(self._exchange.news_at.values(), default=now)
+        quiet_s = now - max(self._exchange.last_new_chunk_at.values(), default=now)
         return shared or (free if quiet_s > 2 * patience_s else [])
 
     def _bringers(self, chunk: int) -> set[int]:
         """Return the nodes that should bring a chunk: its reader, or those that had it from the start, without lost and slow ones."""
         owner = self._owners[chunk]
         found = [index for index, marks in self._exchange.held.items() if marks[chunk]] if owner == NOBODY else [owner]
-        return {index for index in found if index != self._me and index not in self.slow and self._exchange.is_there(index)}
+        return {index for index in found if index != self._me and index not in self.slow and self._exchange.is_connected(index)}
 
 
 COMING_BYTES: Final = 192 << 20
@@ -236,7 +236,7 @@ class Gather:
 
     async def _from_storage(self, chunk: int) -> None:
         begun = self._swarm.reading[chunk]
-        await _in(self._readers, self._read, chunk)
+        await _run_in_pool(self._readers, self._read, chunk)
         self._swarm.reading.pop(chunk, None)
         self.storage_bytes += self._table.span(chunk)[2]
         self._is_here(chunk, begun)
@@ -273,7 +273,7 @@ class Gather:
         self._start(self._from_peer, peer, chunk, begun, buffer)
 
     async def _from_peer(self, peer: int, chunk: int, begun: float, buffer: memoryview) -> None:
-        is_right = await _in(self._writers, self._check_and_write, chunk, buffer)
+        is_right = await _run_in_pool(self._writers, self._check_and_write, chunk, buffer)
         self._swarm.writing.discard(chunk)
         if is_right:
             self.peer_bytes += len(buffer)
@@ -300,7 +300,7 @@ class Gather:
         if self._swarm.got(chunk):
             self._unsynced.append(chunk)
             self._unsynced_bytes += self._table.span(chunk)[2]
-            self._exchange.tell(chunk)
+            self._exchange.offer(chunk)
             self._on_bytes(self._table.span(chunk)[2])
 
     def _sync_sometimes(self) -> None:
@@ -313,13 +313,13 @@ class Gather:
         self._start(self._synced, [self._table.where(chunk) for chunk in chunks])
 
     async def _synced(self, chunks: list[table.Chunk]) -> None:
-        wrong = await _in(self._checkers, self._sync, chunks)
+        wrong = await _run_in_pool(self._checkers, self._sync, chunks)
         self._syncs -= 1
         for where in wrong:
             chunk = self._table.number(where)
             self._tries[chunk] += 1
             if self._tries[chunk] > self._options.retries:
-                raise copy.disk_lies(self._part, self._table.files, wrong, self._tries[chunk])
+                raise copy.disk_error(self._part, self._table.files, wrong, self._tries[chunk])
             self._swarm.drop(chunk)
             self._exchange.changed = True
             self._on_bytes(-self._table.span(chunk)[2])
@@ -340,18 +340,18 @@ class Gather:
             self._start(self._rechecked, [self._left.popleft() for _ in range(min(copy.BATCH, len(self._left)))])
 
     async def _rechecked(self, chunks: list[table.Chunk]) -> None:
-        self._lost.update(await _in(self._checkers, self._read_back.wrong, chunks))
+        self._lost.update(await _run_in_pool(self._checkers, self._read_back.wrong, chunks))
         self._rechecks -= 1
         num_bytes = sum(self._read_back.num_bytes(chunk) for chunk in chunks if chunk not in self._lost)
         self.resumed_bytes += num_bytes
         self._on_bytes(num_bytes)
         if self._lost and not self._left and not self._rechecks:
             logger.warning("%d chunks that a copy left in %s are not what they were: copied again", len(self._lost), self._part)
-            await _in(self._checkers, self._journal.strike, self._lost)
+            await _run_in_pool(self._checkers, self._journal.strike, self._lost)
             for chunk in self._lost:  # which the journal lists no more
                 self._swarm.drop(self._table.number(chunk))
             self._exchange.changed = True
 
 
-async def _in(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> T:
+async def _run_in_pool(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(pool, partial(work, *arguments))

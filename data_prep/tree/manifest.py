@@ -110,7 +110,7 @@ class TreeManifest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TreeLocation:
     """The place of a published tree's files on storage. `links` maps names that are links to their targets below `path`."""
 
     path: PathText
@@ -137,11 +137,11 @@ def is_tree(root: Path) -> bool:
     return bool(schema_in(root) == SCHEMA)
 
 
-def read_place(root: Path) -> Place:
+def read_place(root: Path) -> TreeLocation:
     """Read the place of the tree that is published in `root`. Raises DatasetError."""
     return parse_place(read_content(root / PLACE_NAME, DatasetError, MAX_BYTES), str(root / PLACE_NAME))
 
 
-def parse_place(content: bytes, where: str) -> Place:
+def parse_place(content: bytes, where: str) -> TreeLocation:
     """Parse the bytes of `place.json`. Raises DatasetError."""
-    return read_as(Place, parse_json(content, where, DatasetError), f"{where} does not say where the files lie", DatasetError, AGAIN)
+    return read_as(TreeLocation, parse_json(content, where, DatasetError), f"{where} does not say where the files lie", DatasetError, AGAIN)

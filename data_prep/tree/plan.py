@@ -405,7 +405,7 @@ def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress = silent
         if changes := plan.changes(list_tree(Path(plan.path))):
             raise DatasetError(f"{plan.path} has changed since it was listed: {changes}; {manifest.advice_of(plan.name)}")
         tree = manifest.TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, chunks)))
-        place = manifest.Place(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None})
+        place = manifest.TreeLocation(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None})
         built, is_new = steps.publish_dataset(
             datasets_dir, plan.spec12, tree, None, lambda part: publish_json_of(part / manifest.PLACE_NAME, asdict(place))
         )

@@ -348,7 +348,7 @@ def _rates(found: Understood) -> Iterator[Finding]:
 
 
 def _readings(unit: str) -> tuple[float, float]:
-    """Return what a unit of bytes is by its name, and what it is as often."""
+    """Return the size of a unit of bytes by its name, and by its other usual meaning (factor 1000 or 1024)."""
     return BYTES[unit], BYTES[unit.replace("i", "") if "i" in unit else unit if unit == "b" else f"{unit[0]}ib"]
 
 
@@ -358,7 +358,7 @@ _SUMS: Final = (
     (Kind.EPOCH_TIME, Kind.EPOCH_STEPS, Kind.STEP_TIME),
     (Kind.STEPS, Kind.EPOCHS, Kind.EPOCH_STEPS),
 )
-"""The first kind of each is so many times the third as the second says."""
+"""Columns as (total, count, each) that must satisfy total = count x each."""
 
 
 def _epochs(found: Understood) -> Iterator[Finding]:

@@ -104,25 +104,25 @@ class Results:
 class RemoteHost:
     """A host with a Slipway on it."""
 
-    line: ssh.OpenSsh
+    connection: ssh.OpenSsh
     settings: Settings
 
     def ask(self, kind: type[Answer], *words: str) -> Answer:
         """Return the answer of `slipway remote-end`. Raises RemoteError, and the error that the command there ended with."""
-        result = ssh.again(lambda: ssh.run_there(self.line, [self.settings.slipway, "remote-end", *words], limit_s=ANSWER_S))
-        return answer_of(kind, result, self.line.host)
+        result = ssh.retry_once(lambda: ssh.run_there(self.connection, [self.settings.slipway, "remote-end", *words], limit_s=ANSWER_S))
+        return answer_of(kind, result, self.connection.host)
 
 
-def find_slipway(line: ssh.OpenSsh, given: str | None) -> Hello:
+def find_slipway(connection: ssh.OpenSsh, given: str | None) -> Hello:
     """Return the answer of the first Slipway that is there; a shell may not have it on its PATH. Raises RemoteError where none is."""
     places = PLACES if given is None else (given,)
-    result = ssh.again(lambda: ssh.run_there(line, ["/bin/sh", "-c", SCRIPT, "sh", *places], limit_s=ANSWER_S))
+    result = ssh.retry_once(lambda: ssh.run_there(connection, ["/bin/sh", "-c", SCRIPT, "sh", *places], limit_s=ANSWER_S))
     if result.returncode == GONE:
         raise RemoteError(
-            f"no Slipway was found on {line.host}: looked for {', '.join(places)}. Install it there, on storage that all nodes see "
-            f"(docs/how-to/install.md), then name it: `slipway remote {line.host} setup --slipway PATH`"
+            f"no Slipway was found on {connection.host}: looked for {', '.join(places)}. Install it there, on storage that all nodes see "
+            f"(docs/how-to/install.md), then name it: `slipway remote {connection.host} setup --slipway PATH`"
         )
-    return answer_of(Hello, result, line.host)
+    return answer_of(Hello, result, connection.host)
 
 
 def answer_of(kind: type[Answer], result: process.CommandResult, host: str) -> Answer:
@@ -156,11 +156,13 @@ TRIES: Final = 3
 BLOCK: Final = 256 << 10
 
 
-def fetch(line: ssh.OpenSsh, found: Results, out: Path, max_bytes: int, tell: Callable[[str], None] = lambda _text: None) -> list[str]:
+def fetch(
+    connection: ssh.OpenSsh, found: Results, out: Path, max_bytes: int, tell: Callable[[str], None] = lambda _text: None
+) -> list[str]:
     """Bring the files of `found` that are not below `out` yet, at most `max_bytes` of them, and return lines about them. `tell` gets a line
     before that. Raises RemoteError, NotEnoughSpace, OSError."""
     missing = [file for file in found.files if described(out, file.name) != file]
-    coming = f"{counted(len(missing), 'file')} of {format_size(sum(file.bytes for file in missing))} from {line.host}"
+    coming = f"{counted(len(missing), 'file')} of {format_size(sum(file.bytes for file in missing))} from {connection.host}"
     needed = sum(file.bytes + ssh.MEMBER_BYTES for file in missing)
     if needed > max_bytes:
         largest = max(missing, key=lambda file: file.bytes)
@@ -179,7 +181,7 @@ def fetch(line: ssh.OpenSsh, found: Results, out: Path, max_bytes: int, tell: Ca
             )
         try:
             for _ in range(TRIES if missing else 0):
-                missing = ssh.again(lambda: _bring(line, found.results, missing, out))  # noqa: B023 - called at once
+                missing = ssh.retry_once(lambda: _bring(connection, found.results, missing, out))  # noqa: B023 - called at once
                 if not missing:
                     break
         finally:
@@ -192,13 +194,13 @@ def fetch(line: ssh.OpenSsh, found: Results, out: Path, max_bytes: int, tell: Ca
     return [f"{counted(len(found.files), 'file')} ({total}): {out}", *page]
 
 
-def _bring(line: ssh.OpenSsh, source: str, files: Sequence[ResultFile], out: Path) -> list[ResultFile]:
+def _bring(connection: ssh.OpenSsh, source: str, files: Sequence[ResultFile], out: Path) -> list[ResultFile]:
     """Return those of `files` that have not come whole. Those that have stay, also where the line was cut after them."""
     coming = out / COMING
     publish.remove_tree(coming)
     coming.mkdir()
     try:
-        ssh.get(line, source, {file.name: file.bytes for file in files}, coming)
+        ssh.get(connection, source, {file.name: file.bytes for file in files}, coming)
     finally:
         wrong = []
         for file in files:

@@ -19,9 +19,9 @@ from typing import IO, Annotated, Any, Final
 import typer
 
 from base import VERSION, humanize, logs
-from base.errors import ConfigError, LineCut, RemoteError
+from base.errors import ConfigError, ConnectionCut, RemoteError
 from cluster import processes, ssh
-from cluster.ssh import OpenSsh, again, run_there
+from cluster.ssh import OpenSsh, retry_once, run_there
 from extras.remote.asking import ANSWER_S, Have, Placed, RemoteHost, Results, fetch, find_slipway, update
 from extras.remote.bundle import Bundle, make_bundle
 from extras.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
@@ -120,26 +120,26 @@ def run_verb(host: str, verb: str, words: Sequence[str], slipway: str | None = N
     ConfigError, RemoteError."""
     if verb not in completion.REMOTE_VERBS:
         raise ConfigError(f"{verb!r}: no command of slipway remote; {humanize.choices(verb, completion.REMOTE_VERBS)}")
-    line = OpenSsh(host)
+    connection = OpenSsh(host)
     if verb == "close":
-        output.line(f"the line to {host} is closed" if line.hang_up() else f"no line to {host} is open")
+        output.line(f"the connection to {host} is closed" if connection.hang_up() else f"no connection to {host} is open")
         return 0
     kept = read_settings(host)
     typed = None if verb == "setup" else parse_typed(host, verb, words)
     site = _site(words) if verb == "setup" and words else kept.site if kept else None
-    line.connect(ask=True)
+    connection.connect(ask=True)
     if kept is None or verb == "setup" or slipway:
-        kept = _set_up(line, Settings(slipway=slipway or (kept.slipway if kept else ""), site=site))
-    return 0 if typed is None else _run_typed(RemoteHost(line=line, settings=kept), typed)
+        kept = _set_up(connection, Settings(slipway=slipway or (kept.slipway if kept else ""), site=site))
+    return 0 if typed is None else _run_typed(RemoteHost(connection=connection, settings=kept), typed)
 
 
-def _set_up(line: OpenSsh, asked: Settings) -> Settings:
-    hello = find_slipway(line, asked.slipway or None)
+def _set_up(connection: OpenSsh, asked: Settings) -> Settings:
+    hello = find_slipway(connection, asked.slipway or None)
     settings = replace(asked, slipway=hello.program)
-    file = write_settings(line.host, settings)
-    output.notice(f"{line.host} ({hello.host}) has Slipway {hello.version}: {hello.program}; kept in {file}")
+    file = write_settings(connection.host, settings)
+    output.notice(f"{connection.host} ({hello.host}) has Slipway {hello.version}: {hello.program}; kept in {file}")
     if hello.version != VERSION:
-        output.notice(f"here is Slipway {VERSION}: {update(line.host)}")
+        output.notice(f"here is Slipway {VERSION}: {update(connection.host)}")
     return settings
 
 
@@ -156,8 +156,8 @@ def _run_typed(remote: RemoteHost, typed: Typed) -> int:
             f"--out {typed.out}: {typed.study} lies there, and the study.yaml of the results would replace it; choose another"
         )
     there = None if typed.study is None else _brought(remote, typed.study, site)
-    argv = [remote.settings.slipway, *typed.for_cluster(remote.line.host, there, site)]
-    relay = Relay(host=remote.line.host, there=there, here=str(typed.study))
+    argv = [remote.settings.slipway, *typed.for_cluster(remote.connection.host, there, site)]
+    relay = Relay(host=remote.connection.host, there=there, here=str(typed.study))
     if typed.session not in ("", "ls", "stop"):
         return _start_session(remote, argv, relay)
     if typed.verb == "submit":
@@ -165,10 +165,10 @@ def _run_typed(remote: RemoteHost, typed: Typed) -> int:
     elif typed.follows:
         code = _patient(remote, lambda number: [*argv, "--lines", "20"] if number else argv, relay)
     else:
-        code = again(lambda: _once(remote, argv, relay))
+        code = retry_once(lambda: _once(remote, argv, relay))
     if typed.makes_results and code == 0 and there is not None:
         found = remote.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
-        for text in fetch(remote.line, found, typed.out, typed.max_bytes, output.notice):
+        for text in fetch(remote.connection, found, typed.out, typed.max_bytes, output.notice):
             output.line(text)
     return code
 
@@ -185,11 +185,11 @@ def _brought(remote: RemoteHost, study: Path, site: str | None) -> str:
 
 def _start_session(remote: RemoteHost, argv: Sequence[str], relay: Relay) -> int:
     """Start a session there. A start is not done twice: after a cut, `session ls` tells whether it has begun."""
-    again(lambda: run_there(remote.line, ["true"], limit_s=ANSWER_S))  # a line that was cut before is noticed while nothing has begun
+    retry_once(lambda: run_there(remote.connection, ["true"], limit_s=ANSWER_S))  # a cut of before is noticed while nothing has begun
     try:
-        return remote.line.stream(argv, relay.out, relay.err)
-    except LineCut as error:
-        shown = f"slipway remote {shlex.quote(remote.line.host)} session ls"
+        return remote.connection.stream(argv, relay.out, relay.err)
+    except ConnectionCut as error:
+        shown = f"slipway remote {shlex.quote(remote.connection.host)} session ls"
         raise RemoteError(f"{error}; if the session has begun it goes on, which `{shown}` shows, with the line for this machine") from error
     finally:
         relay.end()
@@ -203,19 +203,19 @@ def bring(remote: RemoteHost, bundle: Bundle, source: str, site: str | None) -> 
         chosen = ("--site", site) if site is not None else ()
         found = remote.ask(Have, "have", source, bundle.digest, *chosen)
         if not found.there:
-            ssh.put(remote.line, bundle.tree, found.incoming)
+            ssh.put(remote.connection, bundle.tree, found.incoming)
             remote.ask(Placed, "place", source, bundle.digest, found.incoming, *chosen)
         return f"{found.place}/{bundle.file}"
 
-    return again(once)
+    return retry_once(once)
 
 
 def _submit(remote: RemoteHost, argv: Sequence[str], relay: Relay, what: Sequence[str | None]) -> int:
     """Submit with a token that stays until it is known what became of it: the job is there, or with --wait, over."""
     if "--print" in argv:
-        return again(lambda: _once(remote, argv, relay))
+        return retry_once(lambda: _once(remote, argv, relay))
     waits = "--wait" in argv
-    asked = submission(remote.line.host, *what)
+    asked = submission(remote.connection.host, *what)
     code = _patient(remote, lambda _: [*with_time(argv), "--token", asked.token], relay)
     if code == 0 or (waits and code in ENDED):
         asked.close()
@@ -228,10 +228,10 @@ def with_time(argv: Sequence[str]) -> list[str]:
 
 
 def _once(remote: RemoteHost, argv: Sequence[str], relay: Relay) -> int:
-    """Run a command once. Raises LineCut, as RemoteError where something was shown already, so that it is not shown twice."""
+    """Run a command once. Raises ConnectionCut, as RemoteError where something was shown already, so that it is not shown twice."""
     try:
-        code = remote.line.stream(argv, relay.out, relay.err)
-    except LineCut as error:
+        code = remote.connection.stream(argv, relay.out, relay.err)
+    except ConnectionCut as error:
         if relay.has_shown:
             raise RemoteError(f"{error}; the same command again goes on") from error
         raise
@@ -246,24 +246,24 @@ def _patient(remote: RemoteHost, argv_of: Callable[[int], Sequence[str]], relay:
     while True:
         began = time.monotonic()
         try:
-            code = remote.line.stream(argv_of(number), relay.out, relay.err)
+            code = remote.connection.stream(argv_of(number), relay.out, relay.err)
             relay.end()
             return code
-        except LineCut as error:
+        except ConnectionCut as error:
             relay.end()
             tried = 0 if time.monotonic() - began > PAUSES[-1] else tried  # the line had been there for a while
             pause = PAUSES[min(tried, len(PAUSES) - 1)]
             output.notice(
-                f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {remote.line.host} goes on meanwhile"
+                f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {remote.connection.host} goes on meanwhile"
             )
             number, tried = number + 1, tried + 1
             sys.stdout.flush()
             time.sleep(pause)
-            _reconnect(remote.line)
+            _reconnect(remote.connection)
 
 
-def _reconnect(line: OpenSsh) -> None:
+def _reconnect(connection: OpenSsh) -> None:
     try:
-        line.connect(ask=True)
-    except LineCut:
+        connection.connect(ask=True)
+    except ConnectionCut:
         return  # the next try says so

@@ -28,7 +28,7 @@ from containers.engines import in_container
 from extras.session import request as files
 from extras.session import start as starting
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
-from extras.session.request import Kind, Seen, SessionRequest
+from extras.session.request import Kind, SessionRequest, SessionView
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.dataset import check_name
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
@@ -285,7 +285,7 @@ def _export(study: Study, to: Path) -> None:
     output.line(f"TensorBoard shows {num_files} of {len(study.runs)} runs of {study.name}, as they are now")
 
 
-def _wait(directory: Path, stages: Sequence[str]) -> Seen:
+def _wait(directory: Path, stages: Sequence[str]) -> SessionView:
     """Wait until the session is in one of these stages, or ended, as where its job is gone. Ctrl-C leaves it running."""
     queue = Queue()
     try:
@@ -301,7 +301,7 @@ def _wait(directory: Path, stages: Sequence[str]) -> Seen:
     raise AssertionError("looks without a limit do not end")
 
 
-def _follow(directory: Path) -> Seen:
+def _follow(directory: Path) -> SessionView:
     seen, queue, size = _wait(directory, ("ready", "ended")), Queue(), 0
     try:
         for seen in looks(partial(queue.look, directory), None):
@@ -315,7 +315,7 @@ def _follow(directory: Path) -> Seen:
 
 
 def _show_output(path: Path, start: int) -> int:
-    """Return how many bytes were shown."""
+    """Print the file from byte `start` on. Return the number of bytes."""
     if not path.is_file():
         return 0
     count = 0
@@ -334,7 +334,7 @@ class Queue:
     def __init__(self) -> None:
         self._queried = time.monotonic()
 
-    def look(self, directory: Path) -> Seen:
+    def look(self, directory: Path) -> SessionView:
         seen = files.read_session(directory)
         jobs = jobs_of(seen.request.site.scheduler)
         if seen.is_over or (jobs is not None and time.monotonic() - self._queried < QUEUE_PATIENCE_S):
@@ -346,14 +346,13 @@ class Queue:
 
 
 def _queued(jobs: Any) -> frozenset[str] | None:
-    """Return None where the scheduler does not answer."""
     try:
         return files.queued_ids(jobs, QUEUE_PATIENCE_S, QUEUE_ANSWER_S)
     except SchedulerSilent:
         return None
 
 
-def _say_end(seen: Seen) -> None:
+def _say_end(seen: SessionView) -> None:
     """Print how the session ended. A command that failed ends ours with its code, one that was ended early with that of the class.
     Raises TrainingFailed where another program failed, or something else, PushError where its files wait."""
     state = seen.state
@@ -373,7 +372,7 @@ def _say_end(seen: Seen) -> None:
     raise kind("\n".join([words, f"the end of {log}:", *lines]))
 
 
-def reached(seen: Seen, login: str | None) -> list[str]:
+def reached(seen: SessionView, login: str | None) -> list[str]:
     """Return the line to type on the laptop, then what to open there, with the session's token."""
     request, state = seen.request, seen.state
     if state.directory is None or state.node is None or request.kind == "run":
@@ -398,7 +397,7 @@ def _way_to(request: SessionRequest, node: str, login: str | None) -> tuple[str,
     return f"{user}{at}{node}", through
 
 
-def enter(seen: Seen) -> NoReturn:
+def enter(seen: SessionView) -> NoReturn:
     """Open a terminal at a shell of the session, and end with the shell's code."""
     from extras.session.attach import attach
 
@@ -415,7 +414,7 @@ def enter(seen: Seen) -> NoReturn:
     raise SystemExit(code)
 
 
-def _not_reached(seen: Seen, node: str, remote: str) -> str:
+def _not_reached(seen: SessionView, node: str, remote: str) -> str:
     jobs, name = jobs_of(seen.request.site.scheduler), seen.request.session
     words = "" if jobs is None or seen.state.job_id is None else jobs.SERVER.enter.format(job=seen.state.job_id, node=node)
     other = f"`{words} {remote}` enters it without ssh; " if words else ""
@@ -447,7 +446,7 @@ def ls(site: SiteOption = None, login: LoginOption = None, as_json: JsonOption =
                 output.line(f"  {text}")
 
 
-def _row(seen: Seen) -> tuple[object, ...]:
+def _row(seen: SessionView) -> tuple[object, ...]:
     state = seen.state
     left = None if state.deadline is None or seen.is_over else whole_duration(max(1.0, state.deadline - time.time()))
     stage = f"ended: {state.reason}" if seen.is_over else {"waits": "waits for its job"}.get(state.stage, state.stage)
@@ -455,7 +454,7 @@ def _row(seen: Seen) -> tuple[object, ...]:
     return seen.request.session, stage, state.node, state.job_id, left, idle
 
 
-def _as_json(seen: Seen) -> dict[str, object]:
+def _as_json(seen: SessionView) -> dict[str, object]:
     state = seen.state
     return {
         "session": seen.request.session,
@@ -480,7 +479,7 @@ def attach_to(
     enter(_found(load_site(site), session))
 
 
-def _found(site: Site, session: str) -> Seen:
+def _found(site: Site, session: str) -> SessionView:
     """Return the session of that name, or the only one that begins so. Raises ConfigError."""
     names = [path.name for path in files.all_sessions(site.storage)]
     chosen = [session] if session in names else [name for name in names if name.startswith(session)]
@@ -513,7 +512,7 @@ def stop(
             output.line(f"what it wrote: {seen.state.pushed}")
 
 
-def _cancel(seen: Seen, jobs: Any) -> None:
+def _cancel(seen: SessionView, jobs: Any) -> None:
     job_id, holder = seen.state.job_id, seen.state.holder
     if jobs is not None and job_id is not None:
         jobs.cancel((job_id,), QUEUE_PATIENCE_S)
@@ -521,7 +520,7 @@ def _cancel(seen: Seen, jobs: Any) -> None:
         os.kill(holder.pid, signal.SIGTERM)
 
 
-def _until_ended(seen: Seen) -> Seen:
+def _until_ended(seen: SessionView) -> SessionView:
     """Raise SlipwayError where the session goes on."""
     queue, last = Queue(), seen
     with waiting(f"session {seen.request.session} ends"):
@@ -530,14 +529,16 @@ def _until_ended(seen: Seen) -> Seen:
                 return last
             if last.state.stage == "waits" and _is_cancelled(last):
                 files.clean(last)
-                return Seen(directory=last.directory, request=last.request, state=replace(last.state, stage="ended", reason=NOT_BEGUN))
+                return SessionView(
+                    directory=last.directory, request=last.request, state=replace(last.state, stage="ended", reason=NOT_BEGUN)
+                )
     raise SlipwayError(
         f"session {seen.request.session} has not ended within {format_duration(STOP_WAIT_S)}: it may be pushing; "
         f"`slipway session stop --now {seen.request.session}` cancels its job"
     )
 
 
-def _is_cancelled(seen: Seen) -> bool:
+def _is_cancelled(seen: SessionView) -> bool:
     jobs = jobs_of(seen.request.site.scheduler)
     queued = None if jobs is None else _queued(jobs)
     return queued is not None and seen.state.job_id not in queued

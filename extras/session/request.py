@@ -157,7 +157,7 @@ GONE_S: Final = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class SessionView:
     """A session and its state."""
 
     directory: Path
@@ -177,12 +177,12 @@ class Seen:
             return None
 
 
-def read_session(directory: Path) -> Seen:
+def read_session(directory: Path) -> SessionView:
     """Return a session as its supervisor wrote last; nobody else is asked. Raises RecordError."""
-    return Seen(directory=directory, request=read_request(directory), state=read_state(directory))
+    return SessionView(directory=directory, request=read_request(directory), state=read_state(directory))
 
 
-def look(directory: Path, queued: Collection[str] | None, now: float) -> Seen:
+def look(directory: Path, queued: Collection[str] | None, now: float) -> SessionView:
     """Return a session. `queued`: the ids of our jobs that are not over; None: nobody could tell. Raises RecordError."""
     seen = read_session(directory)
     state = seen.state
@@ -209,13 +209,13 @@ def queued_ids(jobs: Jobs | None, patience_s: float, timeout_s: float) -> frozen
     return None if jobs is None else frozenset(job.job_id for job in jobs.our_jobs(patience_s, timeout_s))
 
 
-def sessions(storage: Path, queued: Collection[str] | None) -> list[Seen]:
+def sessions(storage: Path, queued: Collection[str] | None) -> list[SessionView]:
     """Return all sessions, the oldest first."""
     now = time.time()
     return [look(directory, queued, now) for directory in all_sessions(storage)]
 
 
-def clean(seen: Seen) -> None:
+def clean(seen: SessionView) -> None:
     """Remove what a session that has ended has left on storage. What was pushed stays, with its log, and the place for what its nodes
     may still hold."""
     (seen.directory / TOKEN).unlink(missing_ok=True)

@@ -116,4 +116,6 @@ def _note(directory: Path, state: State, what: str, end: str) -> None:
     try:
         publish_new(directory / STATE, json_text(plain(state)))
     except OSError as error:
-        raise StorageError(f"{what} was started, and {directory} does not take its number: {error.strerror}; `{end}` ends it") from error
+        raise StorageError(
+            f"{what} was started, but its id cannot be written into {directory}: {error.strerror}; end it with `{end}`, then try again"
+        ) from error

@@ -270,7 +270,7 @@ class Session:
         self._brought = size
 
     def _bring_rest_of_output(self, attempt: RunningAttempt) -> None:
-        """Ignore a failure of storage: the pushed files still have the end of the output."""
+        """Copy the rest of the command's output to storage. A failure is only logged, since the pushed files contain the output."""
         before, loop = self._calls.get("output"), self._scope.loop
         loop.until(lambda: before is None or before.finished, ANSWER_S)
         try:
@@ -333,7 +333,7 @@ class Session:
         self._scope.cancels += 1
         told = f"it got {signal.Signals(number).name}"
         if self._attempt is not None and self._scope.cancels == 1:
-            self._attempt.job.ended(told)
+            self._attempt.job.end_by_scheduler(told)
         else:
             self._scope.end(Ending(status="cancelled", reason=told))
 
@@ -364,7 +364,7 @@ class Session:
             Call(loop, "token", Path(self._directory, TOKEN).unlink, True, timeout_s=STATE_S).wait()
 
     def _finish(self, ending: Ending) -> tuple[str | None, str | None]:
-        """Return the target of the push and the reason of its failure."""
+        """Stop the program and push what was requested. Return the target, or why it failed."""
         attempt, prepared = self._attempt, self._prepared
         if attempt is None or prepared is None:
             return None, None

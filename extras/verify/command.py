@@ -51,8 +51,8 @@ def main(
         with output.progress(f"verify {directory.name}", "runs", forks=True) as seen:
             total.add(verify_runs(directory, until, seen))
     for directory in results if out is None else [out]:  # after all runs, which are looked at in forked children: this starts threads
-        left = total.silent or (until is not None and time.monotonic() >= until)
-        total.add(Verified(left_outputs=1) if left else verify_outputs(directory, results if out else ()))
+        left = total.runs_with_silent_storage or (until is not None and time.monotonic() >= until)
+        total.add(Verified(outputs_not_compared=1) if left else verify_outputs(directory, results if out else ()))
     for sentence in total.findings[:MOST_SHOWN]:
         output.line(sentence)
     if more := humanize.and_more(len(total.findings), MOST_SHOWN):

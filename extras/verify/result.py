@@ -20,18 +20,14 @@ class Verified:
     recomputed: int = 0
     files: int = 0
     bytes: int = 0
-    unread: int = 0
-    """Runs for which there was no time."""
-    silent: int = 0
-    """Runs of which a file did not come."""
-    without: int = 0
+    runs_not_reached: int = 0
+    runs_with_silent_storage: int = 0
+    runs_without_record: int = 0
     """Runs of the study without a record: not begun, not finished, or removed by somebody."""
     outputs: int = 0
     """Files made of the records that were made again and compared."""
-    left_outputs: int = 0
-    """Directories in which they were not."""
-    left_programs: int = 0
-    """Folders of programs that were not verified."""
+    outputs_not_compared: int = 0
+    programs_not_verified: int = 0
     programs: list[str] = field(default_factory=list)
     """Digests of the folders of programs that records name."""
     findings: list[str] = field(default_factory=list)
@@ -42,26 +38,26 @@ class Verified:
 
     @property
     def is_whole(self) -> bool:
-        return not (self.findings or self.unread or self.silent or self.left_outputs or self.left_programs)
+        left = self.runs_not_reached, self.runs_with_silent_storage, self.outputs_not_compared, self.programs_not_verified
+        return not (self.findings or any(left))
 
 
 def summary(found: Verified, sources: Sequence[Path]) -> str:
     """Describe what was verified and what was not, in one line."""
     sealed = f", {found.not_sealed} of them without a seal: of an earlier version" if found.not_sealed else ""
     where = ", ".join(str(source) for source in sources)
+    cause = "storage did not answer" if found.runs_with_silent_storage else "the time was over"
     parts = [
         f"{where}: {counted(found.runs, 'run')}, {counted(found.records, 'record')}{sealed}, {counted(found.files, 'file')} "
         f"({format_size(found.bytes)})",
         f"numbers of {counted(found.recomputed, 'attempt')} computed again",
         f"{counted(len(set(found.programs)), 'state')} of programs' folders" if found.programs else "",
         f"{counted(found.outputs, 'file')} of tables, plots and page made again" if found.outputs else "",
-        f"{counted(found.without, 'run')} of the study without a record" if found.without else "",
-        f"{counted(found.silent, 'run')} not verified: storage did not answer" if found.silent else "",
-        f"{counted(found.unread, 'run')} not verified: {'storage did not answer' if found.silent else 'the time was over'}"
-        if found.unread
-        else "",
-        "tables, plots and page not verified" if found.left_outputs else "",
-        f"{counted(found.left_programs, 'state')} of programs' folders not verified" if found.left_programs else "",
+        f"{counted(found.runs_without_record, 'run')} of the study without a record" if found.runs_without_record else "",
+        f"{counted(found.runs_with_silent_storage, 'run')} not verified: storage did not answer" if found.runs_with_silent_storage else "",
+        f"{counted(found.runs_not_reached, 'run')} not verified: {cause}" if found.runs_not_reached else "",
+        "tables, plots and page not verified" if found.outputs_not_compared else "",
+        f"{counted(found.programs_not_verified, 'state')} of programs' folders not verified" if found.programs_not_verified else "",
     ]
     return f"{'; '.join(part for part in parts if part)}: {_verdict(found)}"
 

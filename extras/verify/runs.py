@@ -43,9 +43,9 @@ OF_ANOTHER_RULE: Final = frozenset(
     {"window_s", "rate_to_median_ratio", "uneven_cause", "rank_skew_p95_ratio", "straggler_rank"}
     | {f"{unit}_per_s{each}" for unit in ("samples", "tokens") for each in ("", "_per_gpu")}
 )
-"""What a record of an earlier version has by other rules, and nobody can compare."""
+"""Numbers that earlier versions computed by other rules; they are not compared in their records."""
 WITH_LAST_STEP: Final = frozenset({"last_half_ratio", "first_steps_ratio"})
-"""What a record may have by an earlier rule, which took the last step of the window into account, without a sign of that."""
+"""Numbers that an earlier rule computed with the last step of the window; a record does not show which rule it used."""
 
 
 def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None) -> Iterator[str]:
@@ -210,7 +210,7 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
     done = 0
     for found in each_run([results / "runs" / run for run in runs], lambda directory: verify_run(directory, asked), until):
         total.add(found)
-        done += found.runs + found.silent + found.unread
+        done += found.runs + found.runs_with_silent_storage + found.runs_not_reached
         if seen is not None:
             seen(done, len(runs))
     total.add(verify_programs(results, total.programs, until))
@@ -232,7 +232,7 @@ def each_run(
                 batch = waiting.popleft()
                 going.append((LimitedCall(_named(batch), _verify_all, batch, check, end, timeout_s=silence_s, renewed=True), batch))
             if not going:
-                yield Verified(unread=sum(map(len, waiting)))
+                yield Verified(runs_not_reached=sum(map(len, waiting)))
                 return
             soonest = min(call.deadline for call, _ in going)
             select.select([call for call, _ in going], [], [], max(0.0, soonest - time.monotonic()))
@@ -245,7 +245,7 @@ def each_run(
                     going.remove(child)
                     call.abandon()
                     silent = True
-                    yield Verified(silent=len(batch), findings=[f"{call.late()}; not verified"])
+                    yield Verified(runs_with_silent_storage=len(batch), findings=[f"{call.late()}; not verified"])
     finally:
         for call, _ in going:
             call.abandon()
@@ -259,7 +259,7 @@ def _verify_all(runs: Sequence[Path], check: Callable[[Path], Verified], end: fl
     total = Verified()
     for run in runs:
         moved()
-        total.add(check(run) if time.monotonic() < end else Verified(unread=1))
+        total.add(check(run) if time.monotonic() < end else Verified(runs_not_reached=1))
     return asdict(total)
 
 
@@ -276,7 +276,7 @@ def _listed(results: Path) -> tuple[list[str], dict[str, object], dict[str, obje
     collect.check_directory(results)
     there = sorted(name for name in names(str(results / "runs")) if humanize.is_name(name))
     asked, findings = read_study_runs(results)
-    return there, asdict(Verified(without=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
+    return there, asdict(Verified(runs_without_record=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
 
 
 def verify_run(directory: Path, asked: StudyRuns) -> Verified:
@@ -302,7 +302,7 @@ def verify_run(directory: Path, asked: StudyRuns) -> Verified:
         found.programs += list(program_digests(record))
         found.findings += list(_attempt(found, path, record, records))
     found.findings += _published(found, directory, contents, records)
-    found.without += not found.records
+    found.runs_without_record += not found.records
     return found
 
 
@@ -410,14 +410,14 @@ def verify_programs(results: Path, digests: Iterable[str], until: float | None =
     (monotonic) on, the others are only counted as left."""
     total = Verified()
     for digest in sorted(set(digests)):
-        if total.left_programs or (until is not None and time.monotonic() >= until):
-            total.left_programs += 1
+        if total.programs_not_verified or (until is not None and time.monotonic() >= until):
+            total.programs_not_verified += 1
             continue
         place = kept_program(results, digest)
         try:
             problem = call_limited(f"the files of a program in {place}", why_not_kept, str(place), digest, timeout_s=SILENCE_S)
         except StorageError as error:
-            total.left_programs += 1
+            total.programs_not_verified += 1
             problem = str(error)
         if problem is not None:
             total.findings.append(f"{place}: {problem}")

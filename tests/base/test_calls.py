@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from base.calls import LimitedCall, call_apart, call_limited, end_kept, moved
+from base.calls import LimitedCall, call_isolated, call_limited, end_interpreters, moved
 from base.errors import Defect, DigestMismatch, SlipwayError, StorageError
 from tests.base import in_children
 
@@ -164,14 +164,14 @@ def test_our_garbage_is_not_the_child_s() -> None:
 
 @pytest.fixture(autouse=True)
 def none_is_kept() -> Iterator[None]:
-    end_kept()
+    end_interpreters()
     yield
-    end_kept()
+    end_interpreters()
 
 
 def asked() -> Any:
     """Its process."""
-    return call_apart("asking", in_children.process, timeout_s=60)
+    return call_isolated("asking", in_children.process, timeout_s=60)
 
 
 @contextlib.contextmanager
@@ -184,20 +184,20 @@ def watched(pid: int) -> Iterator[Callable[[], bool]]:
 
 def test_a_caller_with_threads_gets_a_child_that_shares_none_of_its_locks() -> None:
     with in_children.LOCK:  # as another thread may hold it, such as that of a module which it is importing
-        assert call_apart("taking", in_children.take, "it", timeout_s=60) == ["it", 3]
+        assert call_isolated("taking", in_children.take, "it", timeout_s=60) == ["it", 3]
         with pytest.raises(StorageError, match=r"taking: no answer within 0\.2 s"):
             call_limited("taking", in_children.take, "it", timeout_s=0.2)
     with pytest.raises(StorageError, match="No such file or directory: /nowhere/x"):
-        call_apart("looking", in_children.look, "/nowhere/x", timeout_s=60)
+        call_isolated("looking", in_children.look, "/nowhere/x", timeout_s=60)
 
 
 def test_one_interpreter_answers_one_call_after_the_other_also_after_an_error() -> None:
     first = asked()
     with pytest.raises(StorageError, match="No such file"):
-        call_apart("looking", in_children.look, "/nowhere/x", timeout_s=60)
+        call_isolated("looking", in_children.look, "/nowhere/x", timeout_s=60)
     assert asked() == first != os.getpid()
     large = "x" * 3_000_000
-    assert call_apart("taking", in_children.take, large, timeout_s=60) == [large, 3]
+    assert call_isolated("taking", in_children.take, large, timeout_s=60) == [large, 3]
     assert asked() == first
 
 
@@ -207,7 +207,7 @@ def test_one_that_hangs_is_killed_and_its_answer_is_never_that_of_another_call(t
     first = asked()
     with watched(first) as ended:
         with pytest.raises(StorageError, match=r"reading: no answer within 0\.1 s; the storage behind it hangs"):
-            call_apart("reading", in_children.read, str(pipe), timeout_s=0.1)
+            call_isolated("reading", in_children.read, str(pipe), timeout_s=0.1)
         assert ended()
     assert asked() != first
 
@@ -215,7 +215,7 @@ def test_one_that_hangs_is_killed_and_its_answer_is_never_that_of_another_call(t
 def test_one_that_dies_in_a_call_or_before_it_is_replaced() -> None:
     first = asked()
     with pytest.raises(StorageError, match="dying: the child process died without an answer"):
-        call_apart("dying", in_children.die, timeout_s=60)
+        call_isolated("dying", in_children.die, timeout_s=60)
     second = asked()
     os.kill(second, signal.SIGKILL)
     os.waitid(os.P_PID, second, os.WEXITED | os.WNOWAIT)
@@ -232,7 +232,7 @@ def test_while_it_waits_a_signal_to_the_whole_group_does_not_end_it() -> None:
 def test_calls_of_two_threads_each_get_their_own_answer() -> None:
     with ThreadPoolExecutor(2) as pool:
         texts = [str(number) for number in range(20)]
-        answers = pool.map(lambda text: call_apart("taking", in_children.take, text, timeout_s=60), texts)
+        answers = pool.map(lambda text: call_isolated("taking", in_children.take, text, timeout_s=60), texts)
         assert list(answers) == [[text, 3] for text in texts]
 
 
@@ -265,6 +265,6 @@ def test_what_it_makes_has_the_umask_of_the_call_not_of_its_start(tmp_path: Path
     first = asked()
     for umask, mode in ((0o077, 0o700), (0o027, 0o750), (0o022, 0o755)):
         os.umask(umask)
-        call_apart("making", os.mkdir, str(tmp_path / f"{mode:o}"), timeout_s=60)
+        call_isolated("making", os.mkdir, str(tmp_path / f"{mode:o}"), timeout_s=60)
         assert (tmp_path / f"{mode:o}").stat().st_mode & 0o777 == mode
     assert asked() == first

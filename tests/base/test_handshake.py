@@ -15,15 +15,15 @@ from base.handshake import (
     PER_TURN,
     WELCOME_BYTES,
     Handshake,
+    NoDescriptors,
     NoProof,
-    NoRoom,
     PendingConnections,
     Refusals,
+    accept_pending,
     listen,
     most_pending,
     new_challenge,
     new_token,
-    newcomers,
     proof,
     proves,
 )
@@ -62,7 +62,7 @@ def test_any_bytes_prove_nothing() -> None:
             listener.check_answer(rng.randbytes(ANSWER_BYTES))
         with pytest.raises(NoProof):
             listener.check_welcome(rng.randbytes(WELCOME_BYTES), 0)
-        with pytest.raises(NoProof, match="no program of a run"):
+        with pytest.raises(NoProof, match="it sent no greeting of Slipway"):
             listener.answer(rng.randbytes(GREETING_BYTES), 0)
 
 
@@ -142,7 +142,7 @@ def test_refusals_are_a_line_per_second_with_their_number(caplog: pytest.LogCapt
 def test_a_turn_takes_some_and_the_next_one_the_others() -> None:
     listener = listen("127.0.0.1", 10)
     knocking = [socket.create_connection(listener.getsockname()) for _ in range(PER_TURN + 3)]
-    turns = [newcomers(listener) for _ in range(3)]
+    turns = [accept_pending(listener) for _ in range(3)]
     assert [len(turn) for turn in turns] == [PER_TURN, 3, 0]
     assert {host for turn in turns for _, host in turn} == {"127.0.0.1"}
     for connection in [listener, *knocking, *(one for turn in turns for one, _ in turn)]:
@@ -155,11 +155,11 @@ def test_no_descriptor_is_no_room_and_who_knocks_goes_on_knocking() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
-        with pytest.raises(NoRoom, match="Too many open files"):
-            newcomers(listener)
+        with pytest.raises(NoDescriptors, match="Too many open files"):
+            accept_pending(listener)
         assert most_pending() == 8
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    ((connection, _),) = newcomers(listener)
+    ((connection, _),) = accept_pending(listener)
     for one in (listener, knocking, connection):
         one.close()

@@ -20,7 +20,7 @@ from pathlib import Path
 from base.lock import LockFile
 lock = LockFile(Path(sys.argv[1]))
 assert lock.take(60)
-lock.say("another")
+lock.write_holder("another")
 print("has it", flush=True)
 sys.stdin.read()
 """
@@ -45,15 +45,15 @@ def test_one_has_it_and_the_others_read_who(tmp_path: Path) -> None:
     with LockFile(tmp_path / "x.lock") as lock:
         assert not lock.try_take()
         assert not lock.take(0.0)
-        assert (lock.held, lock.said()) == (False, "another")
+        assert (lock.held, lock.read_holder()) == (False, "another")
         end(holder)
         assert lock.take()
-        lock.say("me")
-        assert (lock.held, lock.said(), lock.path.read_text()) == (True, "me", "me")
-        lock.leave()
+        lock.write_holder("me")
+        assert (lock.held, lock.read_holder(), lock.path.read_text()) == (True, "me", "me")
+        lock.unlock()
         with LockFile(tmp_path / "x.lock") as next_one:
             assert next_one.try_take()
-            assert next_one.said() == "me"
+            assert next_one.read_holder() == "me"
 
 
 def test_a_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:
@@ -137,11 +137,11 @@ def test_what_is_no_file_is_refused(tmp_path: Path, planted: str) -> None:
 def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     with LockFile(tmp_path / "x.lock") as lock:
         for text in ("a long text", "short", "", "ä"):
-            lock.say(text)
-            assert lock.said() == text
+            lock.write_holder(text)
+            assert lock.read_holder() == text
             assert lock.path.read_text() == text
         lock.path.write_bytes(b"\xff\x00")
-        assert lock.said().endswith("\0")
+        assert lock.read_holder().endswith("\0")
 
 
 def test_a_directory_is_locked_by_its_descriptor(tmp_path: Path) -> None:

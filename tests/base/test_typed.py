@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 import pytest
 
 from base.errors import DatasetError, RecordError
-from base.typed import Closed, Count, FromOne, Like, Name, json_as, read_as
+from base.typed import Closed, Count, FromOne, Name, ReadableAs, json_as, read_as
 
 
 class Pair(NamedTuple):
@@ -43,7 +43,7 @@ class Whole:
     by_name: Mapping[str, bool]
     either: Count | str
     size: tuple[int, int] | None
-    entries: list[Annotated[dict[str, Any], Like(Entry)]]
+    entries: list[Annotated[dict[str, Any], ReadableAs(Entry)]]
 
 
 PLAIN: dict[str, Any] = {

@@ -21,7 +21,7 @@ from cluster.gpus.listing import (
     parse_instances,
     query_apps,
     query_gpus,
-    read_place,
+    read_gpu_facts,
     short_bus,
     split_gpus,
     with_instances,
@@ -187,8 +187,8 @@ def test_the_place(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     file = tmp_path / "gpufile"
     file.write_text("n1-gpu0\n")
-    place = read_place({"PBS_JOBID": "1.server", "PBS_GPUFILE": str(file)}, tmp_path)
+    place = read_gpu_facts({"PBS_JOBID": "1.server", "PBS_GPUFILE": str(file)}, tmp_path)
     assert (place.node_buses, place.gpu_file, place.hostname) == (("0000:06:00.0", "0000:85:00.0"), "n1-gpu0\n", os.uname().nodename)
-    assert read_place({"PBS_GPUFILE": "/nothing"}, tmp_path / "nothing").node_buses == ()
+    assert read_gpu_facts({"PBS_GPUFILE": "/nothing"}, tmp_path / "nothing").node_buses == ()
     with pytest.raises(AllocationError, match="PBS_GPUFILE: /nothing cannot be read"):
-        read_place({"PBS_JOBID": "1.server", "PBS_GPUFILE": "/nothing"}, tmp_path)
+        read_gpu_facts({"PBS_JOBID": "1.server", "PBS_GPUFILE": "/nothing"}, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from base.errors import AllocationError
 from cluster.gpus.decision import decide, granted_gpus, names_in
-from cluster.gpus.listing import Gpu, Place, parse_gpus, parse_instances, short_bus, with_instances
+from cluster.gpus.listing import Gpu, GpuFacts, parse_gpus, parse_instances, short_bus, with_instances
 from tests.cluster.smi import answer
 
 UUIDS = [gpu.uuid for gpu in parse_gpus(answer("p100x8-query"))]
@@ -63,8 +63,8 @@ def node(order: str, hidden: bool) -> tuple[Gpu, ...]:
     return tuple(gpu._replace(number=number) for number, gpu in enumerate(shown))
 
 
-def place(environ: dict[str, str], known: bool) -> Place:
-    return Place(hostname=HOST, gpu_file=TORQUE_FILE if "PBS_GPUFILE" in environ else "", node_buses=BUSES if known else ())
+def place(environ: dict[str, str], known: bool) -> GpuFacts:
+    return GpuFacts(hostname=HOST, gpu_file=TORQUE_FILE if "PBS_GPUFILE" in environ else "", node_buses=BUSES if known else ())
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["driver tells all", "driver tells nothing"])
@@ -129,9 +129,9 @@ def test_the_list_of_the_first_node_is_not_that_of_others() -> None:
 def test_where_some_are_hidden_numbers_of_the_node_count_those_too() -> None:
     shown = tuple(gpu for gpu in node("bus", False) if gpu.uuid in (UUIDS[1], UUIDS[3], UUIDS[4]))
     environ = SLURM | {"SLURM_STEP_GPUS": "1,3", "SLURM_GPUS_ON_NODE": "2"}
-    assert [gpu.uuid for gpu in granted_gpus(shown, environ, place=Place(node_buses=BUSES))] == [UUIDS[1], UUIDS[3]]
+    assert [gpu.uuid for gpu in granted_gpus(shown, environ, place=GpuFacts(node_buses=BUSES))] == [UUIDS[1], UUIDS[3]]
     with pytest.raises(AllocationError, match=r"names '0', which is 06:00.0 and hidden from this process"):
-        granted_gpus(shown, environ | {"SLURM_STEP_GPUS": "0,3"}, place=Place(node_buses=BUSES))
+        granted_gpus(shown, environ | {"SLURM_STEP_GPUS": "0,3"}, place=GpuFacts(node_buses=BUSES))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_mig_uuid_that_no_list_holds_is_taken_as_it_stands() -> None:
 
 
 def test_the_steps_tell_how_it_was_decided() -> None:
-    assert decide(node("other", False), WHOLE["slurm step"][0], place=Place(node_buses=BUSES)).steps == (
+    assert decide(node("other", False), WHOLE["slurm step"][0], place=GpuFacts(node_buses=BUSES)).steps == (
         "scheduler: slurm",
         "SLURM_STEP_GPUS='1,3': numbers that count all GPUs of the node in PCI order",
         "CUDA_VISIBLE_DEVICES='1,3': numbers that count the GPUs seen here in PCI order",
@@ -217,10 +217,10 @@ def test_the_steps_tell_how_it_was_decided() -> None:
 
 def test_behind_a_cgroup_they_tell_whether_the_numbers_would_have_led_to_the_same() -> None:
     environ = WHOLE["slurm step"][1]
-    steps = decide(node("bus", True), environ or {}, place=Place(node_buses=BUSES)).steps
+    steps = decide(node("bus", True), environ or {}, place=GpuFacts(node_buses=BUSES)).steps
     assert "the driver knows 8 GPUs of this node: 6 hidden from this process" in steps
     assert steps[-2].endswith("SLURM_STEP_GPUS, in PCI order of the whole node, names the same")
-    steps = decide(node("bus", True), (environ or {}) | {"SLURM_STEP_GPUS": "0,1"}, place=Place(node_buses=BUSES)).steps
+    steps = decide(node("bus", True), (environ or {}) | {"SLURM_STEP_GPUS": "0,1"}, place=GpuFacts(node_buses=BUSES)).steps
     assert steps[-2].endswith("would name others")
 
 

@@ -109,19 +109,19 @@ USED = (OtherUse("GPU-b", "GPU-b is used by process 7 (x) of alice"), OtherUse("
 
 
 def test_other_processes_on_our_gpus_are_told() -> None:
-    _, warnings = complete(allocation(), [grant("n1", foreign=USED), grant("n2")], 2)
+    _, warnings = complete(allocation(), [grant("n1", other_use=USED), grant("n2")], 2)
     assert warnings == ("n1: GPU-b is used by process 7 (x) of alice",)
-    told = msgspec.json.decode(msgspec.json.encode(grant("n1", foreign=USED)), type=Grant)
-    assert told == grant("n1", foreign=USED)
+    told = msgspec.json.decode(msgspec.json.encode(grant("n1", other_use=USED)), type=Grant)
+    assert told == grant("n1", other_use=USED)
 
 
 def test_where_the_site_says_so_they_are_refused() -> None:
     with pytest.raises(
         AllocationError, match=r"node n1: GPU-b is used by process 7 \(x\) of alice; the site file says foreign_gpu: refuse"
     ):
-        complete(allocation(), [grant("n1", foreign=USED), grant("n2")], 2, "refuse")
+        complete(allocation(), [grant("n1", other_use=USED), grant("n2")], 2, "refuse")
     unknown = (OtherUse("", "whether other processes use the GPUs is not known: x"),)
-    _, warnings = complete(allocation(), [grant("n1", foreign=unknown), grant("n2", foreign=USED[1:])], 2, "refuse")
+    _, warnings = complete(allocation(), [grant("n1", other_use=unknown), grant("n2", other_use=USED[1:])], 2, "refuse")
     assert warnings == ("n1: whether other processes use the GPUs is not known: x",)
 
 

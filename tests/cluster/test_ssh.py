@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from base.errors import ConfigError
-from cluster.ssh import MAX_LINE, PLAIN, After, OpenSsh, advice_on, is_lost, needs_person, remote_line
+from cluster.ssh import MAX_LINE, PLAIN, BoundaryFilter, OpenSsh, advice_on, is_lost, needs_person, remote_line
 
 UNKNOWN = "No ED25519 host key is known for 10.0.0.2 and you have requested strict checking.\nHost key verification failed."
 CHANGED = "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nOffending ED25519 key in /home/anna/.ssh/known_hosts:1\n"
@@ -96,7 +96,7 @@ def test_a_program_gets_every_word_as_it_is(shell: list[str]) -> None:
     line = remote_line(["printf", "%s|", *HOSTILE], "word-1")
     done = subprocess.run([*shell, "-c", f"echo hello; {line}"], capture_output=True, check=True)
     said = bytearray()
-    after = After("word-1", said.extend)
+    after = BoundaryFilter("word-1", said.extend)
     after.take(done.stdout)
     assert said == "".join(f"{word}|" for word in HOSTILE).encode(errors="surrogateescape")
     assert after.noise == b"hello\n"
@@ -113,7 +113,7 @@ def test_what_no_program_can_get_is_refused(argv: list[str]) -> None:
 def test_the_boundary_is_found_wherever_it_is_cut(size: int) -> None:
     said = b"Last login: \nslipway\n\nword-1\nfirst\n\nword-1\nsecond"
     heard = bytearray()
-    after = After("word-1", heard.extend)
+    after = BoundaryFilter("word-1", heard.extend)
     for at in range(0, len(said), size):
         after.take(said[at : at + size])
     assert heard == b"first\n\nword-1\nsecond"
@@ -122,9 +122,9 @@ def test_the_boundary_is_found_wherever_it_is_cut(size: int) -> None:
 
 def test_without_the_boundary_all_is_noise_and_bounded() -> None:
     heard = bytearray()
-    after = After("word-1", heard.extend)
+    after = BoundaryFilter("word-1", heard.extend)
     for _ in range(100):
         after.take(b"x" * 10_000)
     assert not heard
     assert not after.seen
-    assert len(after.noise) == After.MOST
+    assert len(after.noise) == BoundaryFilter.MOST

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from base.errors import LineCut, RemoteError
+from base.errors import ConnectionCut, RemoteError
 from cluster import ssh
 from cluster.ssh import OpenSsh
 from cluster.ssh import run_there as run
@@ -100,9 +100,9 @@ def test_a_cut_line_is_noticed_and_the_same_again_goes_on(line: OpenSsh, machine
     cutter = threading.Thread(target=lambda: (began.wait(60), machines[1].cut()))
     cutter.start()
     try:
-        with pytest.raises(LineCut, match="was cut"):
+        with pytest.raises(ConnectionCut, match="was cut"):
             line.stream(["sh", "-c", "echo begun; exec sleep 600"], lambda _: began.set(), lambda _: None)
-        with pytest.raises(LineCut, match="same command again"):
+        with pytest.raises(ConnectionCut, match="same command again"):
             line.connect(ask=False)
     finally:
         cutter.join()

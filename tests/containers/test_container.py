@@ -119,7 +119,7 @@ def test_a_first_process_that_ends_when_it_has_just_come_up_is_no_killed_rank(st
     """It says that it is up, and is gone: before, or as soon as, it is told to start the ranks."""
     code = (
         "import os, socket; link = socket.socket(socket.AF_UNIX); link.connect('control'); "
-        'link.sendall(b\'{"say": "up", "pid": 1, "gpus": null}\\n\'); ' + ("link.recv(1)" if heard else "0")
+        'link.sendall(b\'{"type": "up", "pid": 1, "gpus": null}\\n\'); ' + ("link.recv(1)" if heard else "0")
     )
     argv = (sys.executable, "-c", f"import os; os.chdir({f'{tmp_path}/control'!r}); {code}")
     with pytest.raises(ContainerError, match="its first process ended before the ranks were started"):
@@ -294,7 +294,7 @@ def test_a_hung_daemon_is_named_and_costs_its_limit_only(tmp_path: Path, monkeyp
 
 
 def test_what_does_not_go_away_is_named() -> None:
-    with pytest.raises(ContainerError, match="the container 'it' is still there after `false`"):
+    with pytest.raises(ContainerError, match="the container 'it' was not removed within .* s: `false` says "):
         container_client.remove_container("it", ("echo", "id"), ("false",), "somewhere", 0.0)
     with pytest.raises(SlipwayError, match="somewhere: `false` ended with 1"):
         container_client.is_there(("false",), "somewhere")

@@ -36,7 +36,7 @@ from containers.images.pinning import contract_argv, judge_contract, labels_here
 from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image
 from containers.images.streams import feed_decompressed, free_bytes, require, save_compressed
 from containers.images.streams import hash_file as hash_archive
-from containers.reaping import Found, jobs_alive, plan_reap
+from containers.reaping import LabelledContainer, jobs_alive, plan_reap
 from containers.spec import HOLDER
 from data_prep.file_set import parse_file_set
 from data_prep.hashing import hash_file
@@ -146,8 +146,8 @@ def test_the_container_that_looks_into_an_image_is_found_when_who_asked_is_dead(
     argv = contract_argv(image(), "python3", (7, 8), labels=labels_here())
     labels = dict(word.split("=", 1) for before, word in pairwise(argv) if before == "--label")
     ended = json.dumps({**json.loads(labels[HOLDER]), "pid_start": 1})
-    asking = Found(engine="docker", id="1", name="x", labels=tuple(labels.items()))
-    dead = Found(engine="docker", id="2", name="x", labels=tuple({**labels, HOLDER: ended}.items()))
+    asking = LabelledContainer(engine="docker", id="1", name="x", labels=tuple(labels.items()))
+    dead = LabelledContainer(engine="docker", id="2", name="x", labels=tuple({**labels, HOLDER: ended}.items()))
     decisions = plan_reap((asking, dead), jobs_alive, os.geteuid(), partial(is_older, "run-a2-" + "0" * 24))
     assert [decision.remove for decision in decisions] == [False, True]
 

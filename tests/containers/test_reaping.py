@@ -19,7 +19,7 @@ from cluster.types import Allocation, Holder, Node
 from containers import reaping
 from containers.engines import STORES, Engine
 from containers.engines.cli import remove_argv
-from containers.reaping import Found, plan_reap
+from containers.reaping import LabelledContainer, plan_reap
 from containers.spec import Owner, labels_of
 from tests import images
 
@@ -30,9 +30,9 @@ UID = 1000
 SLIPWAY = [str(Path(sys.executable).parent / "slipway")]
 
 
-def found(allocation: Allocation = SLURM, uid: int = UID, **changes: Any) -> Found:
+def found(allocation: Allocation = SLURM, uid: int = UID, **changes: Any) -> LabelledContainer:
     owner = Owner(**{"run_id": "run", "attempt": 1, "tag": "run-a1-0123abcd", "deadline": 17.9, "uid": uid, **changes})
-    return Found(engine="docker", id="1f", name="run-a1-0123abcd-n0", labels=labels_of(allocation, "n1", owner))
+    return LabelledContainer(engine="docker", id="1f", name="run-a1-0123abcd-n0", labels=labels_of(allocation, "n1", owner))
 
 
 def test_labels_say_what_a_container_is() -> None:
@@ -59,7 +59,7 @@ def test_labels_say_what_a_container_is() -> None:
         (dataclasses.replace(found(), labels=(("slipway.user", "1000"), ("slipway.job", "a:1:0"))), False, False, "no label that we write"),
     ],
 )
-def test_only_ours_whose_job_is_gone(container: Found, lives: bool | None, removed: bool, words: str) -> None:
+def test_only_ours_whose_job_is_gone(container: LabelledContainer, lives: bool | None, removed: bool, words: str) -> None:
     (decision,) = plan_reap([container], lambda asked: [lives] * len(asked), UID)
     assert (decision.remove, decision.container) == (removed, container)
     assert words in decision.reason

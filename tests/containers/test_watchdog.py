@@ -29,7 +29,7 @@ class Outside:
         self.place = place
         self.mark = f"mark-{place.name}-{os.getpid()}"
         self.processes: list[tuple[int, int]] = []
-        self.link: container_client.Link | None = None
+        self.link: container_client.WatchdogConnection | None = None
         self.heard: list[dict[str, Any]] = []
         self.popen: subprocess.Popen[bytes] | None = None
         self.beat = place / "beat"
@@ -49,7 +49,7 @@ class Outside:
         assert select.select([listener], [], [], PATIENCE_S)[0]
         connection, _ = listener.accept()
         listener.close()
-        self.link = container_client.Link(connection)
+        self.link = container_client.WatchdogConnection(connection)
         assert self.hear("up")["pid"] == self.popen.pid
         theirs = []
         for _ in commands:
@@ -63,7 +63,7 @@ class Outside:
 
     def hear(self, what: str) -> dict[str, Any]:
         assert self.link is not None
-        while not (found := [words for words in self.heard if words["say"] == what]):
+        while not (found := [words for words in self.heard if words["type"] == what]):
             assert not self.link.ended
             assert select.select([self.link], [], [], PATIENCE_S)[0], what
             self.heard += self.link.read()

@@ -27,7 +27,7 @@ from cluster.schedulers.slurm.jobs import partition_problem, queued_job
 from cluster.types import Allocation, Grant
 from cluster.watching.readers import LOOK_FIELDS, look_of
 from containers import reaping
-from containers.engines.container_client import End, Link
+from containers.engines.container_client import RankExit, WatchdogConnection
 from containers.engines.docker import _specifications
 from containers.frameworks import check_supports
 from containers.frameworks.spec import read_framework
@@ -45,7 +45,7 @@ from data_prep.push import pending
 from data_prep.push.copy import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
 from data_prep.staging.table import ChunkTable, Journal
-from data_prep.tree.manifest import Place, parse_place
+from data_prep.tree.manifest import TreeLocation, parse_place
 from extras.doctor.slurm import judge_partitions
 from extras.remote import asking
 from tests.extras.profile.test_layers import gpu
@@ -163,7 +163,7 @@ def _read_tree_files(content: bytes, _directory: Path) -> None:
     found = parse_file_set(content, "manifest.json")
     ChunkTable(found.files).marks(())
     for file in found.files:
-        Place(path="/tree").of(file).relative_to("/tree")
+        TreeLocation(path="/tree").of(file).relative_to("/tree")
 
 
 def _read_place(content: bytes, _directory: Path) -> None:
@@ -346,9 +346,9 @@ def _read_containers(content: bytes, _directory: Path) -> None:
 
 
 WORDS: Final = (
-    {"say": "up", "pid": 1, "gpus": {"code": 0, "text": "GPU 0: A (UUID: GPU-1)"}},
-    {"say": "started", "pids": [7, 8]},
-    {"say": "ending", "text": "no beat"},
+    {"type": "up", "pid": 1, "gpus": {"code": 0, "text": "GPU 0: A (UUID: GPU-1)"}},
+    {"type": "started", "pids": [7, 8]},
+    {"type": "ending", "text": "no beat"},
 )
 
 
@@ -357,7 +357,7 @@ def _read_words(content: bytes, _directory: Path) -> None:
     with ours, theirs:
         theirs.sendall(content[:100_000])
         theirs.shutdown(socket.SHUT_WR)
-        link = Link(ours)
+        link = WatchdogConnection(ours)
         while not link.ended:
             link.read()
 
@@ -632,7 +632,7 @@ NODE: Final = {
     "gpu_models": ["H100"],
 }
 ALLOCATION: Final = {"scheduler": "slurm", "job_id": "8", "nodes": [NODE], "device": "cuda", "deadline": 1e9, "exclusive": True}
-GRANT: Final = {"node": "n0", "hostname": "h", "address": "10.0.0.1", "cores": [0], "gpus": ["GPU-1"], "foreign": [["GPU-1", "used"]]}
+GRANT: Final = {"node": "n0", "hostname": "h", "address": "10.0.0.1", "cores": [0], "gpus": ["GPU-1"], "other_use": [["GPU-1", "used"]]}
 CDI: Final = b"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: GPU-1\n  containerEdits: {}\n"
 KERNEL: Final = (
     b"MemTotal:       65536 kB\nMemFree: 3 kB\nmodel name\t: CPU\n",
@@ -670,7 +670,7 @@ KINDS: Final[dict[str, Kind]] = {
         "lines", _sample(json.dumps({"id": "1f", "name": "/n", "labels": LABELS}).encode()), _read_containers, "docker"
     ),
     "words of a container": Kind("lines", _sample(_lines(WORDS)), _read_words, "first process"),
-    "end of a rank": Kind("json", _sample(b'{"code": -9, "oom": true}'), _text(lambda said: json_as(End, said, "the end")), "the end"),
+    "end of a rank": Kind("json", _sample(b'{"code": -9, "oom": true}'), _text(lambda said: json_as(RankExit, said, "the end")), "the end"),
     "CDI specification": Kind("yaml", _sample(CDI), _read_cdi),
     "lease": Kind("json", _sample(_json(LEASE)), _read_lease, "lease.json"),
     "cache lease": Kind("json", _sample(_json(CACHED)), _read_cache_lease),

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from base.calls import call_apart
+from base.calls import call_isolated
 from tests.fuzz.kinds import KINDS, cases_of
 
 FEW = 40
@@ -44,7 +44,7 @@ def test_the_lists_name_kinds() -> None:
 
 
 def check(name: str, directory: Path, seed: int, count: int, timeout_s: float) -> None:
-    found = call_apart(f"{count} cases of {name}", cases_of, name, str(directory), seed, count, timeout_s, timeout_s=timeout_s + 10)
+    found = call_isolated(f"{count} cases of {name}", cases_of, name, str(directory), seed, count, timeout_s, timeout_s=timeout_s + 10)
     assert not found["failed"], f"{found['failed']} of {count} cases failed:\n\n" + "\n\n".join(found["failures"])
     assert found["read"] + found["refused"] == count
     if name in NEVER_REFUSED:

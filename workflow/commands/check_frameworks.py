@@ -102,7 +102,7 @@ def _print(study: Study, groups: Sequence[Group]) -> None:
             rows.append(
                 [
                     name,
-                    same_network.called(one.cell),
+                    same_network.trainer_name(one.cell),
                     one.cell.layout,
                     same_network.loss_text(first),
                     same_network.loss_text(last),

@@ -269,7 +269,7 @@ def _series_notes(series: Sequence[Series]) -> list[str]:
     without = [one for one in series if not one.has_baseline]
     verb, whose = ("has", "its") if len(without) == 1 else ("have", "their")
     notes = [f"{len(without)} of {len(series)} series {verb} no baseline cell: {whose} speed-up is null"] if without else []
-    notes += list(dict.fromkeys(one.obstacle for one in without if one.obstacle))[:3]
+    notes += list(dict.fromkeys(one.missing_baseline_key for one in without if one.missing_baseline_key))[:3]
     if narrowed := [one for one in series if one.narrowed]:
         what = f"in {len(narrowed)} of {len(series)} series all cells have what the baseline names"
         notes.append(f"{what}: those with the fewest processes ({min(narrowed[0].world_sizes)}) are the baseline")

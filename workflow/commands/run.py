@@ -406,7 +406,9 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
     if code and unmet:
         _raise_unmet(graph, unmet, log)
     if code < 0:
-        raise Killed(f"snakemake was ended by {signal.Signals(-code).name}; its log: {log}")
+        raise Killed(
+            f"snakemake was killed from outside by {signal.Signals(-code).name}; the same command continues the study; its log: {log}"
+        )
     if problem:
         raise RecordError(f"all runs have a result, but the report is not complete: {problem}")
     if code and not others_made_it:
@@ -470,7 +472,7 @@ def usage_words(message: str, where: str) -> str:
 
 def log_text(log: Path) -> str:
     """Read the end of Snakemake's log. Raises StorageError."""
-    text: str = calls.call_apart(f"snakemake's log {log}", end_of, str(log), timeout_s=refusals.LOOK_S)
+    text: str = calls.call_isolated(f"snakemake's log {log}", end_of, str(log), timeout_s=refusals.LOOK_S)
     return text
 
 

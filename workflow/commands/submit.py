@@ -140,7 +140,9 @@ def _noted_job(study: Study, token: str) -> str | None:
         return None
     found: Any = jsonfile.read_json(path)
     if not isinstance(found, dict) or not isinstance(found.get("job_id"), str):
-        raise errors.RecordError(f"{path}: found {found!r}, and no job_id")
+        raise errors.RecordError(
+            f"{path}: expected an object with job_id, found {found!r}; look whether the queue has the job, then remove the file"
+        )
     job_id: str = found["job_id"]
     return job_id
 

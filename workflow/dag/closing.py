@@ -68,7 +68,7 @@ def _unknown(graph: Graph, error: SlipwayError) -> list[str]:
 def held_by_others(graph: Graph, runs: Sequence[str]) -> dict[str, str]:
     """Return those of `runs` that another start has, and who that is, in words. Raises StorageError."""
     what = f"who has the runs of {graph.study.name}"
-    found: dict[str, str] = calls.call_apart(what, held_runs, graph.results_dir, runs, timeout_s=graph.storage_s) if runs else {}
+    found: dict[str, str] = calls.call_isolated(what, held_runs, graph.results_dir, runs, timeout_s=graph.storage_s) if runs else {}
     return found
 
 
@@ -93,6 +93,6 @@ def _advice(graph: Graph, ends: Counter[str], left: int) -> list[str]:
 def _delivery(graph: Graph, left: int) -> list[str]:
     """Return what to type first where nodes may have results which storage did not take: a run that goes on would be measured again."""
     what, study = f"the logs of {graph.study.name}", graph.study
-    waiting = calls.call_apart(what, waiting_runs, graph.results_dir, graph.without_result(), timeout_s=graph.storage_s) if left else ()
+    waiting = calls.call_isolated(what, waiting_runs, graph.results_dir, graph.without_result(), timeout_s=graph.storage_s) if left else ()
     deliver = f"first deliver what nodes have of {counted(len(waiting), 'run')}, there: {study.command('reap', '--push')}"
     return [deliver] if waiting else []

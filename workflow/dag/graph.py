@@ -90,7 +90,7 @@ def watch_deadline(jobs: schedulers.Jobs, environ: Mapping[str, str], least_s: f
     try:
         end = jobs.end_of_job(environ, PATIENCE_S)
     except errors.SchedulerOutputError as error:
-        logger.warning("nobody knows when the job ends, so that runs may be started until it does: %s", error)
+        logger.warning("the end of this job is not known: %s; runs are started until it ends, and the last ones may be cut off", error)
         return
     if end is None:
         return
@@ -247,7 +247,7 @@ class Graph:
     def _finished(self) -> dict[str, dict[str, Any]]:
         """Read the published records. Raises StorageError where storage does not answer."""
         what, names = f"the records of {self.study.name}", list(self._order)
-        found: dict[str, dict[str, Any]] = calls.call_apart(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
+        found: dict[str, dict[str, Any]] = calls.call_isolated(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
         return found
 
     @property
@@ -360,7 +360,7 @@ class Graph:
         what, digest = f"the results of {self.study.name}", self.digest if before_runs else None
         manifests = sorted(set(self._manifest_of.values()))
         arguments = (self.results_dir, list(self._order), manifests, origin_of(self.study, self.adopt), digest)
-        seen: StorageView = calls.call_apart(what, look_at_storage, *arguments, timeout_s=self.storage_s)
+        seen: StorageView = calls.call_isolated(what, look_at_storage, *arguments, timeout_s=self.storage_s)
         self._finished, self._built = seen["results"], set(seen["built"])
         if before_runs:
             self._keep_receipts(directory, receipts)
@@ -405,7 +405,7 @@ class Graph:
             from workflow.run.images import check_archives
 
             what, storage = f"the archives of the images of {self.study.name}", str(self.study.site.storage)
-            calls.call_apart(what, check_archives, self.images_file, storage, timeout_s=self.storage_s)
+            calls.call_isolated(what, check_archives, self.images_file, storage, timeout_s=self.storage_s)
         if self.mode.way == "allocation":
             site = self.study.site
             margin = margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s)
@@ -420,7 +420,7 @@ class Graph:
         """Write study.json, where it says something else. Raises ConfigError, RecordError, StorageError."""
         what, content = f"study.json of {self.study.name}", resolved_study(self.study)
         arguments = (self.results_dir, content, self.study.text, origin_of(self.study, self.adopt))
-        calls.call_apart(what, publish_content, *arguments, timeout_s=self.storage_s)
+        calls.call_isolated(what, publish_content, *arguments, timeout_s=self.storage_s)
 
     @property
     def runs_to_make(self) -> list[Run]:

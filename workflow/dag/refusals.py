@@ -62,7 +62,7 @@ def refuse_missing_sources(study: Study, names: Sequence[str]) -> None:
         raise errors.ConfigError("\n".join(lines))
     trees = [name for name in names if study.datasets[name].is_tree and (study.build_dir(name) / "plan.json").exists()]
     for name in trees:
-        changed: str | None = calls.call_apart(f"the files of dataset {name}", _changed, str(study.build_dir(name)), timeout_s=STORAGE_S)
+        changed: str | None = calls.call_isolated(f"the files of dataset {name}", _changed, str(study.build_dir(name)), timeout_s=STORAGE_S)
         if changed is not None:
             command = study.command("dataset", "build", name, "--fresh", "--study", str(study.path))
             raise errors.DatasetError(f"{study.path}: datasets.{name}: {changed}; {advice(command)}")

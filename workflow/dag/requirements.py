@@ -313,7 +313,7 @@ def _low_enough(study: Study, found: float) -> str:
 
 MAX_PER_CELL: Final = 5
 MAX_RECORDS: Final = 2000
-"""A plan waits for them."""
+"""The limits of the records that are read for an estimate: a plan waits until they are read."""
 COMPARABLE: Final = ("framework", "mode", "model", "dataset_spec", "precision", "layout")
 """Runs whose cells agree in these, and which computed on the same kind of device, take times that follow from one another."""
 

@@ -1,1 +1,2 @@
-"""Records -> parquet -> tables, plots, one page. Everything derived is computed here, from the records; nothing derived is believed."""
+"""Turn records into records.parquet, tables, plots and one page. Everything derived is computed here, from the records; nothing derived is
+believed."""

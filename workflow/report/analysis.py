@@ -22,7 +22,7 @@ from workflow.report.cells import (
     cells_of,
     constant,
     flat_keys,
-    telling,
+    legend_keys,
     varying,
 )
 from workflow.report.collect import Collection, Source
@@ -116,12 +116,12 @@ class Analysis:
     @cached_property
     def cell_names(self) -> tuple[str, ...]:
         """Return the model, and what else tells all cells apart, measured or not."""
-        return tuple(dict.fromkeys(("model", *telling(self.cells))))
+        return tuple(dict.fromkeys(("model", *legend_keys(self.cells))))
 
     @cached_property
     def label_names(self) -> tuple[str, ...]:
         """Return the model, and what else tells the lines of the plots apart. Cells that were not measured do not count."""
-        return tuple(dict.fromkeys(("model", *telling([cell for cell in self.cells if cell.num_measured]))))
+        return tuple(dict.fromkeys(("model", *legend_keys([cell for cell in self.cells if cell.num_measured]))))
 
     @property
     def processes(self) -> str:

@@ -125,8 +125,8 @@ def _gain(runs: Sequence[Mapping[str, Any]], part: str, anchor: Estimate | None)
 
 
 def _without(run: Mapping[str, Any], part: str) -> float | None:
-    """Return the step without a part. Beside a GPU the host also costs what the GPU idles in the computing of the step: its looks tell how
-    much it idles in all, and what it waits for batches, copies and between the parts is known."""
+    """Return the step time without a part; None if it is not known. With a GPU, the host part also includes the idle time of the GPU beyond
+    its waits for batches, for copies and between the parts."""
     seconds: float | None = run[PARTS[part].column]
     if part != "host" or run["gpu_busy_ratio"] is None:
         return seconds
@@ -139,7 +139,7 @@ def _without(run: Mapping[str, Any], part: str) -> float | None:
 
 
 def _rest(run: Mapping[str, Any]) -> float:
-    """Return the share of what is none of the parts, which is compute. Waiting for a rank whose input is slow is gone with the input."""
+    """Return the share of compute, which is all that is in no part. A straggler counts only if its own cause is not one of the parts."""
     parts = [part for part in PARTS if part != "stragglers" or run["slow_part"] not in PARTS]
     shares = [share_of(gain_of(run["if_step_s"], seconds)) for part in parts if (seconds := _without(run, part)) is not None]
     return max(1 / MOST_GAIN, 1 - math.fsum(shares))

@@ -597,7 +597,7 @@ def constant(cells: Sequence[CellResult]) -> str:
     return ", ".join(shown)
 
 
-def telling(cells: Sequence[CellResult]) -> list[str]:
+def legend_keys(cells: Sequence[CellResult]) -> list[str]:
     """Return the varying keys that a legend needs: without a detail of optimizer or steps where the others tell the series apart."""
     names = varying(cells)
     flats = [flat_keys(cell) for cell in {cell.series: cell.cell for cell in cells}.values()]

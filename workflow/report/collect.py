@@ -81,7 +81,6 @@ def with_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _peaks(rows: pl.DataFrame) -> dict[str, Peak]:
-    """Return the peak of each GPU and precision of `_NAMED`."""
     pairs = rows.select(_NAMED.alias("named"), "gpu_models", "arithmetic").drop_nulls().unique()
     found = {named: peak(model, precision) for named, model, precision in pairs.iter_rows()}
     return {named: one for named, one in found.items() if one is not None}
@@ -257,7 +256,7 @@ def collect(directories: Sequence[Path]) -> Collection:
 def _each_once(frames: Sequence[pl.DataFrame], sources: Sequence[Source]) -> Collection:
     """Count a record once that lies in two of the directories, the same by its seal.
 
-    Of a directory that holds nothing but copies, what is missing is missing in the other one too.
+    A directory with nothing but copies contributes no rows, not even those of missing runs.
     """
     kept, counted = [], []
     seals: set[str] = set()

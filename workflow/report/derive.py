@@ -230,7 +230,7 @@ def mixed_marks(cell: CellResult, partner: CellResult) -> set[str]:
 
 
 def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Mark comparisons where a process does more than one of fewer processes on the same line, in any case by RISING.
+    """Mark comparisons whose rate per process exceeds that of a cell with fewer processes on the same line by the factor RISING.
 
     The cells' own rates are compared: they share the baseline, whose error would only be in the way.
     """

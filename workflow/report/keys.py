@@ -111,7 +111,7 @@ def cell_label(analysis: Analysis, cell: CellResult) -> str:
     return printable(SEPARATOR.join([*series_words(cell, analysis.cell_names), f"batch {cell.cell.batch_size}", shape, *source]))
 
 
-def shares(analysis: Analysis, source: str | None = None) -> str:
+def shared_machine_note(analysis: Analysis, source: str | None = None) -> str:
     """Explain what a node is if nodes are parts of one machine, in all of the study or in one source of it; else empty."""
     frame = analysis.frame if source is None else analysis.frame.filter(pl.col("source") == source)
     parts = max((cell.cell.nodes for cell in analysis.cells if source in (None, cell.source)), default=1)

@@ -158,18 +158,21 @@ def _table(rows: Sequence[Row], devices: Collection[str], keys: Sequence[Column]
     is_counted = any(row.cost for row in rows)
     counted = [
         *[
-            numbers(f"{name}_flop_per_s", f"{title} [GFLOP/s]", partial(_in, GIGA), [_rate(row, name) for row in rows])
+            numbers(f"{name}_flop_per_s", f"{title} [GFLOP/s]", partial(_in_unit, GIGA), [_rate(row, name) for row in rows])
             for name, title in PASSES.items()
         ],
         numbers(
-            "bytes", "Moves [MB]", partial(_in, MEGA), [row.cost and (row.cost.forward_bytes + row.cost.backward_bytes) for row in rows]
+            "bytes",
+            "Moves [MB]",
+            partial(_in_unit, MEGA),
+            [row.cost and (row.cost.forward_bytes + row.cost.backward_bytes) for row in rows],
         ),
     ]
     columns = (
         *keys,
         words("layer", "Layer", [row.name for row in rows]),
         *[
-            numbers(f"{name}_ms", f"{title} [ms]", partial(_in, 1), [row.spent_ms.get(name) for row in rows])
+            numbers(f"{name}_ms", f"{title} [ms]", partial(_in_unit, 1), [row.spent_ms.get(name) for row in rows])
             for name, title in PASSES.items()
         ],
         numbers("share", "Share", lambda value: "" if value is None else percent(value), [row.share for row in rows]),
@@ -192,5 +195,5 @@ def _rate(row: Row, name: str) -> float | None:
     return flop / (MILLI * spent_ms) if flop and spent_ms else None
 
 
-def _in(unit: float, value: float | None) -> str:
+def _in_unit(unit: float, value: float | None) -> str:
     return "" if value is None else significant(value / unit)

@@ -178,7 +178,6 @@ def _convolutions(found: Sequence[Measured]) -> Table:
 
 
 def _measured(rows: Sequence[tuple[Measured, Convolution]], layers: Sequence[Layer | None]) -> Iterator[Column]:
-    """Yield the columns of what profiles measured of convolutions."""
     if any(one.cell for one, _ in rows):
         yield words("cell", "Profile of", [one.cell for one, _ in rows])
     if any(layer is not None and layer.name != convolution.name for layer, (_, convolution) in zip(layers, rows, strict=True)):

@@ -25,7 +25,7 @@ from workflow.report.cost import has_cost
 from workflow.report.derive import Comparison
 from workflow.report.formats import CSP, EMPTY, STYLE, Explained, footnotes, html_table, unbroken
 from workflow.report.framework_tables import FACTS, PRECISION, in_parts
-from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shares
+from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shared_machine_note
 from workflow.report.layers_table import profiles, step_of
 from workflow.report.prediction_table import line_models, prediction_words, rows_of
 from workflow.report.profile.copies import advice_on, described
@@ -163,7 +163,7 @@ def _without_names(row: Mapping[str, Any], words: str) -> str:
 MOST_KINDS: Final = 3
 
 
-def lead(analysis: Analysis) -> str:
+def describe_study(analysis: Analysis) -> str:
     """Describe cells, runs, sites, days and baseline."""
     starts = [start for start in analysis.frame["start"].drop_nulls().to_list() if start]
     ends = [end for end in analysis.frame["end"].drop_nulls().to_list() if end]
@@ -184,7 +184,7 @@ def hardware(analysis: Analysis) -> str:
         return ""
     shown = f"{'; '.join(kinds[:MOST_KINDS])} {and_more(len(kinds), MOST_KINDS, 'kinds')}".rstrip()
     each = "each " if len(hosts) > 1 and len(kinds) == 1 else ""
-    return printable(sentence(f"Measured on {counted(len(hosts), 'host')}: {each}{shown}", shares(analysis)))
+    return printable(sentence(f"Measured on {counted(len(hosts), 'host')}: {each}{shown}", shared_machine_note(analysis)))
 
 
 class Tile(NamedTuple):
@@ -206,7 +206,7 @@ def tiles(analysis: Analysis) -> list[Tile]:
         count = len(_measured(analysis))
         speedup, efficiency = best.speedup.among(count), best.efficiency.among(count)
         kind = "unsure" if speedup.low is None or speedup.high is None or speedup.low <= 1 <= speedup.high else ""
-        what = f"{_choice(analysis)}: {_against(analysis, best)}"
+        what = f"{_speedup_phrase(analysis)}: {_compared_shapes(analysis, best)}"
         to = cell_anchor(analysis, best.cell.source, best.cell.cell_id)
         found += [
             Tile(f"{speedup.value:.2f}\N{MULTIPLICATION SIGN}", what, to, kind, _interval(speedup, significant)),
@@ -245,12 +245,12 @@ def findings(analysis: Analysis, letters: Mapping[str, str]) -> list[str]:
     if count > 1:
         wider = "; its 95 % confidence interval allows for that choice, and is wider than in the tables" if chosen.low is not None else ""
         words.append(f"This is the largest of {count} measured speed-ups{wider}.")
-    words += _doubt(chosen)
+    words += _significance_note(chosen)
     if best.marks:
         words.append(f"It has the marks {_named(best.marks, letters)}: see the footnotes of the table.")
     of_cell = (pl.col("source") == best.cell.source) & (pl.col("cell_id") == best.cell.cell_id)
     words.append(sentence(not_compared(analysis.frame.filter(of_cell))))
-    return [" ".join(filter(None, words)), *_slowed(analysis, letters), behind(analysis)]
+    return [" ".join(filter(None, words)), *_slowed(analysis, letters), describe_sample_sizes(analysis)]
 
 
 def _named(marks: Collection[str], letters: Mapping[str, str]) -> str:
@@ -279,7 +279,7 @@ def _slowed(analysis: Analysis, letters: Mapping[str, str]) -> list[str]:
     return [f"A baseline that was slowed down makes a speed-up too large. {f'{shown} {more}'.rstrip()}."]
 
 
-def _doubt(speedup: Estimate) -> list[str]:
+def _significance_note(speedup: Estimate) -> list[str]:
     if speedup.low is None or speedup.high is None or speedup.low > 1:
         return []
     if speedup.high < 1:
@@ -287,7 +287,7 @@ def _doubt(speedup: Estimate) -> list[str]:
     return ["The interval includes 1, so this is no proof of a speed-up."]
 
 
-def behind(analysis: Analysis) -> str:
+def describe_sample_sizes(analysis: Analysis) -> str:
     """Describe how many runs, jobs and sets of nodes a number comes from: what all runs had in common is in no interval."""
     cells = [cell for cell in analysis.cells if cell.num_measured]
     runs, jobs, nodes = (
@@ -317,12 +317,12 @@ def _span(numbers: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _against(analysis: Analysis, comparison: Comparison) -> str:
+def _compared_shapes(analysis: Analysis, comparison: Comparison) -> str:
     partner = counted_shape(analysis, comparison.partner) if comparison.partner else "nothing"
     return f"{counted_shape(analysis, comparison.cell)} against {partner}"
 
 
-def _choice(analysis: Analysis) -> str:
+def _speedup_phrase(analysis: Analysis) -> str:
     count = len(_measured(analysis))
     return f"best of {count:,} speed-ups" if count > 1 else "speed-up"
 
@@ -528,7 +528,7 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
     used = set().union(*(table.letters for section in sections for table in section.tables))
     marks = [mark for mark in MARKS if mark in used or f"mark-{mark}" in anchors]
     known = Explained(dict(zip(marks, LETTERS, strict=False)))
-    leads = [text for text in map(known.new, (lead(analysis), hardware(analysis))) if text]
+    leads = [text for text in map(known.new, (describe_study(analysis), hardware(analysis))) if text]
     if analysis.shared:
         leads.append(known.new(f"{analysis.shared}.").replace("All rows:", "The same in all cells:"))
     drawn = [(section, _markup(section, anchors, known)) for section in sections]
@@ -566,7 +566,7 @@ def _markup(section: Section, anchors: Collection[str], known: Explained) -> str
 
 
 def _sections(analysis: Analysis, svgs: Mapping[str, str], failed: Table, noted: Table) -> Iterator[Section]:
-    """Yield the chapters. One that shows nothing, or nothing that another one does not, is left out."""
+    """Yield the chapters of the page, without empty ones and without those that another chapter repeats."""
 
     def plots(*names: str) -> tuple[str, ...]:
         return tuple(inline(svgs[name], PLOT_TITLES[name]) for name in names if name in svgs and f'aria-label="{EMPTY}' not in svgs[name])

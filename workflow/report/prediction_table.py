@@ -11,7 +11,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
 from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, batch_text, mixed
 from workflow.report.derive import BATCH, Comparison, Line
-from workflow.report.keys import key_columns, line_label, sentence, shares
+from workflow.report.keys import key_columns, line_label, sentence, shared_machine_note
 from workflow.report.prediction import FARTHEST, LEVEL, NODES, RATES, Point, Prediction, merged, predict, serial_fraction, why_no_model
 from workflow.report.table import NO_MARKS, Marks, Reason, Table, numbers, percent, range_text, significant, whole, with_interval, words
 
@@ -52,7 +52,7 @@ class LineModel:
 
 def line_models(analysis: Analysis) -> Iterator[LineModel]:
     """Yield the model of each line with a measured cell that trains something of use."""
-    of_shares = {source.label: SHARES if shares(analysis, source.label) else None for source in analysis.sources}
+    of_shares = {source.label: SHARES if shared_machine_note(analysis, source.label) else None for source in analysis.sources}
     for line, comparisons in analysis.lines.items():
         kind, batch = line[2:]
         measured = [one for one in comparisons if _is_possible(one.cell) and one.cell.size(BATCH[kind]) == batch]

@@ -14,7 +14,7 @@ import polars as pl
 
 from workflow.run.record.columns import FIELDS, MACHINES, row_of, values_of
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import Found, beside, find_record, read_record
+from workflow.run.record.reading import FoundRecord, beside, find_record, read_record
 
 ROW_SCHEMA: Final[dict[str, pl.DataType]] = {name: stored.dtype for name, stored in {**FIELDS, **MACHINES}.items() if name != "schema"}
 _ROWS: Final = {"row": pl.Int64(), "is_given": pl.Boolean()}
@@ -63,8 +63,8 @@ FIRST = 16
 SLOW_STORAGE_S = 0.0005
 """A small file takes longer on network storage, which answers several questions at once; a disk gains nothing from threads."""
 BESIDE: Final = ("prevented_s", "repeated_s", "unmeasured_s", "aside_s", "beside_gpu_s")
-"""Columns: of a run's attempts beside the one that counts the prevented ones, results that it replaced, results where it cannot be read,
-attempts that lie beside since another had their number; and all of these times their GPUs."""
+"""Columns: the seconds of the attempts that do not count: prevented ones, replaced results, results while the record that counts cannot be
+read, attempts whose number another one had; and all of them times their GPUs."""
 _NO_OTHERS: Final = [0.0] * len(BESIDE)
 
 
@@ -79,7 +79,7 @@ def read_chunk(runs_dir: str, runs: Sequence[str]) -> pl.DataFrame:
     return places.hstack(_beside(runs_dir, found, rows)).join(rows, on="run_id", how="left", maintain_order="left")
 
 
-def _found(runs_dir: str, runs: Sequence[str]) -> list[Found]:
+def _found(runs_dir: str, runs: Sequence[str]) -> list[FoundRecord]:
     started = time.perf_counter()
     found = [find_record(runs_dir, run_id) for run_id in runs[:FIRST]]
     if time.perf_counter() - started <= SLOW_STORAGE_S * FIRST:
@@ -89,7 +89,7 @@ def _found(runs_dir: str, runs: Sequence[str]) -> list[Found]:
         return found + pool.map(lambda run_id: find_record(runs_dir, run_id), runs[FIRST:])
 
 
-def _beside(runs_dir: str, found: Sequence[Found], rows: pl.DataFrame) -> pl.DataFrame:
+def _beside(runs_dir: str, found: Sequence[FoundRecord], rows: pl.DataFrame) -> pl.DataFrame:
     """Sum the seconds of the attempts of each run beside the one that counts, by how they ended: BESIDE.
 
     If it is not known which one counts, no result was replaced by it, and none is a measurement.

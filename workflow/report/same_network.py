@@ -75,7 +75,7 @@ class Group:
     @property
     def is_compared(self) -> bool:
         """Return True if losses say something about the network."""
-        return not drops(self.cells[0].cell)
+        return not has_random_dropout(self.cells[0].cell)
 
 
 def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
@@ -85,10 +85,10 @@ def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
         if cell.program is None:
             alike = {key: value for key, value in cell.to_json().items() if key not in NOT_COMPARED}
             found.setdefault(canonical_json(alike), []).append(cell)
-    return [group for group in found.values() if len({called(cell) for cell in group}) > 1]
+    return [group for group in found.values() if len({trainer_name(cell) for cell in group}) > 1]
 
 
-def drops(cell: Cell) -> bool:
+def has_random_dropout(cell: Cell) -> bool:
     """Return True if the losses of the cell depend on random numbers of its framework (dropout)."""
     return cell.mode == "train" and cell.dropout and cell.model in MODELS and has_dropout(cell.model)
 
@@ -98,7 +98,7 @@ def compare(cells: Sequence[Cell], runs: Mapping[str, FirstRun]) -> Group:
     finished = [(index, cell) for index, cell in enumerate(cells) if cell.cell_id in runs]
     if not finished:
         return Group(reference=None, cells=tuple(Compared(cell=cell, run=None) for cell in cells))
-    _, first = min(finished, key=lambda found: (called(found[1]) != REFERENCE, found[1].framework != REFERENCE, found[0]))
+    _, first = min(finished, key=lambda found: (trainer_name(found[1]) != REFERENCE, found[1].framework != REFERENCE, found[0]))
     expected = runs[first.cell_id]
     return Group(
         reference=Compared(cell=first, run=expected),
@@ -107,7 +107,7 @@ def compare(cells: Sequence[Cell], runs: Mapping[str, FirstRun]) -> Group:
                 cell=cell,
                 run=found,
                 differs_at=None
-                if found is None or drops(cell)
+                if found is None or has_random_dropout(cell)
                 else first_difference(found.losses, expected.losses, compared_steps(cell, first), tolerance(cell)),
             )
             for cell in cells
@@ -116,7 +116,7 @@ def compare(cells: Sequence[Cell], runs: Mapping[str, FirstRun]) -> Group:
     )
 
 
-def called(cell: Cell) -> str:
+def trainer_name(cell: Cell) -> str:
     """Name what trains a cell: `pytorch`, `pytorch (fsdp2)`, `keras (jax)`, `caffe (native reader)`."""
     more = [cell.backend] if cell.backend != "auto" else []
     more += [cell.strategy] if cell.strategy != "ddp" else []
@@ -169,7 +169,7 @@ def loss_text(loss: float | None) -> str:
 def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
     """Mark the cells with MARK where one is not the same network as another of its source, and DROPOUT where that cannot be told; and of
     each framework that has one the first step that differs, in words."""
-    if len({called(cell.cell) for cell in cells}) < 2:
+    if len({trainer_name(cell.cell) for cell in cells}) < 2:
         return tuple(cells), ""
     marks: dict[tuple[str, str], str] = {}
     words: dict[str, str] = {}
@@ -182,7 +182,7 @@ def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
             for one in group.cells:
                 if one.differs_at is not None and group.reference is not None:
                     marks[source, one.cell.cell_id] = MARK
-                    pair = f"{called(one.cell)} against {called(group.reference.cell)}"
+                    pair = f"{trainer_name(one.cell)} against {trainer_name(group.reference.cell)}"
                     words.setdefault(pair, f"{pair}: {difference_in_words(one, group)}")
     found = tuple(replace(cell, marks=cell.marks | {mark}) if (mark := marks.get((cell.source, cell.cell_id))) else cell for cell in cells)
     return found, "; ".join(words.values())

@@ -24,7 +24,7 @@ from workflow.report.derive import Comparison
 from workflow.report.files import EVIDENCE
 from workflow.report.formats import CSP, INK, STYLE, html_table, shown
 from workflow.report.keys import counted_shape, line_label, shape_words
-from workflow.report.page import MOST_KINDS, behind, hardware, inline, lead
+from workflow.report.page import MOST_KINDS, describe_sample_sizes, describe_study, hardware, inline
 from workflow.report.plots import FONT, GOOD_EFFICIENCY, overview, to_svg
 from workflow.report.prediction import crossing
 from workflow.report.prediction_table import HOUR_S, MILLION, line_models, prediction_words
@@ -79,7 +79,7 @@ def evidence(analysis: Analysis, samples: float = MILLION) -> Evidence:
     }
     return Evidence(
         title=printable(f"{analysis.study}: scaling evidence"),
-        leads=tuple(filter(None, (lead(analysis), hardware(analysis)))),
+        leads=tuple(filter(None, (describe_study(analysis), hardware(analysis)))),
         table=_table(analysis, [(label, one) for label, line in named for one in line]),
         plot=to_svg(overview(few), EVIDENCE),
         sections=tuple((title, tuple(map(printable, said))) for title, said in sections.items() if said),
@@ -164,7 +164,7 @@ def _method(analysis: Analysis, lines: Sequence[Sequence[Comparison]]) -> Iterat
     yield (
         f"A rate is what was done in the measured window over its wall time: {_span(steps.min(), steps.max())} steps, "
         f"{_span(windows.min(), windows.max())} s, after {_span(warmup[0], warmup[-1])} steps of warm-up, of the slowest process. "
-        f"{behind(analysis)}"
+        f"{describe_sample_sizes(analysis)}"
     )
     met = set().union(*(one.marks for line in lines for one in line))
     if met:

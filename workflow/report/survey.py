@@ -19,7 +19,7 @@ from msgspec import structs
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
 from workflow.report.cells import MIN_RUNS, CellResult, Estimate, quantile
-from workflow.report.keys import key_columns, sentence, shares, size_columns
+from workflow.report.keys import key_columns, sentence, shared_machine_note, size_columns
 from workflow.report.prediction import FARTHEST, LEVEL, Prediction, nodes_that_reach, predict
 from workflow.report.prediction_table import SHARES, LineModel, line_models
 from workflow.report.table import MILLI, NO_MARKS, NONE, Marks, Reason, Table, scaled, significant, with_interval, words
@@ -31,12 +31,12 @@ OF_MACHINE: Final = ("device", "backend", "threads", "dataset_spec", "steps", "e
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A measured cell, or how many nodes of its machine do the work of `strong`; `nodes` is None where nobody knows that."""
+    """A measured cell, or how many nodes of its machine are as fast as one node of `faster`; `nodes` is None if that is not known."""
 
     cell: CellResult
     marks: Marks
     nodes: Estimate | None
-    strong: CellResult | None = None
+    faster: CellResult | None = None
     basis: str = "measured"
     note: str = ""
 
@@ -53,18 +53,18 @@ def survey(analysis: Analysis) -> Table:
         words("ran_on", "Ran on", [_each(cell, "device") for cell in cells]),
         words("threads_per_process", "Threads used", [_each(cell, "threads_per_rank") for cell in cells], number=True),
         batch,
-        *with_interval("nodes", "Nodes", _number, [row.nodes for row in rows], [row.marks if row.strong else NO_MARKS for row in rows]),
+        *with_interval("nodes", "Nodes", _number, [row.nodes for row in rows], [row.marks if row.faster else NO_MARKS for row in rows]),
         per_node,
-        *with_interval("step_p50_s", "Step p50 [ms]", partial(scaled, MILLI), [None if row.strong else row.cell.step_s for row in rows]),
+        *with_interval("step_p50_s", "Step p50 [ms]", partial(scaled, MILLI), [None if row.faster else row.cell.step_s for row in rows]),
         *with_interval(
             "rate_per_s",
             analysis.rate_words.capitalize(),
             partial(significant, digits=4),
-            [(row.strong or row.cell).rate_per_s for row in rows],
-            [NO_MARKS if row.strong else row.marks for row in rows],
+            [(row.faster or row.cell).rate_per_s for row in rows],
+            [NO_MARKS if row.faster else row.marks for row in rows],
         ),
         words("basis", "Basis", [row.basis for row in rows]),
-        words("equal_to", "As fast as", [_strong_words(row.strong) for row in rows]),
+        words("equal_to", "As fast as", [_faster_words(row.faster) for row in rows]),
         words("note", "Note", [row.note if row.nodes else Reason(row.note) for row in rows], wrap=True),
     ]
     return Table(
@@ -95,11 +95,11 @@ def _estimates(analysis: Analysis, cells: Sequence[CellResult]) -> Iterator[Row]
         weak = model.comparison.cell
         if model.line[2] == "strong" or not model.points:
             continue
-        for strong in largest[_work(weak)].values():
-            rate = strong.rate_per_s
+        for faster in largest[_work(weak)].values():
+            rate = faster.rate_per_s
             slower = rate is None or (model.points[0].nodes == 1 and rate.value <= model.points[0].rate)
-            if strong.source != weak.source and not slower:
-                yield _estimate(model, strong, is_share=bool(shares(analysis, strong.source)))
+            if faster.source != weak.source and not slower:
+                yield _estimate(model, faster, is_share=bool(shared_machine_note(analysis, faster.source)))
 
 
 def _work(cell: CellResult) -> str:
@@ -108,10 +108,10 @@ def _work(cell: CellResult) -> str:
     return json.dumps([cell.unit, cell.cell.batch_size, keys], sort_keys=True, default=str)
 
 
-def _estimate(model: LineModel, strong: CellResult, *, is_share: bool) -> Row:
-    """Return how many nodes of a line are as fast as the node `strong`, or why that is not known."""
-    points, rate = model.points, strong.rate_per_s
-    row = Row(cell=model.comparison.cell, marks=model.marks, nodes=None, strong=strong)
+def _estimate(model: LineModel, faster: CellResult, *, is_share: bool) -> Row:
+    """Return how many nodes of a line are as fast as the node `faster`, or why that is not known."""
+    points, rate = model.points, faster.rate_per_s
+    row = Row(cell=model.comparison.cell, marks=model.marks, nodes=None, faster=faster)
     if rate is None or rate.value < points[0].rate:
         return replace(row, basis="refused", note=f"fewer than {points[0].nodes} nodes, of which none was measured")
     within = rate.value <= max(point.rate for point in points)
@@ -142,5 +142,5 @@ def _number(nodes: float | None) -> str:
     return str(nodes) if isinstance(nodes, int) else significant(nodes)
 
 
-def _strong_words(strong: CellResult | None) -> str | None:
-    return None if strong is None else f"1 node \N{MULTIPLICATION SIGN} {strong.cell.gpus_per_node} of {strong.source}"
+def _faster_words(faster: CellResult | None) -> str | None:
+    return None if faster is None else f"1 node \N{MULTIPLICATION SIGN} {faster.cell.gpus_per_node} of {faster.source}"

@@ -30,7 +30,7 @@ from workflow.report.keys import (
     shape_key,
     shape_title,
     shape_words,
-    shares,
+    shared_machine_note,
     size_columns,
 )
 from workflow.report.layers_table import layers
@@ -399,7 +399,7 @@ def speedup(analysis: Analysis) -> Table:
             against_text(analysis),
             interval_text(analysis),
             not_compared(analysis.frame),
-            shares(analysis),
+            shared_machine_note(analysis),
             analysis.shared,
         ),
         columns=tuple(columns),
@@ -465,7 +465,7 @@ def times(analysis: Analysis) -> Table:
             against_text(analysis),
             interval_text(analysis),
             not_compared(analysis.frame),
-            shares(analysis),
+            shared_machine_note(analysis),
             analysis.shared,
         ),
         columns=linked(analysis, columns, cells),

@@ -14,7 +14,7 @@ from base.sanitize import printable
 from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
 from workflow.report.formats import shown
-from workflow.report.keys import not_compared, shares
+from workflow.report.keys import not_compared, shared_machine_note
 from workflow.report.table import MOST_ROWS, Table, estimates, raised
 from workflow.report.tables import against_text, baseline_text, speedup
 
@@ -30,7 +30,7 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
     cells = _print_rows(console, table)
     if not table.num_rows:
         put(f"{analysis.study}: no cells")
-    for words in filter(None, (against_text(analysis), not_compared(analysis.frame), shares(analysis))):
+    for words in filter(None, (against_text(analysis), not_compared(analysis.frame), shared_machine_note(analysis))):
         put(f"{words}.", "dim")
     _print_footnotes(console, table)
     if any("[" in text or "\N{PLUS-MINUS SIGN}" in text for row in cells for text in row):

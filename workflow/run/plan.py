@@ -129,7 +129,7 @@ def node_argv(
 
 
 def attempt_tag(run_id: str, attempt: int, token: str) -> str:
-    """Name one attempt on this cluster: work directory, containers, processes. `token`: of prepare.where_and_who."""
+    """Name one attempt on this cluster: work directory, containers, processes. `token`: of prepare.tag_suffix."""
     return f"{run_id}-a{attempt}-{token}"
 
 
@@ -249,12 +249,12 @@ def below_adapter(framework: Framework, mode: str) -> Framework:
 
 LAUNCHER: Final = "mpirun"
 MPI_PORT: Final = "mpi"
-"""On each node: where its orted is asked for."""
+"""The name of the port on each node at which mpirun asks it to start orted."""
 _SCRIPT: Final = ("{python}", "{lib}/slipway_mpi.py")
 _RANK: Final = ("sh", "-c", 'exec "$0" "$SLIPWAY_LIB/slipway_mpi.py" rank', "{python}")
-"""These words of mpirun are those of the head, and a node may have its cache elsewhere: SLIPWAY_LIB is that of its orted."""
+"""The command of a rank. mpirun passes the words of the head, but a node may have another cache: SLIPWAY_LIB comes from its own orted."""
 HOLD: Final = (*_SCRIPT, "hold")
-"""Before the command of a rank."""
+"""The words before the command of a rank."""
 
 
 def mpi_sidecars(nodes: int, each: int) -> tuple[Sidecar, ...]:
@@ -296,7 +296,7 @@ def _network(head: str, interface: str | None) -> dict[str, str]:
 
 
 MASTER: Final = "master"
-"""On the head: MASTER_PORT."""
+"""The name of the rendezvous port, MASTER_PORT, on the head."""
 
 Reserved = Sequence[Sequence[int]]
 """For each node its ports, in the order of `port_names`."""
@@ -307,10 +307,10 @@ def port_names(framework: Framework, cell: Cell, index: int) -> tuple[str, ...]:
     master = (MASTER,) if index == 0 else ()
     mpi = (MPI_PORT,) if framework.launcher == LAUNCHER else ()
     of_ranks = tuple(map(rank_port, node_ranks(cell, index))) if set(framework.env) & set(renderings.PORT_PER_RANK) else ()
-    return master + mpi + of_ranks + (_of_head(framework) if index == 0 else ())
+    return master + mpi + of_ranks + (_command_ports(framework) if index == 0 else ())
 
 
-def _of_head(framework: Framework) -> tuple[str, ...]:
+def _command_ports(framework: Framework) -> tuple[str, ...]:
     """Name the ports that commands ask for."""
     commands = (framework.command, *(sidecar.command for sidecar in framework.sidecars))
     return tuple(f"{renderings.PORT}{name}" for name in renderings.ports_in(word for command in commands for word in command))
@@ -448,7 +448,6 @@ def _place(start: Start, rank: int) -> renderings.RankPlace:
 
 
 def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
-    """Return the sidecars of this node, which are started before the ranks."""
     framework, place = start.asked.framework, _place(start, start.index * start.asked.cell.gpus_per_node)
     of_mpi = mpi_sidecars(place.nodes, place.local_size) if framework.launcher == LAUNCHER else ()
     mpi = _mpi_variables(start) if of_mpi else {}

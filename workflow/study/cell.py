@@ -13,14 +13,14 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 from msgspec import Meta
 
 from base import humanize, jsonfile
-from base.typed import Check, Count, Digest, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
+from base.typed import Check, Count, Digest, FromOne, Name, PathText, ReadableAs, Seconds, SomeSeconds, between, read_as
 from containers import renderings, step_lines
 
 ID_HASH_LENGTH: Final = 10
 SEED: Final = "seed"
 """The value of the key `parameters` where a run starts from numbers that its seed decides."""
 NO_DATASET: Final = "none"
-"""The source, and the name, of what a cell has that stages nothing."""
+"""The name and the source of the dataset of a cell that stages none."""
 OF_TOKENS: Final = ("text", "tokens")
 """The sources of token sequences: data_prep.spec.SEQUENCE_KINDS, without what that imports."""
 TREE_FOLDER: Final = "files"
@@ -79,7 +79,7 @@ class ProgramWords(TypedDict):
     mounts: tuple[MountWords, ...]
     version: FromOne
     checkpoint: bool
-    events: NotRequired[Literal["none"] | Annotated[dict[str, Any], Like(step_lines.LogEvents)]]
+    events: NotRequired[Literal["none"] | Annotated[dict[str, Any], ReadableAs(step_lines.LogEvents)]]
     folder: NotRequired[PathText]
     image: NotRequired[str]
     unit: NotRequired[Literal["samples", "tokens"]]
@@ -136,13 +136,13 @@ class Cell:
     """Epochs from one evaluation to the next. None: only at the end."""
     parameters: str = SEED
     """The parameters that a run starts from, as the study has them: the seed, a file, or a run that has trained them."""
-    parameters_file: Annotated[Mapping[str, Any], Like(ParametersFile)] | None = None
+    parameters_file: Annotated[Mapping[str, Any], ReadableAs(ParametersFile)] | None = None
     """The file of these parameters when the study was read; its digest identifies the cell. None: the seed."""
-    program: Annotated[Mapping[str, Any], Like(ProgramWords)] | None = None
+    program: Annotated[Mapping[str, Any], ReadableAs(ProgramWords)] | None = None
     """All that the study says of the cell's own program, with its name, defaults and absolute paths; None: `framework` is Slipway's."""
     args: Mapping[str, bool | int | float | str] | None = None
     """The arguments of a program."""
-    profile: Annotated[Mapping[str, Any], Like(ProfileWords)] | None = None
+    profile: Annotated[Mapping[str, Any], ReadableAs(ProfileWords)] | None = None
     """The measured cell, of a profile run alone. Its own measured steps are traced, so that they are slower, and give no rate."""
 
     @property

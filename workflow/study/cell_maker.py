@@ -418,14 +418,14 @@ def find_parameters(text: str, folder: Path, storage: Path, study: str) -> Param
     `folder`, or a run, as RUN of `study` or STUDY/RUN. Raises ConfigError where there is none, StorageError where storage is silent."""
     if text.endswith(Path(PARAMETERS).suffix):
         try:
-            found: ParametersFile = calls.call_apart(text, _described, str(humanize.absolute_path(text, folder)), timeout_s=HASH_S)
+            found: ParametersFile = calls.call_isolated(text, _described, str(humanize.absolute_path(text, folder)), timeout_s=HASH_S)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         return found
     other, _, run = text.rpartition("/")
     if not run or "/" in other or {other, run} & {".", ".."}:
         raise ConfigError(f"found {text!r}; valid: seed, a file that ends with .safetensors, or a run, as RUN or STUDY/RUN")
-    of_run: ParametersFile = calls.call_apart(text, _of_run, str(results_dir(storage, other or study)), run, text, timeout_s=HASH_S)
+    of_run: ParametersFile = calls.call_isolated(text, _of_run, str(results_dir(storage, other or study)), run, text, timeout_s=HASH_S)
     return of_run
 
 

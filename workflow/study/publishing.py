@@ -17,7 +17,7 @@ from base import calls, publish
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_content, read_json
 from base.sanitize import text
-from base.typed import FromOne, Like, Name, read_as
+from base.typed import FromOne, Name, ReadableAs, read_as
 from cluster.installation import default_storage
 from workflow.study.cell import Cell, Run, RunLimits, datasets_of
 from workflow.study.next_command import command
@@ -195,7 +195,7 @@ def refuse_results_of_others(study: Study) -> list[str]:
     """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs. Return the
     notes of refuse_unless_owner()."""
     mine = origin_of(study, adopt=False)
-    notes = calls.call_apart(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), mine, timeout_s=STORAGE_S)
+    notes = calls.call_isolated(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), mine, timeout_s=STORAGE_S)
     return [f"{note}: `{study.command('dataset', 'build', '--study', str(study.path))}`" for note in notes]
 
 
@@ -259,7 +259,7 @@ class ResolvedStudy:
     cells: tuple[Cell, ...]
     repeats: FromOne
     runs: tuple[RunEntry, ...]
-    history: tuple[Annotated[dict[str, Any], Like(_Version)], ...]
+    history: tuple[Annotated[dict[str, Any], ReadableAs(_Version)], ...]
     datasets: Mapping[str, Name] = field(default_factory=dict)
     """The name of the directory in which each dataset is built; an earlier version left them out."""
     target_accuracy: float | None = None

@@ -166,7 +166,7 @@ class Series:
     has_baseline: bool
     unmatched: int  # cells that no baseline cell can be compared with: their speed-up is null
     narrowed: bool = False  # all cells have what the baseline names, and only the smallest are the baseline
-    obstacle: str = ""  # without baseline cells: which key stands in the way
+    missing_baseline_key: str = ""  # without baseline cells: which key stands in the way
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
@@ -185,7 +185,9 @@ def series_of(cells: Sequence[Cell], baseline: Mapping[str, object]) -> tuple[Se
     bases = {key: baselines(family, baseline, lambda cell: cell) for key, family in families.items()}
     found = [_series(tuple(group), bases[_key(group[0], baseline, specs)], baseline) for group in groups.values()]
     named = list({_key(cell, {}, specs): cell for cell in cells if is_named(cell, baseline)}.values())
-    return tuple(one if one.has_baseline else replace(one, obstacle=baseline_mismatch(one.cells[0], named, baseline)) for one in found)
+    return tuple(
+        one if one.has_baseline else replace(one, missing_baseline_key=baseline_mismatch(one.cells[0], named, baseline)) for one in found
+    )
 
 
 def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Mapping[str, object]) -> Series:

@@ -358,7 +358,7 @@ def site_beside(
         said = getattr(error, "strerror", None) or error
         raise ConfigError(f"{beside}, beside the study, cannot be looked at: {said}; {ADVICE}") from error
     if problem is not None:
-        raise ConfigError(f"{problem}; a site file says what is executed, so that one is not taken unasked: {ADVICE}, or --site {beside}")
+        raise ConfigError(f"{problem}; a site file decides what is executed, so choose it: --site {beside}; or {ADVICE}")
     return beside
 
 

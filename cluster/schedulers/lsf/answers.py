@@ -65,7 +65,7 @@ _EXIT: Final = re.compile(r"Exited (?:with exit code|by signal) (\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class ListedJob:
     """A job in a list of bjobs. Times are unix seconds, of whole minutes."""
 
     job_id: str
@@ -100,18 +100,18 @@ class Details:
     """The reason why the job waits."""
 
 
-def parse_list(answer: str, now: float, home: str) -> tuple[Listed, ...]:
+def parse_list(answer: str, now: float, home: str) -> tuple[ListedJob, ...]:
     """Parse the answer of `bjobs -noheader -o FORMAT`, oldest job first. The tasks of an array are one job.
 
     LSF's times have no year, which `now` completes; directories below `home` are printed without it.
     """
-    found: dict[str, Listed] = {}
+    found: dict[str, ListedJob] = {}
     for line in answer.split("\n"):  # a directory may hold other ends of lines
         words = line.split(DELIMITER, len(FIELDS) - 1)
         if len(words) != len(FIELDS) or not words[0].isdecimal():
             continue
         job_id, state, submitted, started, hosts, directory, name = (word.strip() for word in words)
-        job = Listed(
+        job = ListedJob(
             job_id=job_id,
             name=name,
             state=state.upper(),
@@ -174,7 +174,7 @@ def ended_by_of(state: str, details: Details) -> str | None:
     return "cancelled" if number in KILLED or (" by signal " in code[0] and number + 128 in KILLED) else None
 
 
-def why_waiting(job: Listed, details: Details) -> str:
+def why_waiting(job: ListedJob, details: Details) -> str:
     """Explain why a job waits, with LSF's own words, which people can search for."""
     if job.state == HELD:
         return f"held ({details.reasons})" if details.reasons else "held"
@@ -282,7 +282,7 @@ LSF: Final = Server(
 )
 
 
-def listed_jobs(patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *more: str) -> tuple[Listed, ...]:
+def listed_jobs(patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *more: str) -> tuple[ListedJob, ...]:
     """Query this user's jobs that are not over. `more` are options and ids of bjobs, such as `-a` for jobs that are over too."""
     answer = ask(LSF, ("bjobs", "-noheader", *more[:1], "-o", FORMAT, *more[1:]), patience_s, timeout_s)
     return parse_list(answer, time.time(), str(Path.home()))

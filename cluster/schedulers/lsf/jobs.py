@@ -10,7 +10,7 @@ from typing import Final
 from base.errors import ConfigError
 from base.humanize import choices
 from cluster.schedulers import inside_job, jobs, lsf
-from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
+from cluster.schedulers.lsf.answers import HELD, LSF, Details, ListedJob, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, submit_script
 
 # The batch script.
@@ -132,11 +132,11 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[jobs.QueuedJo
     return joined(listed, job_details([job.job_id for job in listed if job.stage == "over"], patience_s))
 
 
-def joined(listed: Iterable[Listed], details: Mapping[str, Details]) -> tuple[jobs.QueuedJob, ...]:
+def joined(listed: Iterable[ListedJob], details: Mapping[str, Details]) -> tuple[jobs.QueuedJob, ...]:
     return tuple(_queued(job, details.get(job.job_id)) for job in listed)
 
 
-def _queued(job: Listed, details: Details | None) -> jobs.QueuedJob:
+def _queued(job: ListedJob, details: Details | None) -> jobs.QueuedJob:
     name, _, words = job.name.partition(" ")
     known = details or Details()
     return jobs.QueuedJob(

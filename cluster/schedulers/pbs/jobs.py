@@ -159,7 +159,9 @@ def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
         ("-v", ",".join(job.export) if job.export else None),
     ]
     if job.work is not None and job.export:
-        raise ConfigError("a job for one run is submitted by Slipway alone")
+        raise ConfigError(
+            "the job of one run cannot be submitted by hand, since its work travels in a variable of qsub: `slipway run` submits it"
+        )
     options = [f"{option} {shlex.quote(one_line(option, value))}" for option, value in said if value is not None]
     return (*options, *(one_line("directives", line) for line in size.directives))
 

@@ -21,7 +21,7 @@ from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
 from base.sanitize import ascii_int
 from cluster.detection import scheduler_of
 from cluster.schedulers import inside_job, queries
-from cluster.schedulers.sge.answers import EARLY_S, SGE, Listed, job_details, listed_job, listed_jobs, submitted_of
+from cluster.schedulers.sge.answers import EARLY_S, SGE, ListedJob, job_details, listed_job, listed_jobs, submitted_of
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "sge"
@@ -173,7 +173,7 @@ def ended_by(allocation: Allocation) -> str | None:
     return None if job is None else reason_of(job, allocation.restart_count, time.time())
 
 
-def reason_of(job: Listed, restart_count: int, now: float) -> str | None:
+def reason_of(job: ListedJob, restart_count: int, now: float) -> str | None:
     """Derive the reason why a job ends.
 
     At `h_rt` and at qdel a job has the same letters: the time tells which it was. A job that was put back into the queue may run again
@@ -196,6 +196,6 @@ def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | Non
     return inside_job.holders_alive(holders, ours, lambda _ids: listed_jobs(limit_s), is_running)
 
 
-def is_running(job: Listed, holder: Holder) -> bool:
+def is_running(job: ListedJob, holder: Holder) -> bool:
     """Return True if a job may have processes of the start that the holder belonged to."""
     return job.stage != "waits" and not ("R" in job.letters and holder.restart_count == 0)

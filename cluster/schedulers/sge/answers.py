@@ -32,7 +32,7 @@ ORPHANS_S: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class ListedJob:
     """A job in the list of qstat. Times are unix seconds."""
 
     job_id: str
@@ -73,13 +73,13 @@ class Listed:
         return f"{next((words for letter, words in (*known, *more) if letter in self.letters), 'running')} ({self.letters})"
 
 
-def parse_list(answer: str) -> tuple[Listed, ...]:
+def parse_list(answer: str) -> tuple[ListedJob, ...]:
     """Parse the answer of `qstat -xml -r`. Only the first task of an array is kept. Raises SchedulerOutputError."""
     try:
         root = ElementTree.fromstring(answer)  # noqa: S314 - what qmaster says; entities of Python's expat are bounded
     except ElementTree.ParseError as error:
         raise errors.SchedulerOutputError(f"qstat answered what is no XML ({error}): {sanitize.text(answer, 200)!r}") from error
-    found: dict[str, Listed] = {}
+    found: dict[str, ListedJob] = {}
     for job in root.iter("job_list"):
         one = _listed(job)
         if one is not None:
@@ -87,13 +87,13 @@ def parse_list(answer: str) -> tuple[Listed, ...]:
     return tuple(sorted(found.values(), key=lambda job: (len(job.job_id), job.job_id)))
 
 
-def _listed(job: ElementTree.Element) -> Listed | None:
+def _listed(job: ElementTree.Element) -> ListedJob | None:
     words = {child.tag: (child.text or "").strip() for child in job}
     h_rt = next((child.text for child in job.iter("hard_request") if child.get("name") == "h_rt"), None)
     job_id, letters = words.get("JB_job_number", ""), words.get("state", "")
     if not job_id.isdecimal() or not letters:
         return None
-    return Listed(
+    return ListedJob(
         job_id=job_id,
         name=words.get("full_job_name") or words.get("JB_name", ""),
         letters=letters,
@@ -129,7 +129,7 @@ def context_of(fields: Mapping[str, str], name: str) -> str:
     return fields.get("context", "").partition(f"{name}=")[2]
 
 
-def why_waiting(listed: Listed, fields: Mapping[str, str]) -> str:
+def why_waiting(listed: ListedJob, fields: Mapping[str, str]) -> str:
     """Explain why a job waits, with Grid Engine's own words, which people can search for."""
     if "E" in listed.letters:
         return f"Grid Engine could not start it ({fields.get('error reason', 'it does not say why')})"
@@ -236,7 +236,7 @@ SGE: Final = Server(
 
 def listed_jobs(
     patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, states: str = "prs", queues: Sequence[str] = ()
-) -> tuple[Listed, ...]:
+) -> tuple[ListedJob, ...]:
     """Query this user's jobs; with `z` among the states also those that have just ended.
 
     `queues` are options that select by the queue of a job's first node.
@@ -259,6 +259,6 @@ def ask_about(argv: Sequence[str], accepted: Sequence[str], patience_s: float, t
     return result.stdout
 
 
-def listed_job(job_id: str, patience_s: float = PATIENCE_S) -> Listed | None:
+def listed_job(job_id: str, patience_s: float = PATIENCE_S) -> ListedJob | None:
     """Query one job. Returns None if it is not in the queue."""
     return next((job for job in listed_jobs(patience_s) if job.job_id == job_id), None)

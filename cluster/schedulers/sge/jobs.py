@@ -175,7 +175,7 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     return with_lost(joined(listed, details), silent)
 
 
-def with_lost(queued: Iterable[QueuedJob], silent: Iterable[answers.Listed]) -> tuple[QueuedJob, ...]:
+def with_lost(queued: Iterable[QueuedJob], silent: Iterable[answers.ListedJob]) -> tuple[QueuedJob, ...]:
     """Mark the jobs whose first node is silent as lost."""
     nodes = {job.job_id: job.host for job in silent}
     return tuple(replace(job, lost=nodes.get(job.job_id, job.lost)) for job in queued)
@@ -196,7 +196,7 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     in_queue = {job.job_id for job in listed if job.stage != "over"}
     records = accounting([job_id for job_id in job_ids if job_id not in in_queue], patience_s)
     known = {job.job_id for job in listed}
-    told = [answers.Listed(job_id=job_id, name=record.get("jobname", ""), letters="z", slots=1) for job_id, record in records.items()]
+    told = [answers.ListedJob(job_id=job_id, name=record.get("jobname", ""), letters="z", slots=1) for job_id, record in records.items()]
     return joined([*listed, *(job for job in told if job.job_id not in known)], {}, records)
 
 
@@ -211,12 +211,12 @@ def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str,
 
 
 def joined(
-    listed: Iterable[answers.Listed], details: Mapping[str, Mapping[str, str]], records: Mapping[str, Mapping[str, str]] | None = None
+    listed: Iterable[answers.ListedJob], details: Mapping[str, Mapping[str, str]], records: Mapping[str, Mapping[str, str]] | None = None
 ) -> tuple[QueuedJob, ...]:
     return tuple(_queued(job, details.get(job.job_id, {}), (records or {}).get(job.job_id, {})) for job in listed)
 
 
-def _queued(job: answers.Listed, fields: Mapping[str, str], record: Mapping[str, str]) -> QueuedJob:
+def _queued(job: answers.ListedJob, fields: Mapping[str, str], record: Mapping[str, str]) -> QueuedJob:
     return QueuedJob(
         job_id=job.job_id,
         stage=job.stage,

@@ -30,7 +30,7 @@ class Laps:
             self._moments.append((part, self._now()))
 
     def end_backward(self) -> None:
-        """End the wait for the gradients of the other ranks, or where the end of the own ones was not met, what nobody can part."""
+        """End the part `exchange`, or time that is in no part if the end of the own backward was not seen."""
         self.end("exchange" if self._moments and self._moments[-1][0] == "backward" else "")
 
     def take(self) -> Moments:
@@ -156,6 +156,5 @@ def run_steps(
 
 
 def tokens_of(labels: Any) -> Tuple[Optional[int], Optional[int]]:
-    """Return how many targets there are in the batch, and the length of its sequences, where a sample has several: what stands for none is
-    negative."""
+    """Return the number of targets and the length of the sequences of a batch, None for images. A label below 0 is no target."""
     return (int((labels >= 0).sum()), int(labels.shape[1])) if labels.ndim > 1 else (None, None)

@@ -17,7 +17,7 @@ from slipway_program.parameters import Layer
 from slipway_program.plan import make_plan
 
 STEPS = 10
-"""Of an epoch: `every` in framework.yaml."""
+"""The steps of an epoch; `every` in framework.yaml is the same number."""
 
 
 def network(layers: List[Layer]) -> Dict[str, Any]:

@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from base.handshake import Handshake, NoProof, new_challenge
-from cluster.preflight.probes import Wire, receive
+from cluster.preflight.probes import ProbeConnections, receive
 from tests.hostile import changed_bytes
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def problems(loop: asyncio.AbstractEventLoop) -> list[str]:
 def test_no_words_disturb_the_listener(count: int) -> None:
     async def main() -> None:
         chance = random.Random(5)
-        far, near = Wire(0, 2, "127.0.0.1", TOKEN), Wire(1, 2, "127.0.0.1", TOKEN)
+        far, near = ProbeConnections(0, 2, "127.0.0.1", TOKEN), ProbeConnections(1, 2, "127.0.0.1", TOKEN)
         found = problems(asyncio.get_running_loop())
         far.serve()
         for _ in range(count):
@@ -59,7 +59,7 @@ def test_no_words_of_a_listener_disturb_who_dials(count: int) -> None:
         chance = random.Random(6)
         loop = asyncio.get_running_loop()
         found = problems(loop)
-        near = Wire(1, 2, "127.0.0.1", TOKEN)
+        near = ProbeConnections(1, 2, "127.0.0.1", TOKEN)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setblocking(False)
 

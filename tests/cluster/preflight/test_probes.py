@@ -8,18 +8,18 @@ import socket
 import pytest
 
 from base.handshake import NoProof
-from cluster.preflight.probes import Wire, receive
+from cluster.preflight.probes import ProbeConnections, receive
 from tests.few_files import STRANGERS, few_files
 
 TOKEN = b"t" * 32
 
 
-def wire(index: int, token: bytes = TOKEN) -> Wire:
-    return Wire(index, 2, "127.0.0.1", token)
+def wire(index: int, token: bytes = TOKEN) -> ProbeConnections:
+    return ProbeConnections(index, 2, "127.0.0.1", token)
 
 
 def test_who_is_turned_away_comes_again() -> None:
-    async def crowded(listener: socket.socket, own: Wire) -> None:
+    async def crowded(listener: socket.socket, own: ProbeConnections) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(2):
             connection, _ = await loop.sock_accept(listener)

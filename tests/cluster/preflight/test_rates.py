@@ -14,7 +14,7 @@ from cluster.preflight.rates import (
     MIB,
     MOST_ROUNDS,
     SUSPECT_S,
-    Place,
+    Endpoint,
     Reach,
     Sample,
     best_of,
@@ -31,8 +31,8 @@ from cluster.preflight.rates import (
 Pair = tuple[int, int]
 
 
-def places(nodes: int) -> list[Place]:
-    return [Place(f"n{index}", f"10.0.0.{index}", 40000 + index, "eth0") for index in range(nodes)]
+def places(nodes: int) -> list[Endpoint]:
+    return [Endpoint(f"n{index}", f"10.0.0.{index}", 40000 + index, "eth0") for index in range(nodes)]
 
 
 def reached(nodes: int, failed: Iterable[Pair] = (), problem: str = "no answer within 4 s") -> dict[Pair, Reach]:

@@ -129,7 +129,7 @@ def test_a_job_that_nobody_can_confirm_is_not_submitted_again(controller: Make, 
         raise SchedulerOutputError("still silent")
 
     slurm.jobs_named = silent  # type: ignore[method-assign]
-    with pytest.raises(SubmitError, match="nobody can say whether Slurm's controller has taken the job one"):
+    with pytest.raises(SubmitError, match="it is not known whether Slurm's controller accepted job one"):
         slurm.submit()
     assert slurm.calls == 1
 

@@ -12,13 +12,13 @@ from data_prep.build.shard import build_shard
 from data_prep.sources import folder, listing
 from data_prep.sources.files import FileReader, retried
 from data_prep.sources.naming import class_name, own_splits, printable, sorted_classes, to_raw, to_text
-from data_prep.sources.types import MAX_MEMBER_BYTES, BadSample, Found, Refused, Root
+from data_prep.sources.types import MAX_MEMBER_BYTES, BadSample, ListedSample, Refused, Root
 from tests.data_prep.build.corpus import build, class_folders, encoded, pixels, prepared, read_back, reasons, write
 
 IMAGE = encoded(pixels(1))
 
 
-def scan(path: Path, source: object = folder) -> dict[str, Found | Refused]:
+def scan(path: Path, source: object = folder) -> dict[str, ListedSample | Refused]:
     root = Root(path=path, scratch=path.parent / "scratch")
     return {entry.name: entry for entry in source.scan(root, source.prepare(root))}  # type: ignore[attr-defined]
 
@@ -219,7 +219,7 @@ def test_a_file_that_changes_after_the_plan_is_named(tmp_path: Path) -> None:
 def test_a_file_swapped_for_a_link_or_a_pipe_is_not_followed(tmp_path: Path) -> None:
     write(tmp_path / "a" / "x.png", IMAGE)
     status = (tmp_path / "a" / "x.png").stat()
-    found = Found("x.png", "c", status.st_size, status.st_mtime_ns)
+    found = ListedSample("x.png", "c", status.st_size, status.st_mtime_ns)
     reader = FileReader(tmp_path / "a")
     assert reader.read(found) == IMAGE
     assert reader.head(found, 5) == IMAGE[:5]
@@ -260,4 +260,4 @@ def test_a_file_without_permission_is_a_bad_sample(tmp_path: Path, monkeypatch: 
     reader = FileReader(tmp_path)
     monkeypatch.setattr(os, "open", denied)  # root may read everything
     with pytest.raises(BadSample, match="permission denied"):
-        reader.read(Found("x.png", "c", len(IMAGE), 0))
+        reader.read(ListedSample("x.png", "c", len(IMAGE), 0))

@@ -14,9 +14,9 @@ from data_prep.build.images import PixelCounter, mean_and_std
 from data_prep.build.selection import (
     KEPT,
     STATISTICS_SAMPLES,
-    Listed,
     Listing,
     Rejections,
+    ShardSample,
     by_content,
     found_of,
     in_order,
@@ -31,7 +31,7 @@ from data_prep.build.selection import (
     write_samples,
 )
 from data_prep.hashing import hash_file
-from data_prep.sources.types import Found
+from data_prep.sources.types import ListedSample
 
 HASHES = np.random.default_rng(1).integers(0, 2**64, 10_000, dtype=np.uint64)
 
@@ -39,7 +39,7 @@ HASHES = np.random.default_rng(1).integers(0, 2**64, 10_000, dtype=np.uint64)
 def listing(names: list[str], label: str = "a") -> Listing:
     made = Listing()
     for name in names:
-        made.add(Found(name, label, 1), 0)
+        made.add(ListedSample(name, label, 1), 0)
     return made
 
 
@@ -112,13 +112,15 @@ def test_shards_follow_the_samples_and_each_split_has_one() -> None:
 
 def test_lists_of_samples_hold_any_name(tmp_path: Path) -> None:
     names = ["plain", "new\nline", "\udcff\udcfe", "ü" * 40, *(f"{index}.jpg" for index in range(3000))]
-    found = [Found(name, "b" if index % 2 else "a", 5, 7**20, (3, "key\xff") if index % 3 else ()) for index, name in enumerate(names)]
+    found = [
+        ListedSample(name, "b" if index % 2 else "a", 5, 7**20, (3, "key\xff") if index % 3 else ()) for index, name in enumerate(names)
+    ]
     records = [record_of(one, index % 5) for index, one in enumerate(found)]
     assert [found_of(record, one.label) for record, one in zip(records, found, strict=True)] == found
     with (tmp_path / "list").open("wb") as file:
         write_samples(file, records, [index % 2 for index in range(len(names))])
     digest = hash_file(tmp_path / "list").blake3
-    expected = [Listed(index % 2, index % 5, one) for index, one in enumerate(found)]
+    expected = [ShardSample(index % 2, index % 5, one) for index, one in enumerate(found)]
     assert list(read_samples(tmp_path / "list", ("a", "b"), digest)) == expected
     with pytest.raises(DatasetError, match="is damaged"):
         next(read_samples(tmp_path / "list", ("a", "b"), "0" * 64))

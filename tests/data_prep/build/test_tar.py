@@ -16,19 +16,19 @@ import pytest
 from base.errors import DatasetError
 from data_prep.sources import spool, tar
 from data_prep.sources.tar import Member, TarError, members
-from data_prep.sources.types import Found, Refused, Root
+from data_prep.sources.types import ListedSample, Refused, Root
 from tests.data_prep.build.corpus import build, encoded, pixels, read_back, reasons, tar_of, write
 
 IMAGE = encoded(pixels(1))
 
 
-def scan(path: Path) -> list[Found | Refused]:
+def scan(path: Path) -> list[ListedSample | Refused]:
     root = Root(path=path, scratch=path.parent / "scratch")
     return list(tar.scan(root, tar.prepare(root)))
 
 
 def labels(path: Path) -> dict[str, str]:
-    return {entry.name: entry.label if isinstance(entry, Found) else f"!{entry.reason}" for entry in scan(path)}
+    return {entry.name: entry.label if isinstance(entry, ListedSample) else f"!{entry.reason}" for entry in scan(path)}
 
 
 def special(name: str, kind: bytes, target: str = "", size: int = 0) -> tarfile.TarInfo:
@@ -50,7 +50,7 @@ def test_top_level_splits_are_the_sources_own(tmp_path: Path) -> None:
         for hash_, (split, name) in enumerate([("train", "a"), ("train", "b"), ("val", "a")])
     }
     found = scan(write(tmp_path / "t.tar", tar_of(files)))
-    assert [(entry.split, entry.label) for entry in found if isinstance(entry, Found)] == [
+    assert [(entry.split, entry.label) for entry in found if isinstance(entry, ListedSample)] == [
         ("train", "a"),
         ("train", "b"),
         ("validation", "a"),
@@ -229,7 +229,9 @@ def test_random_damage_ends_in_members_or_tar_error() -> None:
 def test_an_archive_that_is_cut_anywhere_says_so(tmp_path: Path) -> None:
     """In a header too, and just before one: nothing is missing without a word."""
     whole = tar_of({f"cat/{i}.png": IMAGE for i in range(3)})
-    end = max(entry.at[0] + -(-len(IMAGE) // 512) * 512 for entry in scan(write(tmp_path / "t.tar", whole)) if isinstance(entry, Found))
+    end = max(
+        entry.at[0] + -(-len(IMAGE) // 512) * 512 for entry in scan(write(tmp_path / "t.tar", whole)) if isinstance(entry, ListedSample)
+    )
     for cut in (512, 512 + len(IMAGE) - 1, end - 1, end, end + 1, end + 511, *range(513, end, 97)):
         assert "(the rest)" in labels(write(tmp_path / "t.tar", whole[:cut])), cut
     for cut in (0, 1, 512 - 1):

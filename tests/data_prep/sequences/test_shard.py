@@ -99,7 +99,7 @@ def test_a_document_is_a_row_of_the_shortest_bucket_that_holds_it(tmp_path: Path
     split = dataset.split("train")
     assert split.read_many([1]).tolist() == [[*b"bbbb", END]]
     assert split.read_many([0]).tolist() == [[*b"a", END, -1]]
-    with pytest.raises(ReaderError, match="rows of 2 and of 4 tokens of split 'train' make no batch"):
+    with pytest.raises(ReaderError, match="found 2 and 4 tokens in split 'train'"):
         split.read_many([0, 1])
 
 
@@ -303,8 +303,8 @@ def test_a_shard_that_was_changed_is_named(tmp_path: Path) -> None:
     (copy / "manifest.json").chmod(0o644)
     for old, new, words in (
         (f'"rows":{manifest.shards[0].rows}', '"rows":9', "bytes, expected 9 rows of 16; stage the dataset again"),
-        ('"id_bytes":2', '"id_bytes":4', "id_bytes: not what a manifest says"),
-        ('"lengths":[7]', '"lengths":[8]', "shards: not what a manifest says"),
+        ('"id_bytes":2', '"id_bytes":4', "id_bytes: found 4, which no manifest"),
+        ('"lengths":[7]', '"lengths":[8]', "shards: found .*, which no manifest"),
     ):
         (copy / "manifest.json").write_text(text.replace(old, new))
         assert old in text

@@ -152,7 +152,7 @@ def test_who_only_trickles_is_given_up_in_the_end(alone: Rig, longest_s: float, 
     with theirs:
         peer = Connection(ours, exchange)
         peer.index = 1
-        exchange.came(peer)
+        exchange.peer_connected(peer)
         exchange.swarm.offer(1, [0])
         exchange.ask(1, 0)
         begun, second = time.monotonic(), 0

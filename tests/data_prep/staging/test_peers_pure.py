@@ -139,7 +139,7 @@ def hear(content: bytes) -> None:
             theirs.sendall(content)
             theirs.shutdown(socket.SHUT_WR)
             with contextlib.suppress(HungUp):
-                await Connection(ours, Nobody()).hear()
+                await Connection(ours, Nobody()).run_receiver()
 
     asyncio.run(talk())
 
@@ -167,7 +167,7 @@ def test_a_chunk_that_is_not_here_is_answered() -> None:
         with ours, theirs:
             theirs.setblocking(False)
             connection = Connection(ours, Nobody())
-            connection.talks = [asyncio.create_task(half) for half in (connection.hear(), connection.speak())]
+            connection.talks = [asyncio.create_task(half) for half in (connection.run_receiver(), connection.run_sender())]
             theirs.sendall(frame(2, 7))
             answer = await asyncio.get_running_loop().sock_recv(theirs, 100)
             connection.close()

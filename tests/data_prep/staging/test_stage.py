@@ -188,14 +188,14 @@ def test_a_lock_that_takes_no_progress_stops_nothing(
     """As on a full disk that writes each block to another place."""
     source = random_dataset(tmp_path / "storage", SIZES)
     monkeypatch.setattr("data_prep.cache.lock.LOCK_LOOK_S", -math.inf)
-    say = LockFile.say
+    write_holder = LockFile.write_holder
 
     def full(lock: LockFile, text: str) -> None:
         if '"done":0' not in text:
             raise OSError(errno.ENOSPC, "No space left on device")
-        say(lock, text)
+        write_holder(lock, text)
 
-    monkeypatch.setattr(LockFile, "say", full)
+    monkeypatch.setattr(LockFile, "write_holder", full)
     copied = stage(source, tmp_path / "cache", options=QUICK)
     assert "cannot be shown any more how far it is: No space left on device" in caplog.text
     again = stage(source, tmp_path / "cache", options=replace(QUICK, check_s=None))
@@ -210,7 +210,7 @@ def test_what_another_holder_wrote_of_its_progress_is_checked(tmp_path: Path, te
     cache, seen = open_cache(tmp_path / "cache"), []
     other = LockFile(cache.locks / f"{source.name}.lock")
     assert other.try_take()
-    other.say(text)
+    other.write_holder(text)
 
     def show(done: int, total: int) -> None:
         if not seen:

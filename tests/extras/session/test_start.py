@@ -14,7 +14,7 @@ from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
 from extras.session import start
 from extras.session.command import Queue, by_ssh_alone, enter
-from extras.session.request import STATE, Seen, State, sessions_dir, write_state
+from extras.session.request import STATE, SessionView, State, sessions_dir, write_state
 from tests.extras.session.test_plan import REQUEST, SITE
 from workflow.commands.main import run
 
@@ -75,12 +75,12 @@ def test_a_node_that_ssh_does_not_reach_is_told_with_another_way_in(tmp_path: Pa
     state = State(stage="ready", job_id="4711", node="n7", directory="/run/s", told=1.0)
     write_state(directory, state)
     with pytest.raises(RemoteError) as told:
-        enter(Seen(directory=directory, request=request, state=state))
+        enter(SessionView(directory=directory, request=request, state=state))
     assert "srun --jobid=4711 --overlap -N1 -n1 -w n7 --pty " in str(told.value)
     assert f"slipway session stop {request.session}" in str(told.value)
     monkeypatch.setenv("SSH_CODE", "3")
     with pytest.raises(SystemExit, match="3"):
-        enter(Seen(directory=directory, request=request, state=state))
+        enter(SessionView(directory=directory, request=request, state=state))
 
 
 def test_a_shell_that_only_ssh_can_enter_is_said_before_it_holds_a_node() -> None:

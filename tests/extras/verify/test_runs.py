@@ -276,7 +276,7 @@ def test_a_run_for_which_nothing_moves_is_named_and_no_more_are_begun(tmp_path: 
     total = Verified()
     for one in each_run([tmp_path / f"run-{number}" for number in range(6)], stuck, silence_s=0.05):
         total.add(one)
-    assert (total.silent, total.unread) == (4, 2)
+    assert (total.runs_with_silent_storage, total.runs_not_reached) == (4, 2)
     assert any(f"{tmp_path / 'run-0'}: nothing moved for 0.05 s" in one for one in total.findings)
     assert "4 runs not verified: storage did not answer; 2 runs not verified: storage did not answer" in summary(total, [tmp_path])
 
@@ -291,7 +291,7 @@ def test_of_many_runs_those_beside_one_that_hangs_or_dies_are_verified(tmp_path:
     total = Verified()
     for found in each_run([tmp_path / f"run-{number}" for number in range(100)], look, silence_s=1.0):
         total.add(found)
-    assert (total.files, total.runs, total.silent, total.unread) == (97, 97 + 3 * dies, 3 * (not dies), 0)
+    assert (total.files, total.runs, total.runs_with_silent_storage, total.runs_not_reached) == (97, 97 + 3 * dies, 3 * (not dies), 0)
     assert len(total.findings) == 1
     assert f"{tmp_path / 'run-96'} to run-98" in total.findings[0]
 

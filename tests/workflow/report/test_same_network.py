@@ -15,7 +15,7 @@ from workflow.report import same_network, tables
 from workflow.report.analysis import Analysis
 from workflow.report.formats import FORMATS
 from workflow.report.page import page
-from workflow.report.same_network import FirstRun, Group, Losses, called, drops, first_difference, groups_of, to_json
+from workflow.report.same_network import FirstRun, Group, Losses, first_difference, groups_of, has_random_dropout, to_json, trainer_name
 from workflow.run.record.rate import first_losses
 from workflow.run.record.reading import validate_record
 from workflow.study.cell import Cell
@@ -47,14 +47,14 @@ def test_the_layout_in_memory_is_no_part_of_a_network(tmp_path: Path) -> None:
 
 def test_what_keras_computes_with_is_no_part_of_a_network(tmp_path: Path) -> None:
     (found,) = groups_of([replace(cell, backend="jax") if cell.framework == "jax" else cell for cell in cells(tmp_path, nodes=[1])])
-    assert [called(cell) for cell in found] == ["jax (jax)", "pytorch"]
+    assert [trainer_name(cell) for cell in found] == ["jax (jax)", "pytorch"]
 
 
 def test_of_a_framework_that_reads_by_itself_only_step_0_is_compared(tmp_path: Path) -> None:
     keys = {"axes": {"batch_size": [32], "nodes": [1]}, "datasets": {"digits": {"source": "sklearn-digits", "size": 32, "layout": "caffe"}}}
     rows = [{"framework": "caffe", "reader": reader} for reader in ("slipway", "native")]
     (found,) = groups_of(load(tmp_path, changed(**keys, zip=rows)).cells)
-    assert [called(cell) for cell in found] == ["caffe", "caffe (native reader)"]
+    assert [trainer_name(cell) for cell in found] == ["caffe", "caffe (native reader)"]
     theirs, own = (cell.cell_id for cell in found)
     assert [one.differs_at for one in compare(found, {theirs: LOSSES, own: {**LOSSES, 1: 9.0}}).cells] == [None, None]
     assert [one.differs_at for one in compare(found, {theirs: LOSSES, own: {**LOSSES, 0: 9.0}}).cells] == [None, 0]
@@ -62,7 +62,7 @@ def test_of_a_framework_that_reads_by_itself_only_step_0_is_compared(tmp_path: P
 
 def test_strategies_are_compared_with_plain_data_parallelism(tmp_path: Path) -> None:
     (found,) = groups_of(cells(tmp_path, nodes=[1], framework=["pytorch"], strategy=["fsdp2", "ddp"]))
-    assert [called(cell) for cell in found] == ["pytorch (fsdp2)", "pytorch"]
+    assert [trainer_name(cell) for cell in found] == ["pytorch (fsdp2)", "pytorch"]
     group = compare(found, {cell.cell_id: LOSSES for cell in found})
     assert group.reference.cell == found[1]
 
@@ -104,7 +104,7 @@ def test_of_networks_with_dropout_losses_tell_nothing(tmp_path: Path, model: str
     assert group.is_compared == told
     assert [one.differs_at for one in group.cells] == ([0, None] if told else [None, None])
     assert [one["same_network"] for one in to_json(group)["cells"]] == ([False, True] if told else [None, None])
-    assert drops(replace(found[0], mode="infer")) is False
+    assert has_random_dropout(replace(found[0], mode="infer")) is False
 
 
 def test_the_first_losses_of_a_record() -> None:

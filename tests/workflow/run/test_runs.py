@@ -308,9 +308,7 @@ def test_a_second_supervisor_of_a_living_run_waits_for_its_result(world: World) 
     first = in_training(world, run_id)
     code, log = world.run(run_id)
     assert (code, first.wait(timeout=30)) == (0, 0)
-    refused = (
-        rf"{run_id} is running already, attempt 1 of this run, since .*: process {first.pid} on .*kill {first.pid}\); its end is waited for"
-    )
+    refused = rf"{run_id} is running already, attempt 1 of this run, .*: process {first.pid} on .*kill {first.pid}\); waiting until it ends"
     assert re.search(refused, log)
     assert "has the result that was asked for: attempt 1, status ok; nothing is trained" in log
     assert world.left() == []
@@ -326,7 +324,7 @@ def test_a_supervisor_that_waits_leaves_the_log_of_the_one_that_runs_and_takes_i
     assert "of an earlier attempt" not in before
     assert f"{run_id}: attempt 1" in before
     second = world.start_as_the_rule(run_id, log)
-    world.wait_for(lambda: beside.exists() and "its end is waited for" in beside.read_text())
+    world.wait_for(lambda: beside.exists() and "waiting until it ends" in beside.read_text())
     assert log.read_text().startswith(before)
     assert "is running already" not in log.read_text()
     first.terminate()
@@ -344,7 +342,7 @@ def test_a_supervisor_that_waits_for_another_ends_when_it_is_told_to(world: Worl
     world.wait_for(lambda: world.steps(run_id) > 1)
     second = world.start_as_the_rule(run_id, tmp_path / f"{run_id}.log")
     beside = tmp_path / f"{run_id}.refused.log"
-    world.wait_for(lambda: beside.exists() and "its end is waited for" in beside.read_text())
+    world.wait_for(lambda: beside.exists() and "waiting until it ends" in beside.read_text())
     second.terminate()
     assert second.wait(timeout=30) == 26
     assert first.poll() is None
@@ -648,7 +646,7 @@ def test_a_result_that_neither_storage_nor_a_full_cache_takes_is_lost_in_words(w
         code, log = world.run(run_id)
         assert code == 22, log
         assert "its result waits on local-0 if there is room on the disk there; " in log
-        assert "the result is not kept: " in log
+        assert "the result of this attempt is lost, and the same command makes the run again: " in log
         (node,) = world.cache.glob("local-0")
         path.unlink()
         (node / "filler").unlink()

@@ -303,14 +303,16 @@ def test_samples_of_one_program_are_not_compared_with_tokens_of_another(tmp_path
     axes = {"model": None, "batch_size": None, "nodes": None, "program": ["net", "gpt", "other"]}
     base = {"framework": None, "batch_size": 4}
     study = load(tmp_path, changed(programs=programs, base=base, axes=axes, baseline={"program": "gpt"}))
-    found = {series.cells[0].framework: (series.has_baseline, series.obstacle) for series in series_of(study.cells, study.baseline)}
+    found = {
+        series.cells[0].framework: (series.has_baseline, series.missing_baseline_key) for series in series_of(study.cells, study.baseline)
+    }
     assert found["other"] == found["gpt"] == (True, "")
     assert found["net"] == (False, "the nearest one differs in unit (tokens there, samples here)")
 
 
 def test_cells_without_an_exchange_have_no_baseline_though_it_names_the_hook(tmp_path: Path) -> None:
     study = load(tmp_path, changed(axes={"comm_hook": ["none", "noop"]}, baseline={"nodes": 1, "comm_hook": "none"}))
-    found = {series.cells[0].comm_hook: series.obstacle for series in series_of(study.cells, study.baseline)}
+    found = {series.cells[0].comm_hook: series.missing_baseline_key for series in series_of(study.cells, study.baseline)}
     assert found == {"none": "", "noop": "gradients are not exchanged (comm_hook: noop): a diagnosis, without speed-up"}
 
 

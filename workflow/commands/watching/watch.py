@@ -31,7 +31,7 @@ from workflow.run.record.events import SHORT_BYTES, messages
 from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.rate import NOT_COMPARED
-from workflow.run.record.reading import Found, find_record, record_of
+from workflow.run.record.reading import FoundRecord, find_record, record_of
 from workflow.run.storage.results import parse_requested
 from workflow.study import next_command, paths, series
 from workflow.study.cell import Run, datasets_of
@@ -114,7 +114,7 @@ def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
     return _from_record(run, record, run_dir, published)
 
 
-def _read_record(found: Found, run: Run, study: str) -> tuple[RunRecord | None, str]:
+def _read_record(found: FoundRecord, run: Run, study: str) -> tuple[RunRecord | None, str]:
     try:
         return (None if found.content is None else record_of(found.content, run.run_id, study=study)), "it is gone"
     except NotBelieved as error:

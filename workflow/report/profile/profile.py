@@ -223,7 +223,6 @@ def _by_name(work: Iterable[Work]) -> dict[str, list[Work]]:
 
 
 def _kernels(work: Sequence[Work], mean: _Mean) -> tuple[Kernel, ...]:
-    """Return the kernels, or operators of a processor, that took longest."""
     by_name = _by_name(one for one in work if one.kind != "range")
     longest = sorted(by_name.items(), key=lambda item: -sum(one.own for one in item[1]))[:MOST_KERNELS]
     return tuple(

@@ -218,5 +218,5 @@ class End(Message, frozen=True, kw_only=True):
 
 
 PreparationCommand = Stage | LoadImage | MeetPeers | AllStaged | Fetch | Forget
-"""What is done by node/preparation.py, which is there from the plan on."""
+"""The commands that node/preparation.py executes, once the node has the plan."""
 Command = Alive | Preflight | Plan | PreparationCommand | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End

@@ -129,7 +129,9 @@ def _connect(address: tuple[str, int], token: bytes, node: int) -> socket.socket
         proof.check_welcome(_read(connection, handshake.WELCOME_BYTES, until), SUPERVISOR)
     except handshake.NoProof as error:
         connection.close()
-        raise ProtocolError(f"what answers at the supervisor's address is none: {error}") from error
+        raise ProtocolError(
+            f"the program at {address[0]} port {address[1]} is not the supervisor of this run: {error}; `ss -ltnp` there shows it"
+        ) from error
     except BaseException:
         connection.close()
         raise
@@ -257,11 +259,11 @@ class Listener:
 
     def _accept(self) -> None:
         try:
-            found = handshake.newcomers(self._listener)
-        except handshake.NoRoom as error:
+            found = handshake.accept_pending(self._listener)
+        except handshake.NoDescriptors as error:
             self._refusals.note(str(error))
             self._loop.unwatch(self._listener)
-            self._loop.after(handshake.REST_S, self._listen)
+            self._loop.after(handshake.ACCEPT_PAUSE_S, self._listen)
             return
         for connection, host in found:
             self._greet(connection, host)

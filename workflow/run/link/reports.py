@@ -206,7 +206,7 @@ class Staged(Message, frozen=True, kw_only=True):
     dataset: StagedCopy | None
     """Null where the plan names none."""
     image: LoadedImage | None
-    foreign: tuple[OtherUse, ...]
+    other_use: tuple[OtherUse, ...]
     """Processes of others on the run's GPUs, where the grant did not tell of them."""
     faults: tuple[GpuFault, ...] = ()
     """What driver and kernel know to be wrong with the run's GPUs."""

@@ -124,7 +124,7 @@ class WorkLine(Value, frozen=True, kw_only=True):
     progress: tuple[int, int] | None = None
     """Bytes done, and in all."""
     waiting: bool = False
-    """For somebody else on this machine who does the same."""
+    """True while another process of this machine does the same work."""
 
 
 def report_progress(report: Callable[[Progress | Waiting], None], what: What, line: WorkLine) -> None:

@@ -30,9 +30,9 @@ COPIES_REMOVAL_S: Final = 60.0
 RANK_LOOK_EVERY_S: Final = 1.0
 """How often what the ranks have written is looked at, and at least in a measured window."""
 WINDOW_WAIT_S: Final = 0.02
-"""How often before the window: nothing is measured yet that this could disturb."""
+"""The interval of these reads before the window, where nothing is measured that they could disturb."""
 WINDOW_WAITS_S: Final = 600.0
-"""For how long from the start of a rank, and again from its first step: some programs never call a step measured."""
+"""How long WINDOW_WAIT_S applies, from the start of a rank and again from its first step: some programs never report a measured step."""
 WINDOW_LOOK_S: Final = 0.01
 """How often at the most in the window."""
 WATCHER_END_S: Final = 1.0

@@ -53,7 +53,7 @@ class Preparation:
         self.image: Loaded | None = None
         self.cdi = False
         """Whether docker takes GPUs by CDI."""
-        self.foreign: tuple[OtherUse, ...] = ()
+        self.other_use: tuple[OtherUse, ...] = ()
         self.faults: tuple[GpuFault, ...] = ()
         self.resumed = False
         self._reservation: Reservation | None = None
@@ -225,7 +225,7 @@ class Preparation:
             logger.warning("%s", line)
         self.cdi, why = found.cdi
         logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
-        self.foreign, self.faults = found.foreign, found.faults
+        self.other_use, self.faults = found.other_use, found.faults
         if self.plan.ranks is None or self.plan.ranks.image is None:  # then what the engine has under its name is started
             self._report_staged()
         else:
@@ -288,7 +288,7 @@ class Preparation:
             read, sent = (0, 0) if self._archive is None else (self._archive.storage_bytes, self._archive.peer_bytes)
             image = reports.LoadedImage(image_id=self.image.image_id, seconds=self.image.seconds, storage_bytes=read, peer_bytes=sent)
         ports = self._reservation.ports
-        self.report(reports.Staged(dataset=self.staged, image=image, foreign=self.foreign, faults=self.faults, ports=ports))
+        self.report(reports.Staged(dataset=self.staged, image=image, other_use=self.other_use, faults=self.faults, ports=ports))
 
     def release_ports(self) -> None:
         if self._reservation is not None:
@@ -380,7 +380,7 @@ class PreparedNode(reports.Value, frozen=True, kw_only=True):
     """What was done about containers whose job is gone, in lines."""
     cdi: tuple[bool, str]
     """Whether docker takes GPUs by CDI, and why."""
-    foreign: tuple[OtherUse, ...]
+    other_use: tuple[OtherUse, ...]
     """Who else uses the GPUs."""
     faults: tuple[GpuFault, ...]
 
@@ -409,7 +409,7 @@ def prepare_node(
     from cluster.gpus.listing import query_gpu_faults, query_other_use
 
     foreign, faults = query_other_use(gpus), query_gpu_faults(granted)
-    return PreparedNode(removed=tuple(removed), cdi=cdi, foreign=foreign, faults=faults)
+    return PreparedNode(removed=tuple(removed), cdi=cdi, other_use=foreign, faults=faults)
 
 
 def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:

@@ -523,7 +523,7 @@ class Shutdown:
     def _end_descendants(self, removed: bool) -> None:
         ended = processes.kill_descendants(limits.DESCENDANTS_END_S)
         if not ended:
-            logger.error("processes of this run are left in uninterruptible sleep")
+            logger.error(processes.STUCK)
         clean = ended and removed
         waiting, self._then = self._then, []
         for then in waiting:

@@ -1,10 +1,9 @@
 """Watch a rank's measured window by Slipway's own clock, as exactly as the looks at its events allow.
 
-A line that was not there when we had read to the end of the file was written after that look, and one that we have read was written before
-the next. So the window lies between a least and a most, whatever the rank reports. What went by between the line before the window and its
-begin, where a program may wait for the others, is taken as the rank reports it, less what the writing of that line may have taken, by the
-least delay of all lines. Where that line was written when the window had begun, as of a program that writes many together, the most is
-longer by that much.
+A line was written after the last read that did not see it, and before the read that saw it. So the window has a least and a greatest
+length, whatever the rank reports. The time from the line before the window to the start of the window is taken from the report of the rank,
+less the least delay of all lines. If that line was written after the window had started, because a program writes several lines together,
+the greatest length is longer by that delay.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ class WorkDirectory:
                 self._make_out()
             keep_pending(self.path, Path(pending.target), pending.reason, own=self.own.name, naming=naming)
         except OSError as error:
-            logger.error("the result is not kept: %s", cache_failed(error, self.path))
+            logger.error("the result of this attempt is lost, and the same command makes the run again: %s", cache_failed(error, self.path))
             return
         if self._lock is not None:
             self._lock.remove()

@@ -178,13 +178,13 @@ PROVENANCE: Final = tuple(name for name in model.Provenance.__struct_fields__ if
 """What the report shows of a run's origin, and what must not differ inside a series."""
 OF_CELL: Final = {f"record_{name}": name for name in ("cell_id", *SIZES, *WORDS, "seed")}
 RECORD_CELL: Final = ("record_study", *OF_CELL)
-"""Columns of the record's own study and cell, which stand beside those of the study's cell of that run: where they differ, the record is of
-something else."""
+"""Columns with the study and the cell that the record itself names. If they differ from the study's own cell of that run, the record
+belongs to another cell."""
 
 
 class Stored(NamedTuple):
-    """A column: the attributes that lead to its value, the keys that lead to it in the file, the type of the column, and what makes the
-    column's value of the record's."""
+    """A column: the attributes and the keys in the file that lead to the value of the record, the type of the column, and the function that
+    converts the value."""
 
     attributes: tuple[str, ...]
     path: str
@@ -251,7 +251,7 @@ FIELDS: Final[dict[str, Stored]] = {
 }
 """Column -> where its value is in a record."""
 MACHINES: Final[dict[str, Stored]] = dict(_columns(Machines))
-"""Column -> where its value is in what all nodes of a record are together."""
+"""Column -> where its value is in `Machines`, the sums over the nodes of a record."""
 
 
 Row = Callable[[Any], tuple[Any, ...]]

@@ -344,7 +344,7 @@ class ProgressLine:
 
 WAITS: Final = "its result waits on "
 MAY_WAIT: Final = "its result may wait on "
-"""Where only the log of a run says so: whether a node has it, nobody knows who does not ask there."""
+"""The words if only the log of the run says that a result waits: no node was asked."""
 DELIVER: Final = "; deliver it there with `slipway reap --push`"
 PUSH: Final = "push: "
 """What the errors of a push begin with, in the words of a node."""

@@ -570,7 +570,7 @@ def processes(events: Mapping[int, RankEvents], world_size: int) -> int:
     return 1 if drives_all(events) else world_size
 
 
-def telling(events: Mapping[int, RankEvents], world_size: int) -> ReportingRanks:
+def reporting_ranks(events: Mapping[int, RankEvents], world_size: int) -> ReportingRanks:
     """Select the ranks whose steps count, and their source.
 
     Ranks whose output is not read count as silent only beside a rank 0 whose output is read.

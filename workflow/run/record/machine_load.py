@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from base import calls, sanitize, untrusted
 from workflow.run.record.energy import energy_of
-from workflow.run.record.events import RankEvents, bounded_lines, telling
+from workflow.run.record.events import RankEvents, bounded_lines, reporting_ranks
 from workflow.run.record.model import Busiest, GpuLoad, Load, LoadOf, Node, Rapl
 from workflow.run.record.rate import moments, window_of
 from workflow.study.cell import Cell
@@ -29,7 +29,7 @@ from workflow.study.cell import Cell
 T = TypeVar("T")
 MAX_LINES: Final = 100_000
 OWN_FELL_S: Final = 0.1
-"""Processes whose parent is none of ours take their time along when they end, as a container does: from then on ours is not known."""
+"""How far our time may fall: a process with a parent of others, as a container, takes its time along. Then it is not known."""
 
 Amount = Annotated[float, Meta(ge=0, le=1e15)]
 
@@ -160,7 +160,7 @@ Span = tuple[float, float]
 def loads(directory: Path, events: Mapping[int, RankEvents], cell: Cell) -> dict[int, Load]:
     """Return the `load` of a record by the position of its node, for nodes with a file in `directory`."""
     per_node, found = cell.gpus_per_node, {}
-    _, tell, num_telling = telling(events, cell.world_size)
+    _, tell, num_telling = reporting_ranks(events, cell.world_size)
     window = window_of(tell, num_telling, cell.mode)
     spans = [] if window is None else [moments(rank.steps, own) for rank, own in zip(window.ranks, window.own, strict=True)]
     for index in range(cell.nodes):

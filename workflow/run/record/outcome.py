@@ -21,7 +21,7 @@ from workflow.run.record.events import (
     RequestedSteps,
     drives_all,
     processes,
-    telling,
+    reporting_ranks,
     too_few_lines,
     too_few_steps,
     wrong_model,
@@ -432,7 +432,7 @@ def contradiction(
 
 
 def _too_few(events: Mapping[int, RankEvents], world_size: int, steps: RequestedSteps) -> str | None:
-    source, told, _ = telling(events, world_size)
+    source, told, _ = reporting_ranks(events, world_size)
     return too_few_steps(told, steps) if source == "program" else too_few_lines(told, steps)
 
 
@@ -553,7 +553,7 @@ def _echoes(words: str) -> bool:
 
 
 def _signal(said: str) -> int:
-    """Return 0 where no signal ended the torchrun."""
+    """Return the signal that ended torchrun, 0 if none did."""
     told = SIGNALLED.search(said)
     word = "0" if told is None else told[1]
     return int(word) if word.isdigit() else int(signal.Signals.__members__.get(word, 0))

@@ -216,13 +216,12 @@ def own_steps(steps: Mapping[int, Step]) -> list[int]:
 
 
 def own_window(rank: RankEvents, window: Sequence[int], evaluation_s: float) -> float:
-    """Return the seconds from the begin of a rank's first step of `window` to the end of its last one, by its own clock.
+    """Return the seconds from the start of a rank's first step of `window` to the end of its last one, by its own clock.
 
-    A program reports them in run_stop, which counts if all steps that it calls measured are in `window`, or by the times of its lines. The
-    longer one is taken, since beside a GPU a line may come some steps late. Where it is shorter than the sum of these steps, or not known,
-    that sum is taken. For steps that were read from output only the times of the lines count, which are Slipway's: what a line says of
-    seconds may be the latency of steps that overlap. `evaluation_s`: of evaluations between these steps, which is taken out of the time by
-    the lines; a program leaves it out of what it tells.
+    Two sources give it: run_stop (if all measured steps of the rank are in `window`, and without evaluations) and the times of its lines
+    less `evaluation_s`, the seconds of evaluations between these steps. The longer one counts, since with a GPU lines may come some steps
+    late. The sum of the steps counts if that is longer, or if no source gives a value. For steps that were read from output, only the times
+    of the lines count: the seconds in a line may be the latency of steps that overlap.
     """
     longest, sum_s = _wall(rank, window, evaluation_s), _sum_s(rank.steps, window)
     return longest if longest >= sum_s * (1 - CLOCK_RATIO) or (longest and _is_log(rank)) else sum_s
@@ -234,7 +233,6 @@ def reports_wall_time(rank: RankEvents, window: Sequence[int]) -> bool:
 
 
 def _wall(rank: RankEvents, window: Sequence[int], evaluation_s: float = 0.0) -> float:
-    """Return seconds, 0 where the wall time is not known."""
     whole = not rank.beyond and len(window) == sum(step.measured for step in rank.steps.values())
     told = (rank.stop.window_wall_s or 0.0) if whole and rank.stop is not None else 0.0
     return max(told, _by_lines(rank, window) - evaluation_s)
@@ -259,7 +257,8 @@ def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, fl
 
 
 def _by_lines(rank: RankEvents, window: Sequence[int]) -> float:
-    """Return seconds, 0 where the times of the lines do not tell. Steps read from output begin no earlier than the line before them."""
+    """Return the window in seconds, 0 if the times of the lines do not give it. Steps read from output begin no earlier than the line
+    before them."""
     steps = rank.steps
     first, last = steps[window[0]], steps[window[-1]]
     if first.monotonic_ns is None or last.monotonic_ns is None or goes_back(steps, window):
@@ -422,8 +421,8 @@ NOT_COMPARED: Final = (
 )
 LATE_RATIO: Final = 0.02
 LATE_S: Final = 1.0
-"""A rank that ended later than rank 0 by more than this, in parts of the window and beside that, has not done its steps together with it:
-ranks that wait for each other end within what starting and leaving a process takes."""
+"""A rank that ends more than LATE_RATIO of the window plus LATE_S after rank 0 has not done its steps together with it: ranks that wait for
+each other end within the time that a process takes to start and to exit."""
 
 
 def replicas_of(events: Mapping[int, RankEvents]) -> Replicas | None:

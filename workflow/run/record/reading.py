@@ -31,7 +31,7 @@ _FIRST_READ: Final = 1 << 16  # a record is 10 kB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundRecord:
     """The record that counts: its path below runs/, its bytes (None: there is no record), the attempts' numbers, the newest first, and the
     directories of attempts that lie beside, since another one had their number when they were delivered."""
 
@@ -42,7 +42,7 @@ class Found:
     aside: tuple[str, ...] = ()
 
 
-class Beside(NamedTuple):
+class OtherAttempt(NamedTuple):
     """Another attempt than the one that counts: `prevented` or `result`; `aside` where another one has its number."""
 
     kind: str
@@ -50,7 +50,7 @@ class Beside(NamedTuple):
     num_gpus: int
 
 
-def find_record(runs_dir: str, run_id: str) -> Found:
+def find_record(runs_dir: str, run_id: str) -> FoundRecord:
     """Find the record of the attempt that counts. A newest one that is torn counts too, since nobody knows what it said."""
     there = names(f"{runs_dir}/{run_id}/attempts")
     numbers = sorted((int(name) for name in there if name.isascii() and name.isdecimal()), reverse=True)
@@ -59,10 +59,10 @@ def find_record(runs_dir: str, run_id: str) -> Found:
     simple = published is not None and len(numbers) <= 1
     chosen = published if simple else _latest(runs_dir, run_id, numbers, published)
     path, content = (None, None) if chosen is None else (chosen.path, chosen.content)
-    return Found(run_id=run_id, path=path, content=content, attempts=tuple(numbers), aside=aside)
+    return FoundRecord(run_id=run_id, path=path, content=content, attempts=tuple(numbers), aside=aside)
 
 
-def beside(runs_dir: str, found: Found, counted: int | None) -> list[Beside]:
+def beside(runs_dir: str, found: FoundRecord, counted: int | None) -> list[OtherAttempt]:
     """Return the attempts of a run without the one that counts. Records that are not believed are left out."""
     others = []
     for name in (*(str(number) for number in found.attempts if number != counted), *found.aside):
@@ -73,7 +73,7 @@ def beside(runs_dir: str, found: Found, counted: int | None) -> list[Beside]:
             continue
         if record is not None and record.run_id == found.run_id and str(record.attempt) == name.partition(".")[0]:
             num_gpus = sum(len(node.gpus) for node in record.nodes)
-            others.append(Beside("aside" if name in found.aside else record.kind, record.run_s, num_gpus))
+            others.append(OtherAttempt("aside" if name in found.aside else record.kind, record.run_s, num_gpus))
     return others
 
 
@@ -274,7 +274,8 @@ def _check(record: RunRecord) -> None:
     kind = "result" if outcome.TABLE[record.status] is None else outcome.PREVENTED
     if record.kind != kind or (record.result_number is None) != (kind == outcome.PREVENTED):
         raise NotBelieved(
-            f"its kind is {record.kind!r} and its result_number {record.result_number}, which its status {record.status} is not"
+            f"its status {record.status} needs kind {kind!r} {'without' if kind == outcome.PREVENTED else 'with'} a result_number, "
+            f"found kind {record.kind!r} and {record.result_number}"
         )
     if record.status == "ok" and record.status_reason is not None:
         raise NotBelieved(f"its status is ok, and its status_reason is {shown(record.status_reason)}")

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from base.humanize import counted
 from base.sanitize import text, whole
 from workflow.run.record.continuation import EarlierAttempt, checkpoint_of, join_training, pushed_checkpoint
-from workflow.run.record.events import RankEvents, RequestedSteps, RunStart, Source, processes, slack, telling, unchecked_model
+from workflow.run.record.events import RankEvents, RequestedSteps, RunStart, Source, processes, reporting_ranks, slack, unchecked_model
 from workflow.run.record.machine_load import busy, others_seen
 from workflow.run.record.model import (
     SCHEMA_NAME,
@@ -115,7 +115,7 @@ def measured(  # noqa: PLR0913 - what is known of the cell
     """
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     replicas = replicas_of(events)
-    source, told, num_telling = telling(events, world_size)
+    source, told, num_telling = reporting_ranks(events, world_size)
     num_to_compare = processes(events, world_size) if mode == "train" and source != "none" else 1
     window = window_of(told, num_telling, mode)
     found = performance(told, num_telling, global_batch, mode, world_size)

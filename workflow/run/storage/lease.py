@@ -67,7 +67,8 @@ def _chain(run_dir: Path) -> list[Lease]:
         found.append(lease)
         if len(found) > TRIES:
             raise LeaseError(
-                f"{run_dir}: more than {TRIES} holders of the run died one after the other while taking it over; remove {NAME}"
+                f"{run_dir}: more than {TRIES} holders of the run died one after the other while they took it over; "
+                f"if no supervisor of this run is alive, remove {run_dir / NAME}"
             )
         lease = _read(run_dir / _successor(lease.token))
     return found

@@ -56,7 +56,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
         allocation=allocation,
         attempt=mine.attempt,
         token=mine.token,
-        tag=attempt_tag(run_id, mine.attempt, where_and_who(run_dir, mine.token)),
+        tag=attempt_tag(run_id, mine.attempt, tag_suffix(run_dir, mine.token)),
         result_number=after + 1,
         run_dir=str(run_dir),
         resumable=(),
@@ -104,7 +104,7 @@ def take_run(run_dir: Path, holder: Holder) -> leases.Lease:
         for part in () if dead is None else (run_dir / "attempts").glob(".*.part-*"):
             publish.remove_leftover(part)
         if dead is not None and dead.holder.boot_id == processes.boot_id():
-            theirs = attempt_tag(run_dir.name, dead.attempt, where_and_who(run_dir, dead.token))
+            theirs = attempt_tag(run_dir.name, dead.attempt, tag_suffix(run_dir, dead.token))
             processes.send(processes.tagged(TAG, lambda tag: tag == theirs), signal.SIGKILL)
     except BaseException:
         leases.release(run_dir, mine.token)
@@ -112,7 +112,7 @@ def take_run(run_dir: Path, holder: Holder) -> leases.Lease:
     return mine
 
 
-def where_and_who(run_dir: Path, token: str) -> str:
+def tag_suffix(run_dir: Path, token: str) -> str:
     """Return the last part of a tag: 16 digits of the run directory's hash, and 8 of the lease's token. The same cell can run for two
     studies on one node, and only the attempts of its own study are a run's earlier ones."""
     return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]}{token[:8]}"
@@ -122,7 +122,7 @@ def where_and_who(run_dir: Path, token: str) -> str:
 
 
 HOLDERS_S: Final = 8.0
-"""For each scheduler's answer about all of them."""
+"""The time limit for the answer of each scheduler about all holders."""
 
 
 def lease_of(directory: Path) -> leases.Lease | None:

@@ -162,9 +162,9 @@ def parse_requested(text: str) -> tuple[str, int]:
 NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,253}")
 MOST_ATTEMPTS: Final = 4
 MOST_NODES: Final = 16
-"""Where many nodes fail it is hardly they: a job that may have none of them would wait for ever."""
+"""The most nodes that a job avoids: if more of them fail, the cause is hardly the nodes, and the job would wait for ever."""
 FORGOTTEN_S: Final = 86_400.0
-"""After that a node was perhaps mended."""
+"""How long a failed node is avoided: after that it may have been repaired."""
 
 
 def nodes_to_avoid(run_dir: Path, now: float) -> tuple[str, ...]:

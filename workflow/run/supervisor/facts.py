@@ -113,7 +113,6 @@ def _node_record(node: NodeHandle) -> model.Node:
 
 
 def _git_of(call: event_loop.Call) -> GitState:
-    """Return the answer of `git_state`, if it was there in time."""
     found = GitState()
     if call.finished:
         with contextlib.suppress(errors.SlipwayError):

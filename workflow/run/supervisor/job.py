@@ -37,8 +37,8 @@ QUEUE: Final = ".queue"
 class NodeLocks:
     """A number (`count`) of the locks `paths` for one supervisor; taken with `take`, given back with `give` or by our end.
 
-    Of several locks one after the other is kept as it gets free, by one supervisor at a time: the others wait behind it, so that nobody
-    waits for what another who waits has taken, and a run of many nodes comes to its turn among runs of one.
+    One supervisor at a time collects its locks, each as it becomes free; the others queue behind it. So two waiting supervisors never block
+    each other, and a run of many nodes gets its turn among runs of one node.
     """
 
     def __init__(self, scope: RunScope, paths: Sequence[Path], count: int) -> None:
@@ -89,14 +89,14 @@ class NodeLocks:
             return False
         for lock in self._locks:
             if not lock.held:
-                lock.leave()  # the child that waited for us may have got more than was needed
+                lock.unlock()  # the child that waited for us may have got more than was needed
         if self._queue is not None:
-            self._queue.leave()
+            self._queue.unlock()
         return True
 
     def _let_go(self) -> None:
         for lock in self._all():
-            lock.leave()
+            lock.unlock()
 
     def _all(self) -> list[LockFile]:
         return self._locks if self._queue is None else [*self._locks, self._queue]
@@ -110,11 +110,11 @@ class NodeLocks:
         """Say in the files who has them."""
         for lock in self._locks:
             if lock.held:
-                lock.say(text)
+                lock.write_holder(text)
 
     def signature(self) -> str:
         """Return who holds the locks now, as far as is known."""
-        found = [lock.said() for lock in self._locks if not lock.held]
+        found = [lock.read_holder() for lock in self._locks if not lock.held]
         return ", ".join(dict.fromkeys(text for text in found if text))
 
     def give(self, inherited: bool = False) -> None:
@@ -137,7 +137,9 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AllocationError(f"the lock {path} cannot be opened: {error.strerror}; whose is its directory?") from error
+        raise AllocationError(
+            f"the lock {path} cannot be opened: {error.strerror}; {path.parent} must be yours: remove it, or ask its owner to"
+        ) from error
 
 
 logger = logging.getLogger(__name__)
@@ -188,17 +190,17 @@ class Job:
         try:
             self.allocation, warnings = grants.complete(self.allocation, told, run.cell.gpus_per_node, run.site.foreign_gpu)
         except AllocationError as error:
-            used = tuple(grant.node for grant in told if grant is not None and any(use.uuid for use in grant.foreign))
+            used = tuple(grant.node for grant in told if grant is not None and any(use.uuid for use in grant.other_use))
             at_fault = used if run.site.foreign_gpu == "refuse" else ()
             self._scope.fail(Ending(status="node_lost", reason=str(error), error=AllocationError, nodes=at_fault))
-        nodes.know(self.allocation.nodes)
+        nodes.set_granted(self.allocation.nodes)
         return warnings
 
     def gpu_warnings(self, nodes: Nodes, run: PreparedRun) -> Sequence[str]:
         """Return warnings of other users of the GPUs, if `complete` has not heard of them, and of faults, just before the ranks start."""
         staged = [(node.node.name, node.answer(Staged)) for node in nodes.present()]
         foreign, faults = (
-            [(name, use) for name, one in staged for use in one.foreign],
+            [(name, use) for name, one in staged for use in one.other_use],
             [(name, fault) for name, one in staged for fault in one.faults],
         )
         name = f"run {run.run_id}"
@@ -236,13 +238,13 @@ class Job:
             return
         if facts["deadline"] is not None:
             self.allocation = dataclasses.replace(self.allocation, deadline=facts["deadline"])
-            self._time.job_ends(facts["deadline"])
+            self._time.set_job_end(facts["deadline"])
         if self.allocation.own_job and facts["submitted"] is not None and facts["started"] is not None:
             self._clock.note("assign", max(0.0, facts["started"] - facts["submitted"]))
 
-    def ended(self, told: str, *, number: int | None = None, otherwise: Ending | None = None) -> None:
-        """Ask the scheduler why somebody was told to end (`told` says who), then end the run by that; `number`: of the signal to us;
-        `otherwise`: how, if it says nothing."""
+    def end_by_scheduler(self, told: str, *, number: int | None = None, otherwise: Ending | None = None) -> None:
+        """Ask the scheduler why the run was told to end, then end the run for that reason. `told`: who said so; `number`: the signal;
+        `otherwise`: the ending if the scheduler gives no reason."""
         if not self.is_ending and self._scope.ending is None:
             self.is_ending = True
             call = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=time_limits.JOB_END_CAUSE_S)
@@ -259,7 +261,7 @@ class Job:
         if word is None and otherwise is not None:
             self._scope.end(otherwise)
             return
-        ending = self._time.ended_by(word, told)
+        ending = self._time.ending_of_scheduler(word, told)
         if ending.status == "node_lost" and (silent := self.give_up_silent_nodes()):
             ending = dataclasses.replace(ending, nodes=silent, reason=f"{ending.reason}; nothing is heard of {', '.join(silent)}")
         self._scope.end(ending)

@@ -75,8 +75,8 @@ def how_it_ended(code: int, words: str) -> str:
     return f"{said}: {words}" if words else f"{said}, and said nothing"
 
 
-def passing_problem(launch: Launch, words: str) -> str:
-    """Return why a launch that printed `words` ended before anything came of it, if that passes by itself, else ""."""
+def transient_reason(launch: Launch, words: str) -> str:
+    """Return the transient reason for which a launch that printed `words` ended before it started anything, else ""."""
     known = (
         ("the scheduler does not answer", launch.silence),
         ("the scheduler takes for living what has ended on these nodes", launch.outdated),
@@ -99,7 +99,7 @@ class Nodes:
         address: str,
         on_message: Callable[[NodeHandle, reports.Report], None],
         on_lost: Callable[[NodeHandle, str], None],
-        limits: time_limits.AttemptLimits = time_limits.USUAL,
+        limits: time_limits.AttemptLimits = time_limits.DEFAULT_LIMITS,
     ) -> None:
         self._loop, self._on_message, self._on_lost = loop, on_message, on_lost
         self._silence_s, self._pause_s = limits.node_silence_s, limits.launch_pause_s
@@ -137,7 +137,7 @@ class Nodes:
         else:
             self._loop.unwatch(launched.stderr_fd)
 
-    def know(self, nodes: Sequence[Node]) -> None:
+    def set_granted(self, nodes: Sequence[Node]) -> None:
         """Note what the nodes were granted."""
         for handle, node in zip(self.all, nodes, strict=True):
             handle.node = node
@@ -157,7 +157,7 @@ class Nodes:
         if node.channel is not None:
             node.channel.send(order)
 
-    def dismiss(self, node: NodeHandle, pending: commands.Pending | None) -> None:
+    def send_end(self, node: NodeHandle, pending: commands.Pending | None) -> None:
         """Tell one node to end; `pending`: what it is to keep."""
         node.dismissed = node.channel is not None
         self.send(node, commands.End(pending=pending))
@@ -172,7 +172,7 @@ class Nodes:
         self.send_all(order)
         if not self._loop.until(lambda: all(node.has_reported(answer) for node in self.present()), limit_s):
             late = ", ".join(node.node.name for node in self.present() if not node.has_reported(answer))
-            logger.warning("%s did not %s within %.0f s", late, name_of(order), limit_s)
+            logger.warning("no answer to the command %s from %s within %.0f s; going on without it", name_of(order), late, limit_s)
 
     def forget(self, *kinds: type[reports.Message]) -> None:
         """Forget what was said of these kinds, to ask again."""
@@ -239,9 +239,9 @@ class Nodes:
         launch = launched.launch
         if self._leaving or self._has_begun(launch):
             return None
-        hindrance = passing_problem(launch, words)
-        if hindrance and time.monotonic() < give_up:
-            logger.warning("%s; node programs are started again in %g s", hindrance, self._pause_s)
+        retry_reason = transient_reason(launch, words)
+        if retry_reason and time.monotonic() < give_up:
+            logger.warning("%s; node programs are started again in %g s", retry_reason, self._pause_s)
             return self._pause_s
         if self._is_mute(launched, code, words) and self._times(launch) < time_limits.LAUNCH_MUTE_TRIES:
             names = humanize.some([self.all[index].node.name for index in launch.nodes], 3)
@@ -285,14 +285,17 @@ class Nodes:
 
     def end(self, limit_s: float, pending: Callable[[NodeHandle], commands.Pending] | None = None) -> None:
         """End all node programs within `limit_s`, and let nobody in any more; `pending(node)` is what a node is to keep."""
-        self.leave()
+        self.expect_ends()
         for node in self.all:
-            self.dismiss(node, None if pending is None else pending(node))
+            self.send_end(node, None if pending is None else pending(node))
         if not self.wait_for_end(limit_s):
-            logger.warning("a node program had to be killed")
+            logger.warning(
+                "node programs were killed, since they did not end within %.0f s of the order; `slipway reap` there ends what they left",
+                limit_s,
+            )
         self.close()
 
-    def leave(self) -> None:
+    def expect_ends(self) -> None:
         """Let node programs go: from now on that is no loss. Those that have not come up yet have started nothing, and are ended."""
         self._leaving = True
         self._end_silent_launches()

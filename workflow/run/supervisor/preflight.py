@@ -33,7 +33,7 @@ class Preflight:
     def __init__(self, scope: time_limits.RunScope, nodes: Nodes, allocation: Allocation) -> None:
         self._scope, self._nodes, self._allocation = scope, nodes, allocation
         self._begun = time.monotonic()
-        self._places: list[rates.Place] = []
+        self._places: list[rates.Endpoint] = []
         self.findings: list[rates.Finding] = []
         count = len(allocation.nodes)
         self.record = model.Preflight(pairs=count * (count - 1), findings=())
@@ -64,7 +64,7 @@ class Preflight:
         self._tell([commands.Listen(index=index, nodes=len(nodes), address=node.address) for index, node in enumerate(nodes)])
         answers = self._answers(reports.ProbesListen, time_limits.PREFLIGHT_ANSWER_S)
         self._places = [
-            rates.Place(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)
+            rates.Endpoint(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)
         ]
 
     def _reach(self) -> None:
@@ -100,7 +100,6 @@ class Preflight:
         return self._answers(kind, limit_s + time_limits.PREFLIGHT_ANSWER_S)
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
-        """Return one answer per node."""
         if not self._scope.wait(lambda: all(node.has_reported(reports.PreflightAnswered) for node in self._nodes.all), limit_s):
             silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_reported(reports.PreflightAnswered))
             self._end(f"no answer from {silent} within {limit_s:.0f} s")

@@ -146,7 +146,7 @@ class RunningAttempt:
             self._warn(f"attempt {before.attempt}, from which this one goes on, or one before it {continuation.OTHER_PROGRAM}")
         self.staging.end()
         self.job.wait_if_ending()
-        self.limit.goes_on(self.resumed)
+        self.limit.resume_from(self.resumed)
 
     def _test_network(self) -> None:
         if is_needed(self.job.allocation):
@@ -173,7 +173,7 @@ class RunningAttempt:
         num_ranks = processes_of(work.framework, cell)
         progress = continuation.ProgressLine(batch, events.requested_steps(cell, work.train_samples).total, time.monotonic())
         training = self._training = Training(self.scope, self.nodes, num_ranks, progress, work.framework, self._training_failed)
-        self.limit.may_save(training.save)
+        self.limit.enable_checkpoint(training.save)
         logger.info("train: %s %s", humanize.counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")
         ports = tuple(node.answer(reports.Staged).ports for node in self.nodes.all)
         self.nodes.send_all(commands.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
@@ -190,7 +190,7 @@ class RunningAttempt:
             error = errors.AllocationError if refused else None
             ending = outcome.Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=error)
             if node.launcher_signalled or self.job.scheduler.KILLS_UNTOLD:
-                self.job.ended(reason, otherwise=ending)  # it may be the first sign of the end of the whole job
+                self.job.end_by_scheduler(reason, otherwise=ending)  # it may be the first sign of the end of the whole job
             else:
                 self.scope.end(ending)
 
@@ -204,7 +204,7 @@ class RunningAttempt:
         elif isinstance(message, reports.Signalled):
             if self.scope.ending is not None:
                 self.scope.cancels += 1  # what fails from here on is not tried again: there is no time
-            self.job.ended(f"the node program of {node.node.name} got {outcome.signal_name(message.number)}")
+            self.job.end_by_scheduler(f"the node program of {node.node.name} got {outcome.signal_name(message.number)}")
         elif isinstance(message, reports.Failed):
             if message.during != PUSH:
                 self._failed(node, message)
@@ -213,7 +213,7 @@ class RunningAttempt:
 
     def _heard_of_ranks(self, node: NodeHandle, message: reports.TrainingReport) -> None:
         if isinstance(message, reports.Saving):
-            self.limit.heard_saving(message.step)
+            self.limit.on_saving(message.step)
         elif isinstance(message, reports.GpusSeen):
             problem = beyond(node.node.gpus, message.seen)
             if problem is not None:
@@ -231,7 +231,7 @@ class RunningAttempt:
         nodes = (node.node.name,) if at_node or message.error in OF_A_DISK else ()
         ending = outcome.Ending(status=status, reason=reason, error=error, nodes=nodes)
         if error is errors.ContainerError and self.run.site.engine in ONLY_UNDER:
-            self.job.ended(reason, otherwise=ending)  # such a container is a step of the job, which may be ended before we are
+            self.job.end_by_scheduler(reason, otherwise=ending)  # such a container is a step of the job, which may be ended before we are
         else:
             self.scope.end(ending)
 

@@ -149,7 +149,7 @@ class StageAllNodes:
         found = [message.grant for message in ready if message is not None and message.grant is not None]
         if len(found) == len(ready):
             allocation = grants.complete(allocation, found, 1)[0]
-            self.nodes.know(allocation.nodes)
+            self.nodes.set_granted(allocation.nodes)
         run_dir = str(Path(self.arguments[0], "staged", self.tag))  # no run's: it tells whose the work directory is
         plan = running_attempt.staging_plan(site, allocation, self.tag, run_dir, work.dataset.path)
         self.staging.look(plan, lambda node: str(schedulers.node_cache(allocation.scheduler, site.cache.path, node)))

@@ -54,8 +54,8 @@ class Transfer:
             self._send_peers(node, late=True)
 
     def introduce(self, now: float, has_it: Callable[[NodeHandle], bool]) -> None:
-        """Tell those that listen of each other, and who reads from storage, once every node that is there has answered or `has_it`, or took
-        too long for that. Without anybody there is nobody to appoint as a reader: the first that comes then is the one."""
+        """Send the listening nodes the addresses of the others and the list of readers, once every node has answered, `has_it` or is late.
+        If no node listens yet, wait: the first one becomes the reader."""
         if self._introduced is not None or self._begun is None or not any(self._listening.values()):
             return
         silent = [node for node in self._nodes.all if not node.lost and node.index not in self._listening and not has_it(node)]
@@ -227,7 +227,7 @@ class Staging:
             return
         seconds = max(seconds for _, seconds in loading)
         names = ", ".join(name for name, _ in loading[:8]) + (" ..." if len(loading) > 8 else "")
-        logger.info("image: comes to %s, for %s so far", names, format_duration(seconds))
+        logger.info("image: %s load it into their engine, for %s so far", names, format_duration(seconds))
 
     def _is_time_to_show(self, now: float) -> bool:
         if now - self._shown < time_limits.SHOW_EVERY_S:

@@ -44,11 +44,11 @@ from workflow.study.paths import REFUSED
 
 PIPE_BYTES = 1 << 20
 MOST_KEPT = 1 << 20
-ANEW: Final = b"n"
+REPLACE_LOG: Final = b"n"
 """The run is ours: its log begins anew."""
-BEHIND: Final = b"a"
+APPEND_LOG: Final = b"a"
 """There is nothing to do, which is appended to the log."""
-BESIDE: Final = b"r"
+SEPARATE_LOG: Final = b"r"
 """Another one has the run, and its log: ours is a file beside it."""
 
 
@@ -74,7 +74,7 @@ class _DroppingWriter(io.TextIOBase):
 
 
 class Relay:
-    """A pipe that never blocks as descriptor 2; a child of ours writes what comes through it where it went before.
+    """A pipe as descriptor 2 that never blocks; a child process copies it to the log, or to the former descriptor 2.
 
     `log`: the log of the run that descriptor 2 appends to; None: some other place, where nothing is kept back.
     """
@@ -100,7 +100,7 @@ class Relay:
         os.close(writer)
         sys.stderr = _DroppingWriter(2)
 
-    def go(self, order: bytes) -> None:
+    def set_target(self, order: bytes) -> None:
         """Decide where our log goes: ANEW, BEHIND, or BESIDE, and later one of the others if we waited for the holder."""
         with contextlib.suppress(OSError):
             os.write(self._orders, order)
@@ -139,8 +139,8 @@ def _relay(reader: int, orders: int, log: str | None) -> None:
 def _place(log: str | None, order: bytes) -> str | None:
     if log is None:
         return None
-    place = f"{log.removesuffix('.log')}{REFUSED}" if order == BESIDE else log
-    if order != BEHIND:
+    place = f"{log.removesuffix('.log')}{REFUSED}" if order == SEPARATE_LOG else log
+    if order != APPEND_LOG:
         _write(place, b"", os.O_TRUNC)
     return place
 
@@ -181,7 +181,7 @@ class Supervisor:
         """What is given back when everything that we started has ended."""
         self._signals = 0
         self._begun: running_attempt.RunningAttempt | None = None
-        """From then on an attempt is recorded."""
+        """The attempt, once it is recorded."""
 
     def main(self) -> int:
         with self._held, time_limits.supervising(self._scope.loop, self._signalled, self._orphaned, ANNOUNCES, spare=[self._relay.pid]):
@@ -196,7 +196,7 @@ class Supervisor:
             logs.private_umask(run.site.shared == "group")
             if run.done is not None:
                 return self._already_done(run.done)
-            self._relay.go(ANEW)
+            self._relay.set_target(REPLACE_LOG)
             attempt = self._take_nodes(run)
             work = attempt.start(self._images)
         except time_limits.RunEnded as ended:
@@ -211,8 +211,8 @@ class Supervisor:
         return finish(attempt, work, ending)
 
     def _prepared(self) -> PreparedRun:
-        """Return the run, once we hold it. Outside of a job nothing lies idle while another one, alive, has it: its end is waited for, and
-        then its result is what was asked for, or there is none and we train."""
+        """Return the run once we hold it. Outside of a job no nodes lie idle, so wait until a living holder has ended; then its result is
+        the requested one, or there is none and we train."""
         while True:
             try:
                 arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
@@ -221,14 +221,14 @@ class Supervisor:
             except errors.RunHeld as held:
                 if scheduler_of(os.environ) is not None:
                     raise
-                self._relay.go(BESIDE)
-                logger.warning("%s; its end is waited for", held)
+                self._relay.set_target(SEPARATE_LOG)
+                logger.warning("%s; waiting until it ends, then its result is used", held)
             run_dir = Path(self._results, "runs", self._run_id)
             while self._scope.call("the lease", leases.is_held, run_dir, holder_alive):
                 self._scope.wait(lambda: False, time_limits.LEASE_AGAIN_S)
 
     def _already_done(self, done: Result) -> int:
-        self._relay.go(BEHIND)
+        self._relay.set_target(APPEND_LOG)
         logger.info(
             "%s has the result that was asked for: attempt %d, status %s; nothing is trained", self._run_id, done.attempt, done.status
         )
@@ -250,7 +250,7 @@ class Supervisor:
         return running_attempt.RunningAttempt(self._scope, self._clock, limit, job, locks, run)
 
     def _refused(self, error: errors.SlipwayError) -> outcome.Ending:
-        self._relay.go(BESIDE if isinstance(error, errors.LeaseError) else BEHIND)
+        self._relay.set_target(SEPARATE_LOG if isinstance(error, errors.LeaseError) else APPEND_LOG)
         logger.error("%s", error)
         ending = outcome.Ending(status="cancelled", reason=str(error), error=type(error))
         self._scope.end(ending)
@@ -268,12 +268,12 @@ class Supervisor:
     def _end_requested(self, told: str, *, at_once: bool, number: int | None = None) -> None:
         self._scope.cancels += 1
         if self._begun is not None and not at_once:
-            self._begun.job.ended(told, number=number)
+            self._begun.job.end_by_scheduler(told, number=number)
         else:
             self._scope.end(outcome.Ending(status="cancelled", reason=told))
 
 
-def main(argv: Sequence[str] | None = None, limits: time_limits.AttemptLimits = time_limits.USUAL) -> int:
+def main(argv: Sequence[str] | None = None, limits: time_limits.AttemptLimits = time_limits.DEFAULT_LIMITS) -> int:
     """Run the supervisor, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.supervisor", description="One run inside its allocation.")
     parser.add_argument("--results", required=True, metavar="DIR", help="<storage>/results/<study>, where study.json lies")

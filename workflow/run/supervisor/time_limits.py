@@ -122,7 +122,7 @@ class AttemptLimits:
     """For the push; None: until the deadline of the attempt, LEAST_PUSH_S at least."""
 
 
-USUAL: Final = AttemptLimits()
+DEFAULT_LIMITS: Final = AttemptLimits()
 """Outside of tests."""
 
 
@@ -143,7 +143,7 @@ def supervising(
         yield
     finally:
         if not processes.kill_descendants(DESCENDANTS_END_S, spare):
-            logger.error("processes of this run are left in uninterruptible sleep")
+            logger.error(processes.STUCK)
 
 
 def _watch_parent(loop: Loop, then: Callable[[], None]) -> None:
@@ -180,7 +180,7 @@ class RunEnded(Exception):
 class RunScope:
     """The steps of one run: `ending` is the first cause that ends them, or None while they go on."""
 
-    def __init__(self, loop: Loop, limits: AttemptLimits = USUAL) -> None:
+    def __init__(self, loop: Loop, limits: AttemptLimits = DEFAULT_LIMITS) -> None:
         self.loop, self.limits = loop, limits
         self.ending: Ending | None = None
         self.cancels = 0
@@ -251,8 +251,8 @@ class TimeLimit:
         self.unheard = False
         """Whether the run ended since no checkpoint was told of in time: one may be there, of ranks that are slow to end."""
         self._resumed_step: int | None = None
-        self.job_ends(run.allocation.deadline)
-        self.goes_on(next(iter(run.resumable), None))
+        self.set_job_end(run.allocation.deadline)
+        self.resume_from(next(iter(run.resumable), None))
 
     @property
     def deadline(self) -> float:
@@ -266,7 +266,7 @@ class TimeLimit:
         """Return how long before the deadline the attempt is ended, for its push."""
         return self._budget.margin_s
 
-    def job_ends(self, moment: float | None) -> None:
+    def set_job_end(self, moment: float | None) -> None:
         """Note when the scheduler ends the job (unix time), None if it is not known. May come late, and again."""
         self._job_end = None if moment is None else time.monotonic() + moment - time.time()
         self._arm()
@@ -279,13 +279,13 @@ class TimeLimit:
             self._scope.fail(too_late(self._budget, left))
         self._arm()
 
-    def goes_on(self, earlier: EarlierAttempt | None) -> None:
+    def resume_from(self, earlier: EarlierAttempt | None) -> None:
         """Continue from the checkpoint of `earlier`: the time trained up to it counts. None: the run begins anew, and nothing counts."""
         self._resumed_step = None if earlier is None else earlier.step
         self._budget = replace(self._budget, used_s=0.0 if earlier is None else earlier.used_s)
         self._arm()
 
-    def may_save(self, save: Save) -> None:
+    def enable_checkpoint(self, save: Save) -> None:
         self._save = save
 
     def _arm(self) -> None:
@@ -293,7 +293,9 @@ class TimeLimit:
             self._timer.cancel()
             self._timer = None
         if self._begun is not None:
-            self._timer = self._scope.loop.after(max(0.0, self.deadline - self._budget.margin_s - time.monotonic()), self._near)
+            self._timer = self._scope.loop.after(
+                max(0.0, self.deadline - self._budget.margin_s - time.monotonic()), self._request_checkpoint
+            )
         elif self._job_end is not None:
             left = self._job_end - time.monotonic()
             self._timer = self._scope.loop.after(max(0.0, left - self._budget.least_s), self._too_late)
@@ -304,7 +306,7 @@ class TimeLimit:
 
     # -- the end
 
-    def _near(self) -> None:
+    def _request_checkpoint(self) -> None:
         """Request a checkpoint: nothing more than the margin is left."""
         if self._saving or self._scope.ending is not None:
             return
@@ -321,7 +323,7 @@ class TimeLimit:
         self.unheard = self._scope.ending is None
         self._saved(None, why)
 
-    def heard_saving(self, step: int | None) -> None:
+    def on_saving(self, step: int | None) -> None:
         if step is None and self._saving:
             self._saved(None, "no step was done")
 
@@ -337,6 +339,6 @@ class TimeLimit:
         """Return how a run has ended whose checkpoint was reported only when its ranks were stopped."""
         return self._ending(step)
 
-    def ended_by(self, word: str | None, told: str) -> Ending:
+    def ending_of_scheduler(self, word: str | None, told: str) -> Ending:
         """Return how the run ends that the scheduler has ended, by `word` of Scheduler.ended_by; `told`: what was seen of it."""
         return by_scheduler(word, told, self._ending())

@@ -64,10 +64,10 @@ class Network:
         self._axes = "NHWC" if nhwc else "NCHW"
 
     def __call__(
-        self, state: Arrays, images: jax.Array, *, training: bool, dice: jax.Array | None = None
+        self, state: Arrays, images: jax.Array, *, training: bool, key: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Return ([batch, classes], the new running statistics of `bn` layers) for float32 images [batch, height, width, channels]; or
-        [batch, tokens, vocabulary] for token ids [batch, tokens]. `dice`: what dropout draws its numbers by; None: nothing is dropped.
+        [batch, tokens, vocabulary] for token ids [batch, tokens]. `key`: the random key of dropout; None: nothing is dropped.
         """
         as_it_is = images.ndim == 2 or self._axes == "NHWC"
         values = {self._layers[0]["name"]: images if as_it_is else images.transpose(0, 3, 1, 2)}
@@ -80,7 +80,7 @@ class Network:
                 values[layer["name"]], found = self._bn(layer, own, inputs[0], training)
                 running |= {f"{layer['name']}.{name}": value for name, value in found.items()}
             elif layer["kind"] == "dropout":
-                values[layer["name"]] = inputs[0] if dice is None else _dropped(layer, jax.random.fold_in(dice, number), inputs[0])
+                values[layer["name"]] = inputs[0] if key is None else _dropped(layer, jax.random.fold_in(key, number), inputs[0])
             else:
                 values[layer["name"]] = _KINDS[layer["kind"]](self, layer, own, *inputs)
         return values[self._layers[-1]["name"]], running

@@ -77,10 +77,10 @@ class JaxTrainer(JaxRank):
         self._compile(self._step, lambda state, images: self._network(state, self._normalised(images), training=False)[0])
 
     def _step(self, state: Any, momentum: Any, images: jax.Array, labels: jax.Array, seed: jax.Array | None = None) -> Any:
-        dice = None if seed is None else jax.random.key(seed[0])
+        key = None if seed is None else jax.random.key(seed[0])
 
         def loss_of(weights: Any) -> Any:
-            outputs, running = self._network({**state, **weights}, self._normalised(images), training=True, dice=dice)
+            outputs, running = self._network({**state, **weights}, self._normalised(images), training=True, key=key)
             return _mean_loss(outputs, labels), running
 
         weights = trained(state)
@@ -101,7 +101,6 @@ class JaxTrainer(JaxRank):
 
 
 def _mean_loss(outputs: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return the mean loss of all samples alike; that of a sequence is the mean over its tokens."""
     losses = -jnp.take_along_axis(jax.nn.log_softmax(outputs), jnp.maximum(labels, 0)[..., None], -1)[..., 0]
     if labels.ndim == 1:
         return losses.mean()

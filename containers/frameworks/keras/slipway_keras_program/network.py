@@ -69,8 +69,8 @@ def canonical_name(name: str) -> str:
     return name.replace("-", ".")
 
 
-class Dice:
-    """What dropout drops in a step. `seed` is set while the step is traced, so that it is an input of the compiled one."""
+class DropoutSeed:
+    """The seed of dropout in a step. `seed` is set while the step is traced, so that it is an input of the compiled one."""
 
     seed: Any = None
 
@@ -88,12 +88,12 @@ class _Seeded(keras.random.SeedGenerator):
 class Dropout(kl.Layer):
     """Dropout, in training only."""
 
-    def __init__(self, ratio: float, number: int, dice: Dice) -> None:
+    def __init__(self, ratio: float, number: int, seed: DropoutSeed) -> None:
         super().__init__()
-        self._ratio, self._number, self._dice = ratio, number, dice
+        self._ratio, self._number, self._seed = ratio, number, seed
 
     def call(self, x: Any, training: bool = False) -> Any:  # noqa: FBT001, FBT002 - as Keras calls it
-        return keras.random.dropout(x, self._ratio, seed=_Seeded(self._dice.seed, self._number)) if training else x
+        return keras.random.dropout(x, self._ratio, seed=_Seeded(self._seed.seed, self._number)) if training else x
 
 
 class BatchNormalization(kl.Layer):
@@ -136,14 +136,14 @@ def lrn(layer: Layer, x: Any) -> Any:
     return x / (layer["k"] + layer["alpha"] / layer["size"] * total) ** layer["beta"]
 
 
-def build(layers: Sequence[Layer], dice: Dice) -> keras.Model:
-    """Build the model; its layers with weights are called as in the list. `dice`: what its dropout drops."""
+def build(layers: Sequence[Layer], seed: DropoutSeed) -> keras.Model:
+    """Build the model; its layers with weights are called as in the list. `seed`: that of its dropout."""
     values = {layers[0]["name"]: _input(layers[0]["shape_out"])}
     embeddings = {layer["name"]: embedding(layer) for layer in layers if layer["kind"] == "embedding"}
     for number, layer in enumerate(layers[1:]):
         inputs = [values[name] for name in layer["inputs"]]
         if layer["kind"] == "dropout":
-            values[layer["name"]] = Dropout(layer["ratio"], number, dice)(inputs[0])
+            values[layer["name"]] = Dropout(layer["ratio"], number, seed)(inputs[0])
         elif layer["kind"] in ("embedding", "tied"):
             reverse = layer["kind"] == "tied"
             values[layer["name"]] = embeddings[layer["embedding"] if reverse else layer["name"]](inputs[0], reverse=reverse)
@@ -230,8 +230,8 @@ class KerasModel:
     def _make(self, cell: Cell) -> None:
         constants: Mapping[str, float] = cell["optimizer"]
         self._rate, self._decay = constants["learning_rate"], constants["weight_decay"]
-        self._dice, self._layouts = Dice(), Layouts(cell["model_layers"])
-        self._model = build(cell["model_layers"], self._dice)
+        self._dropout_seed, self._layouts = DropoutSeed(), Layouts(cell["model_layers"])
+        self._model = build(cell["model_layers"], self._dropout_seed)
         self._optimizer = keras.optimizers.SGD(self._rate, momentum=constants["momentum"])
         self._optimizer.build(self._model.trainable_variables)
         self._variables, self._running = named_variables(self._model), named_running(self._model)

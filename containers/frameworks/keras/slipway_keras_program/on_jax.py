@@ -28,7 +28,7 @@ class OnJax(KerasModel, JaxRank):
 
     def _step(self, weights: Any, remembered: Any, images: Any, labels: Any, seed: Any = None) -> Any:
         """Train on one rank's share. Weight decay is of weights only and goes through the momentum, unlike Keras' own."""
-        self._dice.seed = None if seed is None else seed[0]
+        self._dropout_seed.seed = None if seed is None else seed[0]
 
         def loss_of(trained: Any) -> Any:
             outputs, running = self._called({**weights, **trained}, images, training=True)

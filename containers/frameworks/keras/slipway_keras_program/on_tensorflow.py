@@ -27,7 +27,7 @@ class OnTensorFlow(KerasModel, TensorFlowRank):
 
     def _step(self, images: Any, labels: Any, seed: Any = None) -> Any:
         """Train on one rank's share. Weight decay is of weights only and goes through the momentum, unlike Keras' own."""
-        self._dice.seed = seed
+        self._dropout_seed.seed = seed
         weights = self._model.trainable_variables
         with tf.GradientTape() as tape:
             outputs = self._model(self._normalised(images), training=True)

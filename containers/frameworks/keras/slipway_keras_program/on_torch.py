@@ -35,7 +35,7 @@ class OnTorch(KerasModel, Trainer):
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         """Train on one batch. Weight decay is of weights only and goes through the momentum, unlike Keras' own."""
-        self._dice.seed = self.dropout_seed
+        self._dropout_seed.seed = self.dropout_seed
         if self.device == "cpu":  # on a GPU its parts are not those of the program
             self.laps.begin()
         self._model.zero_grad()

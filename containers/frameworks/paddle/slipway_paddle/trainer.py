@@ -109,7 +109,6 @@ class PaddleTrainer(Trainer):
 
 
 def _mean_loss(outputs: Any, labels: Any) -> Any:
-    """Return the mean loss of all samples alike; that of a sequence is the mean over its tokens."""
     if labels.ndim == 1:
         return paddle.nn.functional.cross_entropy(outputs, labels)
     losses = paddle.nn.functional.cross_entropy(outputs, labels, ignore_index=-1, reduction="none").reshape(labels.shape)

@@ -60,7 +60,6 @@ class TensorflowTrainer(TensorFlowRank):
 
 
 def _mean_loss(outputs: Any, labels: Any) -> Any:
-    """Return the mean loss of all samples alike; that of a sequence is the mean over its tokens."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), outputs)
     if len(labels.shape) == 1:
         return tf.reduce_mean(losses)

@@ -62,7 +62,6 @@ class ChainerTrainer(MpiTrainer):
 
 
 def _mean_loss(outputs: Any, labels: np.ndarray) -> Any:
-    """Return the mean loss of all samples alike; that of a sequence is the mean over its tokens."""
     functions = chainer.functions
     if labels.ndim == 1:
         return functions.softmax_cross_entropy(outputs, labels)

@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 import numpy as np
 from lasagne import layers as L
-from slipway_historic_program.theano_rank import Dice, max_pool, relu
+from slipway_historic_program.theano_rank import RandomState, max_pool, relu
 from slipway_program.parameters import RUNNING, Layer
 from theano import tensor as T
 
@@ -17,7 +17,7 @@ class Network:
 
     def __init__(self, layers: Sequence[Layer], arrays: Arrays) -> None:
         found = {layers[0]["name"]: L.InputLayer((None, *layers[0]["shape_out"]))}
-        self.dice = Dice()
+        self.random_state = RandomState()
         self.tensors: Dict[str, Any] = {}
         self._batch_norms: Dict[str, BatchNorm] = {}
         for layer in layers[1:]:
@@ -25,7 +25,7 @@ class Network:
             own = {what: to_lasagne(arrays[key]) for what, key in ((what, name + key) for what, key in _NAMES) if key in arrays}
             below = [found[read] for read in layer["inputs"]]
             if layer["kind"] == "dropout":
-                found[name] = Dropout(below[0], layer["ratio"], self.dice)
+                found[name] = Dropout(below[0], layer["ratio"], self.random_state)
                 continue
             found[name] = made = _KINDS[layer["kind"]](layer, own, *below)
             if isinstance(made, BatchNorm):
@@ -88,12 +88,12 @@ class BatchNorm(L.Layer):
 class Dropout(L.Layer):
     """Dropout by our streams: Lasagne's own begins with a number that it draws itself."""
 
-    def __init__(self, below: Any, ratio: float, dice: Dice) -> None:
+    def __init__(self, below: Any, ratio: float, random_state: RandomState) -> None:
         L.Layer.__init__(self, below)
-        self._ratio, self._dice = ratio, dice
+        self._ratio, self._random_state = ratio, random_state
 
     def get_output_for(self, x: Any, deterministic: bool = False, **_: Any) -> Any:
-        return x if deterministic else self._dice.dropped(self._ratio, x)
+        return x if deterministic else self._random_state.dropped(self._ratio, x)
 
 
 class GroupedConv(L.Layer):

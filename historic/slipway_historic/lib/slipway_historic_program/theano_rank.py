@@ -29,14 +29,14 @@ def max_pool(layer: Layer, x: Any) -> Any:
     return found
 
 
-class Dice:
-    """What dropout draws its numbers by: streams of the numbers of numpy, which `throw` begins anew."""
+class RandomState:
+    """The random state of dropout: streams of the numbers of numpy, which `seed` restarts."""
 
     def __init__(self) -> None:
         self.streams = RandomStreams()
 
-    def throw(self, seed: int) -> None:
-        """Begin the streams anew: what follows is a function of the seed."""
+    def seed(self, seed: int) -> None:
+        """Restart the streams: what follows is a function of the seed."""
         self.streams.seed(seed)
 
     def dropped(self, ratio: float, x: Any) -> Any:
@@ -98,7 +98,7 @@ class TheanoRank(MpiTrainer):
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         if self._drops:
-            self._network.dice.throw(self.dropout_seed)
+            self._network.random_state.seed(self.dropout_seed)
         loss, *found = self._gradients(images, labels)
         self._update(*self.mean(found[: len(self._weights)]))
         for name, array in self.of_rank_0(dict(zip(self._running, found[len(self._weights) :]))).items():

@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 import numpy as np
 import theano
-from slipway_historic_program.theano_rank import Dice, max_pool, relu
+from slipway_historic_program.theano_rank import RandomState, max_pool, relu
 from slipway_program.parameters import RUNNING, Layer
 from theano import tensor as T
 from theano.tensor.nnet import bn
@@ -18,7 +18,7 @@ class Network:
 
     def __init__(self, layers: Sequence[Layer], arrays: Mapping[str, np.ndarray]) -> None:
         self._layers = layers
-        self.dice = Dice()
+        self.random_state = RandomState()
         self.tensors = {name: theano.shared(array, name) for name, array in arrays.items()}
 
     def graph(self, images: Any, training: bool) -> Tuple[Any, Dict[str, Any]]:
@@ -33,7 +33,7 @@ class Network:
                 values[name], *found = _bn_in_training(layer, own, inputs[0])
                 running.update(zip((name + what for what in RUNNING), found))
             elif layer["kind"] == "dropout":
-                values[name] = self.dice.dropped(layer["ratio"], inputs[0]) if training else inputs[0]
+                values[name] = self.random_state.dropped(layer["ratio"], inputs[0]) if training else inputs[0]
             else:
                 values[name] = _KINDS[layer["kind"]](layer, own, *inputs)
         return values[self._layers[-1]["name"]], running

@@ -19,7 +19,7 @@ from cluster.schedulers.lsf.answers import (
     NO_SUCH_JOB,
     STAGES,
     Details,
-    Listed,
+    ListedJob,
     ended_by_of,
     parse_details,
     parse_hosts,
@@ -108,7 +108,7 @@ def test_what_was_asked_for_a_job_that_runs_is_in_its_history() -> None:
 def test_every_state_has_a_stage() -> None:
     stages: dict[str, Stage] = {"PEND": "waits", "UNKWN": "runs", "ZOMBI": "ends", "EXIT": "over", "NEW": "runs"}
     for state, stage in stages.items():
-        assert Listed(job_id="1", name="", state=state).stage == stage
+        assert ListedJob(job_id="1", name="", state=state).stage == stage
     assert set(STAGES.values()) == {"waits", "runs", "ends", "over"}
 
 
@@ -147,7 +147,7 @@ def test_times_without_a_year_are_the_last_such_ones(words: str, is_time: str) -
 
 def test_details_of_nothing() -> None:
     assert parse_details("Job <5> is not found\n", NOW) == {}
-    assert why_waiting(Listed(job_id="5", name="", state="PEND"), Details()).startswith("LSF has not looked at it")
+    assert why_waiting(ListedJob(job_id="5", name="", state="PEND"), Details()).startswith("LSF has not looked at it")
 
 
 def test_jobs_that_are_unknown_or_over_are_no_failure() -> None:

@@ -328,7 +328,7 @@ def test_another_start_of_the_study_is_told_once(house: House) -> None:
     write_log(study, f"{first}.refused", "10:00:00 run ERROR of the last time\n")
     watch = Watch(study=study, requested=[first, second], clock=clock)
     assert watch.look().notices == ()
-    held = f"{second} is running already, attempt 1 of this run, since 10:00:00: process 7 on a; end it (kill 7); its end is waited for"
+    held = f"{second} is running already, attempt 1 of this run, since 10:00:00; waiting until it ends, then its result is used"
     write_log(study, f"{second}.refused", f"10:00:01 run WARNING {held}\n")
     assert watch.look().notices == (f"another start of this study is at work: {held}",)
     write_log(study, f"{first}.refused", f"10:00:02 run WARNING {held}\n")

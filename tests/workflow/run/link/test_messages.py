@@ -20,7 +20,7 @@ from workflow.run.plan import Framework, Sidecar
 from workflow.run.record.model import Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState
 
-GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(OtherUse("GPU-1", "python"),))
+GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), other_use=(OtherUse("GPU-1", "python"),))
 ALLOCATION: Final = Allocation(
     scheduler="local", job_id="1", nodes=(Node(name="n0", hostname="h", address="127.0.0.1"),), device="cpu", exclusive=True
 )
@@ -41,7 +41,7 @@ DATASET: Final = reports.StagedCopy(
     **{"root": "/c/d", "digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "lease": None, "seconds": 1.0},
     **{name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "checked_bytes")},
 )  # type: ignore[arg-type]
-STAGED: Final = reports.Staged(dataset=DATASET, image=None, foreign=(OtherUse("", "not known"),))
+STAGED: Final = reports.Staged(dataset=DATASET, image=None, other_use=(OtherUse("", "not known"),))
 END: Final = RankEnd(ranks=(0,), host="n0", exit_code=0, time=1.0)
 SAID: Final[tuple[reports.Report, ...]] = (
     reports.Ready(facts=FACTS, grant=GRANT, pid=7),
@@ -60,7 +60,9 @@ SAID: Final[tuple[reports.Report, ...]] = (
     reports.DatasetIsHere(),
     reports.Loading(seconds=1.0),
     STAGED,
-    reports.Staged(dataset=DATASET, image=reports.LoadedImage(image_id="sha256:0", seconds=1.0, storage_bytes=2, peer_bytes=0), foreign=()),
+    reports.Staged(
+        dataset=DATASET, image=reports.LoadedImage(image_id="sha256:0", seconds=1.0, storage_bytes=2, peer_bytes=0), other_use=()
+    ),
     reports.Fetched(problem=None, storage_bytes=1, peer_bytes=2),
     reports.StagingEnded(),
     reports.GpusSeen(seen=("GPU-1",)),

@@ -27,7 +27,7 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.protocol import SUPERVISOR, USE, Channel, Decoder, ProtocolError, connect, encode
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.time_limits import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits
+from workflow.run.supervisor.time_limits import DEFAULT_LIMITS, LAUNCH_MUTE_TRIES, AttemptLimits
 
 TOKEN = b"t" * 32
 
@@ -35,7 +35,7 @@ TOKEN = b"t" * 32
 class House:
     """A supervisor's side that lets node programs in, and what happened at it."""
 
-    def __init__(self, count: int = 1, limits: AttemptLimits = USUAL) -> None:
+    def __init__(self, count: int = 1, limits: AttemptLimits = DEFAULT_LIMITS) -> None:
         self.loop = Loop()
         names = tuple(Node(name=f"n{index}", hostname="h", address="127.0.0.1") for index in range(count))
         allocation = Allocation(scheduler="local", job_id="1", nodes=names, device="cpu", exclusive=True)
@@ -83,7 +83,7 @@ class House:
     def close(self) -> None:
         for connection in self.open:
             connection.close()
-        self.nodes.leave()
+        self.nodes.expect_ends()
         self.loop.until(lambda: not self.nodes.present(), 5)
         self.nodes.close()
 
@@ -313,9 +313,9 @@ def test_a_launch_whose_node_was_told_to_end_is_left_to_end(tmp_path: Path, dism
     assert door.loop.until((tmp_path / "ready").exists, 30)
     connection = door.come_in()
     node = door.nodes.all[0]
-    door.nodes.leave()
+    door.nodes.expect_ends()
     if dismissed:
-        door.nodes.dismiss(node, pending=None)
+        door.nodes.send_end(node, pending=None)
     connection.close()
     assert door.loop.until(lambda: node.lost, 10)
     with (tmp_path / "end").open("w"):

@@ -19,8 +19,8 @@ from workflow.run.record.events import (
     Step,
     most_steps,
     parse_events,
+    reporting_ranks,
     requested_steps,
-    telling,
     too_few_lines,
     too_few_steps,
     unchecked_model,
@@ -234,9 +234,9 @@ def test_no_rank_that_tells_nothing() -> None:
 
 def test_a_rank_is_silent_by_itself_only_beside_output_that_was_read() -> None:
     one = [{"step": 0, "seconds": 0.1, "measured": True}]
-    assert telling({0: rank(None, one), 1: rank("none", [])}, 2).num_ranks == 2
-    assert telling({0: rank("log", one), 1: rank("none", [])}, 2).num_ranks == 1
-    assert telling({0: rank("log", one)}, 2).num_ranks == 2
+    assert reporting_ranks({0: rank(None, one), 1: rank("none", [])}, 2).num_ranks == 2
+    assert reporting_ranks({0: rank("log", one), 1: rank("none", [])}, 2).num_ranks == 1
+    assert reporting_ranks({0: rank("log", one)}, 2).num_ranks == 2
     assert found_in({0: rank(None, one), 1: rank("none", [])}, RequestedSteps(1, 1)).contradiction is not None
 
 

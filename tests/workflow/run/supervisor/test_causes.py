@@ -27,7 +27,7 @@ from workflow.run.supervisor.finish import give_up, not_clean
 from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.supervisor import Relay, Supervisor
-from workflow.run.supervisor.time_limits import USUAL, RunEnded
+from workflow.run.supervisor.time_limits import DEFAULT_LIMITS, RunEnded
 
 pytestmark = pytest.mark.processes
 
@@ -76,7 +76,7 @@ def test_a_failure_of_ranks_ends_a_run_that_nobody_was_told_to_end(run: RunningA
 
 
 def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: RunningAttempt) -> None:
-    run.job.ended("got SIGTERM")  # the scheduler is being asked why
+    run.job.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
     run._training_failed(KILLED)
     assert run.scope.ending is None
 
@@ -108,14 +108,14 @@ def test_where_the_scheduler_says_nothing_the_node_that_failed_is_at_fault_and_n
 
 
 def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: RunningAttempt) -> None:
-    run.job.ended("got SIGTERM")  # the scheduler is being asked why
+    run.job.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
     run._training_failed(OOM)
     assert run.scope.ending == OOM
 
 
 def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: RunningAttempt) -> None:
     """Its program is gone without a word; `wait_if_ending` waits for the scheduler's."""
-    run.job.ended("got SIGTERM")  # the scheduler is being asked why
+    run.job.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
     with pytest.raises(RunEnded) as caught:
         run.job.wait_if_ending()
     assert caught.value.ending == Ending(status="cancelled", reason="got SIGTERM")
@@ -195,7 +195,7 @@ def test_a_node_program_that_is_gone_may_have_been_killed_before_anybody_was_tol
 
 def test_an_announcement_that_comes_twice_is_no_second_wish_to_end(run: RunningAttempt) -> None:
     """Grid Engine sends USR2 to a process twice; who waits for its reason is not to be hurried by that. TERM is somebody's wish."""
-    supervisor = Supervisor("/nowhere", "a-r1", cast(Relay, None), None, USUAL)
+    supervisor = Supervisor("/nowhere", "a-r1", cast(Relay, None), None, DEFAULT_LIMITS)
     supervisor._scope, supervisor._begun = run.scope, run
     for _ in range(2):
         supervisor._signalled(signal.SIGUSR2)
