@@ -17,7 +17,7 @@ from typing import Final
 from base import errors, sanitize
 
 _NAME_VARIABLES: Final = ("LOGNAME", "USER", "LNAME", "USERNAME")
-"""Where Python looks for the name, in this order."""
+"""The variables in which Python looks for the name, in this order."""
 
 
 def user_name(uid: int) -> str:

@@ -30,7 +30,7 @@ class StorageWait:
     def __init__(self, pid: int) -> None:
         self._threads = f"/proc/{pid}/task"
         self._since: dict[tuple[str, str], float] = {}
-        """When each sleep, of a thread with its number of switches, was seen first."""
+        """The time at which each sleep, of a thread with its number of switches, was seen first."""
 
     def seconds(self) -> float:
         """Return the seconds of the longest present sleep since the first call that saw it; 0.0 while no thread is in one."""

@@ -31,7 +31,7 @@ TURNED_AWAY_PAUSE_S: Final = 0.02
 
 STORAGE_LOOK_S: Final = 1.0
 STORAGE_WAIT_SHOWN_S: Final = 10.0
-"""After how long a command's wait for storage is shown."""
+"""The time after which a command's wait for storage is shown."""
 STORAGE_WAIT_S: Final = 120.0
 """The longest wait for storage of a command that has started nothing."""
 SAME_INTERRUPT_S: Final = 1.0

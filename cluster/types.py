@@ -75,11 +75,11 @@ class Allocation:
     deadline: float | None = None
     """Unix time at which the scheduler ends the job; None: the run's own walltime counts, from the moment it may start."""
     exclusive: bool | None
-    """Whether nobody else works on the nodes; None where nobody says that, as on a machine into which anybody may log in."""
+    """True if nobody else works on the nodes; None where nobody says that, as on a machine into which anybody may log in."""
     oversubscribed: bool = False
-    """Whether nodes of this run, or its processes, share cores."""
+    """True if nodes of this run, or its processes, share cores."""
     own_job: bool = True
-    """Whether the job is this run's alone, so that it may be requeued; False where runs side by side share one job."""
+    """True if the job is this run's alone, so that it may be requeued; False where runs side by side share one job."""
     gres: int = 0
     """GPUs that each node's step asks of the scheduler."""
     cpus_per_node: int | None = None

@@ -44,6 +44,6 @@ ARCHIVE_UNPACK_S: Final = 3600.0
 ARCHIVER_DEAD_S: Final = 3600.0
 """A part of an archive to which nothing was written for so long has no writer: see ARCHIVE_STALL_S."""
 IMAGE_UNUSED_S: Final = 7 * 86400.0
-"""For how long an image has been used by nobody before `slipway reap` removes it from a node."""
+"""How long an image has been used by nobody before `slipway reap` removes it from a node."""
 IMAGE_REMOVE_S: Final = 300.0
 IMAGE_LIST_S: Final = 60.0

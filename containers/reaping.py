@@ -57,7 +57,7 @@ class Decision:
     remove: bool
     reason: str
     stuck: bool = False
-    """Whether its removal was tried in vain."""
+    """True if its removal was tried in vain."""
 
 
 Alive = Callable[[Sequence[LabelledContainer]], Sequence[bool | None]]

@@ -35,7 +35,7 @@ class RankPlace:
     address: str
     """The address of its node."""
     interface: str | None
-    """Between the nodes, where it is known."""
+    """The network interface between the nodes, if it is known."""
     device: str
     master: tuple[str, int]
     endpoints: tuple[tuple[str, int], ...]

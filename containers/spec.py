@@ -102,24 +102,24 @@ class ContainerSpec:
     cores: tuple[int, ...]
     """CPU numbers; empty: as inherited."""
     env: tuple[tuple[str, str], ...] = ()
-    """For every process, beside its own."""
+    """The environment of every process, beside its own."""
     words: tuple[tuple[str, str], ...] = ()
     """What placeholders of the commands stand for, beside those that the engine knows."""
     mounts: tuple[tuple[str, str, bool], ...] = ()
     """(source, target, whether it may be written) beside `paths`; bare has no use for them."""
     labels: tuple[tuple[str, str], ...] = ()
     resumed: bool = False
-    """Whether the run resumes from the checkpoint in `paths.resume`."""
+    """True if the run resumes from the checkpoint in `paths.resume`."""
     has_parameters: bool = False
-    """Whether the ranks start from the file of parameters in `paths.resume`."""
+    """True if the ranks start from the file of parameters in `paths.resume`."""
     deadline: float | None = None
-    """When the container ends itself, by the monotonic clock of its node: no step of the wall clock ends a run."""
+    """The moment at which the container ends itself, by the monotonic clock of its node: no step of the wall clock ends a run."""
     image_id: str | None = None
     """What `image` was pinned to; where images are files, the path of one. None: `image` as it stands, which must be on the node."""
     user: User | None = None
-    """None: whoever runs the engine; only engines that run as whoever starts them can do with that."""
+    """The user in the container. None: the user of the engine; only engines that run as whoever starts them can do with that."""
     rootless: bool = False
-    """Whether the engine is the user's own process, in a user namespace, without root: podman of a user."""
+    """True if the engine is the user's own process, in a user namespace, without root: podman of a user."""
     memory_bytes: int | None = None
     """What the job was granted on this node; None: all of it."""
     pids: int = PIDS
@@ -132,7 +132,7 @@ class ContainerSpec:
     """Size of /dev/shm: a limit, not a reservation. Ranks of one node talk through it, and data loaders."""
     network: str = "host"
     cdi: bool = False
-    """Whether docker takes GPUs by CDI, as podman does, instead of `--gpus`."""
+    """True if docker takes GPUs by CDI, as podman does, instead of `--gpus`."""
     umask: int = 0o077
     beat_s: float = NODE_PROGRAM_SILENCE_S
     """How old the beat may get."""
@@ -178,7 +178,7 @@ class ContainerPlan:
     hidden: tuple[str, ...] = ()
     """Beginnings of variables that the client must not see, because it would add to the container what nobody planned."""
     sees_all_gpus: bool = False
-    """Whether GPUs that were not granted can be seen inside, though not used by the ranks."""
+    """True if GPUs that were not granted can be seen inside, though not used by the ranks."""
     start_s: float = CONTAINER_START_S
     """How long the client may take until the watchdog has come up."""
 
@@ -191,7 +191,7 @@ class EnginePlan:
     spec: ContainerSpec
     processes: tuple[ProcessPlan, ...]
     container: ContainerPlan | None = None
-    """None: the processes are ours."""
+    """The plan of the container. None: the processes run without one."""
 
 
 # The labels of our containers: what `slipway reap` and people find them by. No secret is in them: everybody on the node may read them.

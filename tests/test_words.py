@@ -29,8 +29,8 @@ VERBS = frozenset(
     """.split()  # noqa: SIM905 - a list of 200 quoted words is harder to read and to extend
 )
 """Verbs that a function's docstring begins with. Whoever needs another one adds it."""
-FRAGMENTS = frozenset("Of By As Those Where Whose Whether None Here Ours At For From In On See To Once After Before".split())  # noqa: SIM905
-"""Words that begin a docstring which needs what stands above it: that of a class is a noun phrase or a sentence."""
+FRAGMENTS = frozenset("Of By As Those Where Whose Whether None Here Ours At For From In On See To Once After Before When Between Set Behind".split())  # noqa: SIM905
+"""Words that begin a docstring which needs what stands above it: that of a class or a value is a noun phrase or a sentence."""
 OLD_WORDS = frozenset(
     """
     strangers foreign obstacle rooms said told fate carried hindrance accepted lags kin outlook far dice hearer bury alike standing
@@ -82,7 +82,7 @@ def test_the_docstring_of_a_value_stands_alone(package: str) -> None:
         for value, node in itertools.chain.from_iterable(map(itertools.pairwise, bodies)):
             match node:
                 case ast.Expr(value=ast.Constant(value=str(text))) if isinstance(value, ast.Assign | ast.AnnAssign):
-                    if text.split()[0] in ("Of", "By", "As", "Those", "Ours", "Here"):
+                    if text.split()[0].strip(",:") in FRAGMENTS:
                         found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
     assert not found, "\n".join(found)
 

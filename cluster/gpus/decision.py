@@ -161,7 +161,7 @@ class _Case:
         self.claims = claims_of(environ, self.scheduler, place)
         self.steps += [claim.describe() for claim in self.claims] or [f"no variable names GPUs: looked for {', '.join(KNOWN)}"]
         self.is_told = self.scheduler is not None
-        """Whether somebody hands GPUs out here, and so may hide the others."""
+        """True if somebody hands GPUs out here, and so may hide the others."""
         counted_by_slurm = len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or ascii_int(environ.get("SLURM_GPUS_ON_NODE", ""))
         self.said = counted_by_slurm if self.scheduler == "slurm" else None
         self.count = self._count()

@@ -59,7 +59,7 @@ OLD_LAUNCH_S: Final = 7 * 86400.0
 
 
 PLACE: Final = Path(".slipway", "launches")
-"""In the working directory, which all nodes of a job see."""
+"""A folder of the working directory, which all nodes of a job see."""
 ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 WAITED_FOR: Final = ENDS | {signal.SIGCHLD}
 

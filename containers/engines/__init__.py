@@ -25,12 +25,12 @@ class Process(Protocol):
 
     plan: ProcessPlan
     pid: int
-    """On the host; 0 where the engine does not tell."""
+    """The pid on the host; 0 if the engine does not tell."""
     exit_fd: int
     output_fd: int
     """Standard output and standard error, to their end; not blocking."""
     oom_kill: bool
-    """After the exit: whether the engine knows that the kernel killed a process beside it for want of memory."""
+    """True after the exit if the engine knows that the kernel killed a process beside it for want of memory."""
 
     @property
     def gpus_seen(self) -> tuple[str, ...] | None:
@@ -121,13 +121,13 @@ class Store:
     """How one engine keeps and fetches images."""
 
     where: Callable[[Mapping[str, str]], str]
-    """In an environment: whom its client talks to, for messages."""
+    """Name the daemon that its client talks to in an environment, for messages."""
     local_names: str
     """What it puts before the name of an image that came from no registry."""
     root: str
-    """In `info --format`: where it keeps its images."""
+    """The field of `info --format` with the directory of its images."""
     unpacks_in_root: bool
-    """Whether a load needs room in the root a second time; otherwise in TMPDIR."""
+    """True if a load needs room in the root a second time; otherwise in TMPDIR."""
     pull: Callable[[str, Path | None], tuple[str, ...]]
     """The words after the client's name that fetch a reference, with credentials as `credentials` gives them."""
     save_format: Callable[[str], tuple[str, ...]]

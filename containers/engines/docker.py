@@ -37,7 +37,8 @@ def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
 
 
 DIRECTORIES: Final = (NAME, "info", "--format", "{{json .CDISpecDirs}}")
-"""From Docker 25 on; empty where CDI is off (Engine API, SystemInfo). Older ones do not know the field, and the client fails."""
+"""The query of its CDI directories, from Docker 25 on; empty where CDI is off (Engine API, SystemInfo). Older ones do not know the field,
+and the client fails."""
 SUFFIXES: Final = (".json", ".yaml")
 
 

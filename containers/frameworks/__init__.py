@@ -50,7 +50,7 @@ _DEVICES: Final = (
     ("cuda", "cpu", "GPUs only, and the device is the CPU"),
     ("cpu", "cuda", "CPUs only, and the device is a GPU"),
 )
-"""For words that need one kind of device: that one, the other one, and how a refusal names them."""
+"""The kinds of devices that words may need: that one, the other one, and how a refusal names them."""
 
 
 @functools.cache

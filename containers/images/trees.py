@@ -45,7 +45,7 @@ class Tree:
     """The job as labels have it: slurm:JOB:RESTARTS."""
     host: str
     runs: bool
-    """Whether a process is in it."""
+    """True if a process is in it."""
 
 
 def name_of(short: str, environ: Mapping[str, str], uid: int, host: str, token: str) -> str:

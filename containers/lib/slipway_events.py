@@ -35,7 +35,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optiona
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 DRIVES_ALL = "SLIPWAY_DRIVES_ALL"
-"""Set where this is the one process of a run of several, and works for all of them."""
+"""The variable that is set for the one process which works for all ranks."""
 FRAMEWORKS = ("torch", "tensorflow", "jax", "paddle", "mxnet", "chainer")
 OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 """Names of exceptions: torch need not be imported for its own."""
@@ -50,8 +50,8 @@ STARTED: "List[Run]" = []
 Counts = Dict[str, Optional[int]]
 """`samples`, and `tokens` where the program counts them. None: not known."""
 Finished = Tuple[float, int, float, Optional[float], Counts, Optional[float]]
-"""When it ended by the monotonic clock, number, seconds, seconds that it waited for its batches where that is known, what it had of samples
-and tokens, loss."""
+"""The moment of its end by the monotonic clock, number, seconds, seconds that it waited for its batches where that is known, what it had of
+samples and tokens, loss."""
 STEP_LINE = '{"event": "step", "time": %r, "monotonic_ns": %d, "step": %d, "measured": %s, "seconds": %r%s}\n'
 """Written as it stands: the json module takes several times as long."""
 TOGETHER = 0.1
@@ -205,7 +205,7 @@ class Run:
         self.stage = self.entered = "init"
         self.evaluation_begun: Optional[float] = None
         self.signed = 0.0
-        """When the evaluation gave its last sign of life."""
+        """The moment of the last sign of life of the evaluation."""
         self.evaluations_s = 0.0
         self.evaluations_in_window_s = 0.0
         self.epoch: Optional[int] = None

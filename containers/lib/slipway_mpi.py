@@ -30,9 +30,9 @@ import time
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 HANDSHAKE_S = 5.0
-"""For the words of one who has connected."""
+"""The time limit of the words of a new connection."""
 MEET_S = 120.0
-"""For those who are waited for: a container may come up later than another one."""
+"""The time limit for the others to connect: a container may come up later than another one."""
 PAUSE_S = 0.1
 MAX_PENDING = 16
 MOST_BYTES = 1 << 20
@@ -41,7 +41,7 @@ HOST = "slipway-node-"
 DIRECTORY = "mpi"
 AGENT_FILE = ".slipway-mpi-agent.part"
 HOLD_FILE = ".slipway-mpi-%s.part"
-"""In the directory that a rank writes to; hidden files that end in .part are not pushed."""
+"""A file in the directory that a rank writes to; hidden files that end in .part are not pushed."""
 OF_SCHEDULERS = ("SLURM_", "PBS_", "LSB_", "SGE_", "PMI_", "PMIX_", "OMPI_COMM_")
 """mpirun would start its orteds by the scheduler that they tell of, or take itself for a rank."""
 OF_MPI = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")

@@ -28,7 +28,7 @@ import slipway_terminal
 
 BEAT_S = 15.0
 STOP_S = 3.0
-"""Between TERM and KILL: less than the node program waits."""
+"""The time between TERM and KILL: less than the node program waits."""
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4

@@ -45,7 +45,7 @@ _DIRECT = getattr(os, "O_DIRECT", 0) if hasattr(os, "preadv") else 0  # which re
 _ADVICE = "stage the dataset again; the copy was changed after it was checked"
 
 Place = Tuple[str, int, bytes]
-"""Where a sample is: the directory of its shard, the bytes that the manifest says of the shard, its key."""
+"""The place of a sample: the directory of its shard, the bytes that the manifest says of the shard, its key."""
 Use = Callable[[int, List[memoryview]], Any]
 
 

@@ -92,7 +92,7 @@ class State(Struct, frozen=True, kw_only=True):
     of its session has ended: the code of the error class."""
     pushed: str | None = None
     waits_on_nodes: bool = False
-    """Whether what was to be pushed is kept there, since storage did not take it."""
+    """True if what was to be pushed is kept there, since storage did not take it."""
     told: float = 0.0
     """Unix time of what is said here."""
 

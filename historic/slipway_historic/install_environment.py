@@ -43,7 +43,8 @@ PIP: Final = HERE / "pip.txt"
 DEBIAN: Final = "debian-packages.txt"
 LIBRARIES_OF_PROGRAMS: Final = (CODE_ROOT / "containers" / "lib", HERE / "lib")
 INSTALL: Final = "slipway_install.py"
-"""In a folder that wants more than packages: a program for the new environment, which finds the layers of a LeNet on its standard input."""
+"""The program of a folder that needs more than packages, a program for the new environment, which finds the layers of a LeNet on its
+standard input."""
 SOURCE_OF_MPI: Final = re.compile(r"^mpi4py==3\.", re.MULTILINE)
 """Versions of mpi4py for which the package index has no wheel."""
 INTERPRETER_S: Final = 30.0
@@ -64,7 +65,7 @@ LEFT_OUT: Final = re.compile(r"(\./)?usr/share/(doc|man|info|locale|lintian|icon
 ROOT: Final = "root"
 LOADER: Final = "lib/x86_64-linux-gnu/ld-2.31.so"
 LIBRARIES: Final = ("usr/lib/x86_64-linux-gnu/openblas-pthread", "lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/lib")
-"""Where Debian's loader looks, and before that what update-alternatives would choose of the libraries for matrices."""
+"""The directories in which Debian's loader looks, and before that what update-alternatives would choose of the libraries for matrices."""
 OF_MPI: Final = """
 # By Slipway: where Open MPI and PMIx have their parts, which they would look for in /usr.
 import os as _os

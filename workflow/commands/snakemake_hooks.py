@@ -31,9 +31,9 @@ PYTHON: Final = f"exec {shlex.quote(sys.executable)} -P -m"
 """The beginning of the rules' commands, which are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is
 gone. -P: see base.process."""
 SHOWN: Final = "SLIPWAY_RUN"
-"""Set for a Snakemake whose end is told by who started it."""
+"""The variable that is set for a Snakemake whose end is reported by its parent."""
 WOULD_RUN: Final = "SLIPWAY_WOULD_RUN"
-"""Set for a dry run: the file that is to hold the runs it would start, a line each."""
+"""The variable that a dry run gets: the file to which it writes the runs that it would start, a line each."""
 
 REMAKES_ALL: Final = re.compile(r"--forceall$|-[a-zA-Z]*F[a-zA-Z]*$|--delete-all")
 """Words of Snakemake's command line, whose settings are not there yet when rules are read: -F, also among other options of a letter."""

@@ -369,14 +369,14 @@ DISTINCT: Final = (
 )
 
 MEASURED: Final = (pl.col("status") == "ok") & pl.col("rate_per_s").is_not_null()
-"""Whether a row of records.parquet is a measurement, for all tables, plots and counts: it ended ok, and a rate could be made of it."""
+"""True if a row of records.parquet is a measurement, for all tables, plots and counts: it ended ok, and a rate could be made of it."""
 CONTAINED: Final = (
     pl.when(pl.col("engine").is_in([name for name in ENGINES if not in_container(name)]))
     .then(pl.lit("no"))
     .when(pl.col("engine").is_not_null())
     .then(pl.lit("yes"))
 )
-"""Whether a run was in a container. Without one it has no image, which differs from any; where no engine is told, nobody knows."""
+"""True if a run was in a container. Without one it has no image, which differs from any; where no engine is told, nobody knows."""
 _MIXED: Final = {
     **{"hardware": "hardware", "software": "software", "image_digest": "image", "contained": "image", "dataset_digest": "dataset"},
     **{"commit": "commit", "program_digest": "program", "threads_per_rank": "threads", **dict.fromkeys(SETTINGS, "settings")},
@@ -388,7 +388,7 @@ _TAKEN: Final = (
 )
 OF_ONE: Final = tuple(key for key in NOT_SERIES if key != "cell_id")
 HAS_TIMES_ONLY: Final = (pl.col("status") == "ok") & ~MEASURED & pl.col("steps_source").eq_missing("none")
-"""Whether a run did all that it should, and has no rate: its program tells of no steps."""
+"""True if a run did all that it should, and has no rate: its program tells of no steps."""
 ENDED_WELL: Final = MEASURED | HAS_TIMES_ONLY
 END: Final = (
     pl.when(HAS_TIMES_ONLY)

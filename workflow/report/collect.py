@@ -105,7 +105,7 @@ class Source:
     copies: int = 0
     """Records that a source before it has too, by their seals: they are counted there."""
     lies: str | None = None
-    """Where its files are read now that they were moved or copied; pages name `path`. It is never stored."""
+    """The directory of its files after a move or copy; pages name `path`. It is never stored."""
 
     @property
     def place(self) -> Path:

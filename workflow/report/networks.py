@@ -34,7 +34,7 @@ class Use:
     precision: str = "fp32"
     input_gradient: bool = False
     as_published: bool = False
-    """Whether its input is that of the publications, since what the study trains on is not known."""
+    """True if its input is that of the publications, since what the study trains on is not known."""
 
     @property
     def input(self) -> str:

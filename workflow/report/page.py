@@ -62,7 +62,7 @@ _VARYING: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 Places = dict[RunKey, list[str]]
-"""For each run the names of the places in the page that lead to it."""
+"""The names of the places in the page that lead to each run."""
 
 
 def failures(analysis: Analysis) -> tuple[Table, Places]:

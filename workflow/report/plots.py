@@ -126,7 +126,7 @@ PANEL_COLUMNS: Final = 2
 SHORT: Final = "datum.value < 1 ? format(datum.value, '~g') : format(datum.value, '~s')"  # 0.5, 200, 1.5k
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 NARROW: Final = 1.3
-"""Between the largest and the smallest value: no tick may lie between them."""
+"""The largest ratio of two values between which no tick may lie."""
 GOOD_EFFICIENCY: Final = 0.75
 APART: Final = 0.06  # doublings: a little more than a point is wide
 MOST_APART: Final = 0.45

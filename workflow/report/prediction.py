@@ -30,8 +30,8 @@ LEAST_GROWTH: Final = 0.1
 MOST_TIMES: Final = 1_000_000
 MISFIT: Final = 0.05
 CERTAIN: Final = 3.0
-"""Where the model misses a measured point by more than MISFIT, and by more than so many standard errors, something else goes on. So are 11
-of 185 predictions of published series left out, which were off by 7 % at the median, by up to 36 %."""
+"""A model that misses a measured point by more than MISFIT and by more than so many standard errors does not hold. So are 11 of 185
+predictions of published series left out, which were off by 7 % at the median, by up to 36 %."""
 NODES: Final = 10**6
 RATES: Final = (1e-9, 1e18)
 """More nodes, and rates outside of these, are slips of the pen."""

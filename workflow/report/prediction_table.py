@@ -37,7 +37,7 @@ class LineModel:
     points: tuple[Point, ...]
     marks: Marks
     few_runs: bool
-    """Whether nobody knows of a point how its runs vary."""
+    """True if nobody knows of a point how its runs vary."""
     why: str | None
     serial: str
     """What the points inside of one node show, in words; it is an explanation, and predicts nothing."""

@@ -58,7 +58,7 @@ class Placed:
 
 
 def placed_runs(analysis: Analysis) -> list[Placed]:
-    """Return the attempt that counts of each run, in order of their begin, each with the run that it waited for. A record may tell of
+    """Return the attempt that counts of each run, in order of their start, each with the run that it waited for. A record may tell of
     moments that no calendar has: such a run is left out."""
     names = {(cell.source, cell.cell_id): cell_label(analysis, cell) for cell in analysis.cells}
     columns = ("source", "run_id", "cell_id", "repeat", "start", "hosts", *(f"{step}_s" for step in STEPS))
@@ -120,7 +120,7 @@ def _cause(run: Placed, place: int, ends: Mapping[tuple[str, str], Sequence[tupl
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """A scale from moments to the picture. `spans`: begin and end of each time in which something went on, and the place of its begin."""
+    """A scale from moments to the picture. `spans`: start and end of each time in which something went on, and the place of its start."""
 
     spans: tuple[tuple[float, float, float], ...]
     per_second: float

@@ -65,7 +65,7 @@ class Framework:
     """How lines with steps look, where `events` is `log`."""
     checkpoint: bool = False
     own: bool = False
-    """Whether it is a program of the study: nodes work with a copy of its folder, which is empty where it has none."""
+    """True if it is a program of the study: nodes work with a copy of its folder, which is empty where it has none."""
     digest: str | None = None
     """The digest of the files in that folder, when the run began."""
     variables: tuple[tuple[str, str], ...] = ()
@@ -100,7 +100,7 @@ class Workload:
     framework: Framework
     cell: CellDocument
     image_id: str | None = None
-    """Where the image was pinned."""
+    """The id of the image, if it was pinned."""
     ends_at: float | None = None
     """The deadline by the node's monotonic clock."""
     resumed: bool = False
@@ -299,7 +299,7 @@ MASTER: Final = "master"
 """The name of the rendezvous port, MASTER_PORT, on the head."""
 
 Reserved = Sequence[Sequence[int]]
-"""For each node its ports, in the order of `port_names`."""
+"""The ports of each node, in the order of `port_names`."""
 
 
 def port_names(framework: Framework, cell: Cell, index: int) -> tuple[str, ...]:

@@ -244,9 +244,9 @@ SIGNALLED: Final = 256
 """Exit_status of a job whose shell was ended by a signal: so much more than its number."""
 TERM: Final = 15
 TERMINATED: Final = "terminated by"
-"""In the comment of a job that was deleted, from then on."""
+"""The words in the comment of a job that was deleted."""
 FAILED: Final = "too many failed attempts to run"
-"""In the comment of a job that PBS has tried to start twenty times; it holds it then."""
+"""The words in the comment of a job that PBS holds, since twenty starts failed."""
 REASONS: Final = (
     ("Can Never Run", "no node can ever give it what it asks; `qdel JOBID`, and ask for less"),
     ("Not enough free nodes", "waiting for nodes to become free"),

@@ -39,7 +39,7 @@ class Temporal(Struct, frozen=True, kw_only=True):
     kernel_time_ms: float
     idle_ms: float
     compute_ms: float
-    """At least one kernel computes."""
+    """The time in which at least one kernel computes."""
     non_compute_ms: float
     """Nothing computes, but something copies or communicates."""
 
@@ -58,7 +58,7 @@ class StreamIdle(Struct, frozen=True, kw_only=True):
 
 
 class KernelTypes(Struct, frozen=True, kw_only=True):
-    """When which types of kernels ran, in ms; `a_b`: both at once."""
+    """The time in which each type of kernels ran, in ms; `a_b`: both at once."""
 
     computation_ms: float
     communication_ms: float

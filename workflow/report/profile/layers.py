@@ -75,7 +75,7 @@ class Work(Struct, frozen=True, gc=False):
     """Microseconds that count; of an operator those without the operators below it."""
     num_bytes: int | None = None
     launch: float | None = None
-    """When the activity was launched, where that is known."""
+    """The moment of the launch of the activity, if it is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +84,9 @@ class Attributed:
 
     work: Sequence[Work]
     windows: Sequence[tuple[float, float]]
-    """When the steps were on their way; they do not overlap."""
+    """The times of the steps; they do not overlap."""
     busy: Sequence[tuple[float, float]]
-    """When any of the steps' work was done; they do not overlap."""
+    """The times in which work of the steps was done; they do not overlap."""
     layers: Sequence[str]
     """The layers that were called in the steps, in the order of their first calls."""
 

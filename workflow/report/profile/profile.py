@@ -57,7 +57,7 @@ class Copy(Struct, frozen=True, kw_only=True):
     kind: str
     """The profiler's name of it, such as `Memcpy HtoD (Pageable -> Device)`."""
     pinned: bool | None
-    """Whether the memory of the host is pinned; null where it is not told, or none of the host's."""
+    """True if the memory of the host is pinned; null where it is not told, or none of the host's."""
     invocations: float
     bytes: float | None
     """Null where the trace does not tell them, as with ROCm."""
@@ -73,7 +73,7 @@ class Idle(Struct, frozen=True, kw_only=True):
     kernel_wait_ms: float | None
     other_ms: float | None
     edges_ms: float | None
-    """Before the first and after the last kernel."""
+    """The time before the first and after the last kernel."""
     host_wait_share: float | None
     """The share of the gaps between kernels."""
 

@@ -63,7 +63,7 @@ class Span(Struct, frozen=True, gc=False):
     sequence: int | None
     """The number of the autograd node that a forward operator made, or that a backward operator is."""
     is_backward: bool
-    """Whether it is a backward operator: those alone have the number of the thread that made the node."""
+    """True if it is a backward operator: those alone have the number of the thread that made the node."""
     link: int | None
     """The correlation id; launches alone have it."""
 
@@ -101,7 +101,7 @@ class Trace:
     num_left_out: int
     """Events without a valid time, or of another form."""
     last_step_start: float | None = None
-    """When the last of several ProfilerSteps starts, which HolisticTraceAnalysis leaves out."""
+    """The start of the last of several ProfilerSteps, which HolisticTraceAnalysis leaves out."""
 
 
 _Number = int | float | str | None

@@ -46,21 +46,21 @@ class Others(Value, frozen=True, kw_only=True):
     """The other nodes that stage the same files: see data_prep.staging.exchange.Others."""
 
     peers: tuple[tuple[str, int, str] | None, ...]
-    """For each node its address, its port and which chunks it has; null where it is not there."""
+    """The address, the port and the chunks of each node; null if it is not there."""
     readers: tuple[int, ...]
     """Nodes that read from storage."""
     most_readers: int | None
     late: bool
-    """Whether this node has come after the others were told of each other."""
+    """True if this node has come after the others were told of each other."""
 
 
 class Image(Value, frozen=True, kw_only=True):
     """The pinned image of a framework."""
 
     archive: str
-    """Where it lies on storage."""
+    """Its path on storage."""
     cache: str
-    """Where its load is locked: a place of the node's own, one for all that share an engine."""
+    """The directory of the lock of its load, on the node, one for all that share an engine."""
 
 
 class RanksPlan(Value, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class Pending(Value, frozen=True, kw_only=True):
     """The note on a result that storage did not take: the node keeps it, to be delivered later."""
 
     target: str
-    """Where it belongs on storage."""
+    """Its path on storage after the delivery."""
     reason: str
     record: dict[str, Any] | None
     """The record of the attempt, on the head; null elsewhere. The node writes it down as it is."""
@@ -112,13 +112,13 @@ class Plan(Message, frozen=True, kw_only=True):
     run_dir: str
     """The directory of the run, on storage."""
     group: bool
-    """Whether the user's group may read what is staged."""
+    """True if the user's group may read what is staged."""
     source: str | None
     """The dataset on storage; null: there is none."""
     cache: str
-    """Where the node keeps datasets; variables of the job in it are set there."""
+    """The directory of datasets on the node; variables of the job in it are set there."""
     cache_place: str | None = None
-    """Where that path is written, as `file:line`, if there are variables in it; null: it is a path as it stands."""
+    """The place at which that path is written, as `file:line`, if there are variables in it; null: it is a path as it stands."""
     cache_max_bytes: int | None
     cache_check_s: float | None = None
     """How long a dataset that is in the cache may be hashed before it is used."""
@@ -160,7 +160,7 @@ class Fetch(Message, frozen=True, kw_only=True):
     bytes_per_s: float | None
     """The most that this node may read from storage."""
     listed: bool
-    """Whether the list of its chunks lies beside it: then nodes pass it on to each other."""
+    """True if the list of its chunks lies beside it: then nodes pass it on to each other."""
 
 
 class Forget(Message, frozen=True, kw_only=True):

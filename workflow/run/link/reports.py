@@ -54,7 +54,7 @@ class StagedCopy(Value, frozen=True, kw_only=True):
     """The StagedFiles of data_prep.staging, as its process tells of them: a dataset, or the archive of an image, whole and checked."""
 
     root: str
-    """Where it lies there."""
+    """Its path there."""
     digest: str
     bytes: int
     copied_bytes: int
@@ -68,7 +68,7 @@ class StagedCopy(Value, frozen=True, kw_only=True):
     checked_bytes: int
     """Read from the node's disk and hashed."""
     hit: bool
-    """Whether it was there already."""
+    """True if it was there already."""
     seconds: float
     lease: str | None
 
@@ -103,7 +103,7 @@ class Reached(Value, tag_field="say", tag="reached", frozen=True, kw_only=True):
     """The answer to the command `reach` of the preflight."""
 
     reached: tuple[tuple[float | None, str | None] | None, ...]
-    """For each node seconds, or what happened instead; null for itself."""
+    """The seconds to each node, or what happened instead; null for itself."""
 
 
 class Measured(Value, tag_field="say", tag="measured", frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class Measured(Value, tag_field="say", tag="measured", frozen=True, kw_only=True
 
     attempt: int
     rates: tuple[tuple[int, float, float] | None, ...]
-    """For each node bytes, seconds, busy seconds; null where nothing was exchanged with it."""
+    """The bytes, seconds and busy seconds with each node; null if nothing was exchanged with it."""
 
 
 # -- from the start of a node program to that of the ranks
@@ -186,7 +186,7 @@ class LookedAt(Message, frozen=True, kw_only=True):
     """The report after the plan of a run that what can be checked before anything is staged is there."""
 
     delivered: bool
-    """Whether files of an earlier attempt, which waited on this node, are on storage now."""
+    """True if files of an earlier attempt, which waited on this node, are on storage now."""
 
 
 class DatasetIsHere(Message, frozen=True, kw_only=True):
@@ -253,7 +253,7 @@ class Saving(Message, frozen=True, kw_only=True):
     """The answer to the command for a checkpoint."""
 
     step: int | None
-    """Where the ranks are; null where they have not done a step, and nothing will be written."""
+    """The step of the ranks; null if they have not done a step, and nothing will be written."""
 
 
 class Exited(Message, frozen=True, kw_only=True):

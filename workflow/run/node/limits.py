@@ -8,7 +8,7 @@ TOKEN_S: Final = 60.0
 """How long after its start a node program waits for the run's token: as long as the supervisor waits for the node program. A launcher may
 hold the standard input open for ever after its job was cancelled (LSF)."""
 SUPERVISOR_SILENCE_S: Final = 60.0
-"""After how long without a message the supervisor is lost: longer than a node may be silent, so that the supervisor notices first."""
+"""The time without a message after which the supervisor is lost: longer than a node may be silent, so that the supervisor notices first."""
 NODE_ALIVE_EVERY_S: Final = 2.0
 
 LEFTOVERS_END_S: Final = 5.0

@@ -52,7 +52,7 @@ class Preparation:
         self.staged: reports.StagedCopy | None = None
         self.image: Loaded | None = None
         self.cdi = False
-        """Whether docker takes GPUs by CDI."""
+        """True if docker takes GPUs by CDI."""
         self.other_use: tuple[OtherUse, ...] = ()
         self.faults: tuple[GpuFault, ...] = ()
         self.resumed = False
@@ -379,7 +379,7 @@ class PreparedNode(reports.Value, frozen=True, kw_only=True):
     removed: tuple[str, ...]
     """What was done about containers whose job is gone, in lines."""
     cdi: tuple[bool, str]
-    """Whether docker takes GPUs by CDI, and why."""
+    """True if docker takes GPUs by CDI, and why."""
     other_use: tuple[OtherUse, ...]
     """Who else uses the GPUs."""
     faults: tuple[GpuFault, ...]

@@ -150,7 +150,7 @@ class ImageChild(Worker[Loaded]):
         self._report, self._wants, self._limit_s = report, wants, limit_s
         self._since = self._limited_from = time.monotonic()
         self._asks = False
-        """Whether it waits for the archive."""
+        """True if it waits for the archive."""
         super().__init__(loop, argv, LoadLine, self._hear, then)
         self._look_later()
 

@@ -114,7 +114,7 @@ class WindowWatch:
 
 
 def _gap_s(before: _Mark | None, first: Line) -> float | None:
-    """Return the seconds from the line before the window to its begin, by the rank's clock, None where it does not tell."""
+    """Return the seconds from the line before the window to its start, by the rank's clock, None where it does not tell."""
     if before is None or before.line.end_ns is None or first.end_ns is None:
         return None
     return max(0.0, (first.end_ns - before.line.end_ns) / 1e9 - first.seconds)

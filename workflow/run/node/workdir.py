@@ -123,7 +123,7 @@ def _lock_of(directory: Path) -> Path:
 logger = logging.getLogger(__name__)
 
 OWNER: Final = "run.json"
-"""Whose the directory is: {run_dir, attempt}."""
+"""The file that names the owner of the directory: {run_dir, attempt}."""
 WATCHDOG: Final = CODE_ROOT / "containers" / "lib" / "slipway_watchdog.py"
 LIBRARY: Final = {
     "slipway_reader": CODE_ROOT / "data_prep" / "reader",

@@ -42,7 +42,7 @@ class Machines(model.Part, frozen=True, kw_only=True):
     """What others used of the node where that was most, where it was more than the limit."""
     busy_of_cores: Annotated[model.Whole | None, model.Column()]
     others_unseen: Annotated[bool | None, model.Column()]
-    """Whether on a node nobody knows what others used while it measured; None of a version that did not watch."""
+    """True if on a node nobody knows what others used while it measured; None of a version that did not watch."""
     energy_gpu_j: Annotated[model.Real | None, model.Column()]
     """Joules of all GPUs of the run in the measured window; None unless each is known."""
     energy_node_j: Annotated[model.Real | None, model.Column()]

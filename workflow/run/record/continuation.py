@@ -77,7 +77,7 @@ class Saved:
     step: int | None = None
     why: str | None = None
     resumed_step: int | None = None
-    """Where this attempt went on from an earlier one."""
+    """The step from which this attempt resumed an earlier one."""
 
     @property
     def progress(self) -> bool:
@@ -151,7 +151,7 @@ RESUMABLE_RESULT: Final = "timeout"
 
 
 OTHER_PROGRAM: Final = "trained with other files in the folder of the program than a later one"
-"""In the warning of a run whose attempts had different programs: a record has the digest of the last one's."""
+"""The warning of a run whose attempts had different programs: a record has the digest of the last one's."""
 
 
 class EarlierAttempt(Struct, frozen=True, kw_only=True):
@@ -164,11 +164,11 @@ class EarlierAttempt(Struct, frozen=True, kw_only=True):
     blake3: str
     """The hash of the checkpoint."""
     listed: bool
-    """Whether the list of its chunks is beside it: not so of earlier versions."""
+    """True if the list of its chunks is beside it: not so of earlier versions."""
     program_digest: str | None = None
     """The digest of the folder of the program that trained, where it was one of the study."""
     several_programs: bool = False
-    """Whether that attempt was resumed from one of another program."""
+    """True if that attempt was resumed from one of another program."""
     used_s: float
     """What was trained of the run's walltime up to here."""
     performance: Performance | None

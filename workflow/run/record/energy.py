@@ -20,7 +20,7 @@ NO_RAPL: Final = {
     "read": "processors: too few looks at RAPL in the window",
     None: "processors: nobody looked at RAPL in the window",
 }
-"""Whether RAPL could be read -> why there is no energy of the processors."""
+"""True if RAPL could be read -> why there is no energy of the processors."""
 
 
 def energy_of(counted: Sequence[tuple[float, float]], begin: float, end: float) -> float | None:

@@ -172,7 +172,7 @@ def loads(directory: Path, events: Mapping[int, RankEvents], cell: Cell) -> dict
 
 
 def whole_span(spans: Sequence[Span | None]) -> Span | None:
-    """Return the time from the first begin to the last end, or None unless all spans are known."""
+    """Return the time from the first start to the last end, or None unless all spans are known."""
     known = [span for span in spans if span is not None]
     if not known or len(known) < len(spans):
         return None

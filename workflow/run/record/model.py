@@ -471,8 +471,8 @@ class EvaluationAt(Part, frozen=True, kw_only=True):
     seconds: Real | None = None
     """s or null | time of the evaluation, as rank 0 reports it"""
     training_s: Real | None = None
-    """s or null | from the begin of the first step to the end of the last step before it, without evaluations, by the clock of rank
-    0; after a resume with the earlier attempts"""
+    """s or null | from the start of the first step to the end of the last step before it, without evaluations, by the clock of rank 0;
+    after a resume with the earlier attempts"""
 
 
 class Replicas(Part, frozen=True, kw_only=True):

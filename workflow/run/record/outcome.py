@@ -98,12 +98,12 @@ class RankEnd(NamedTuple):
     error_message: str | None = None
     oom_kill: bool = False
     run_stop: bool = True
-    """Whether every rank of the process wrote run_stop."""
+    """True if every rank of the process wrote run_stop."""
     last_step: int | None = None
     """The last step that one of its ranks reported."""
     last_lines: str = ""
     failed_rank: int | None = None
-    """Where a process holds several ranks: the one whose events tell of an error, or of times that cannot be."""
+    """The rank, of a process with several, whose events tell of an error, or of times that cannot be."""
     checkpoint: int | None = None
     """The step of the checkpoint that it told of."""
     wrong_clock: str | None = None
@@ -174,7 +174,7 @@ class Ending:
     nodes: tuple[str, ...] = ()
     """The nodes at fault, by the scheduler's names, where that is known."""
     requeue: bool = False
-    """Whether the job is to be put back into the queue when all is done: the run resumes from a checkpoint."""
+    """True if the job is to be put back into the queue when all is done: the run resumes from a checkpoint."""
 
     @property
     def kind(self) -> Kind:

@@ -1,10 +1,10 @@
 """Compute the numbers of a run from its events: the rate of its measured window, step times, losses, drift, replicas, stragglers. Pure.
 
 `train`: ranks go on together, since each waits for all in the exchange of every step. The wall time is the longest of the ranks' own
-windows, each from the begin of its first to the end of its last measured step, by its own clock: clocks of different nodes need not
-agree. Where ranks begin the window together, as ours do behind a barrier, that is the time from the last rank's begin to the last rank's
-end; else it is longer, by less than a step. `infer`: nobody waits, so the rate is the sum of the ranks' own, each over the steps that it
-calls measured; a slower rank works on alone at the end, and the longest window tells for how long.
+windows, each from the start of its first to the end of its last measured step, by its own clock: clocks of different nodes need not agree.
+Where ranks begin the window together, as ours do behind a barrier, that is the time from the last rank's begin to the last rank's end; else
+it is longer, by less than a step. `infer`: nobody waits, so the rate is the sum of the ranks' own, each over the steps that it calls
+measured; a slower rank works on alone at the end, and the longest window tells for how long.
 
 The median step is no rate. Where the two differ, `uneven_cause` says what most of the difference is made of.
 """
@@ -249,7 +249,7 @@ def goes_back(steps: Mapping[int, Step], window: Sequence[int]) -> bool:
 
 
 def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, float] | None:
-    """Return the begin and the end of a rank's `window` in seconds of its own monotonic clock, or None where its lines do not tell."""
+    """Return the start and the end of a rank's `window` in seconds of its own monotonic clock, or None where its lines do not tell."""
     first, last = (steps[window[0]], steps[window[-1]]) if window else (None, None)
     if first is None or last is None or first.monotonic_ns is None or last.monotonic_ns is None or goes_back(steps, window):
         return None
@@ -331,9 +331,9 @@ CAUTION: Final = 1.5
 def drift(seconds: Sequence[float]) -> Drift | None:
     """Compute the `drift` of a record, or None for fewer than MIN_STEPS steps, or where no time passed.
 
-    `change_ratio`: how far a line through the steps' seconds rises from begin to end of the window, in parts of their mean;
-    `others_ratio`: the same for OTHERS other slow changes; `stderr_ratio`: their root mean square, which is the standard error of the
-    line; `steps`: how many were tested.
+    `change_ratio`: how far a line through the steps' seconds rises from start to end of the window, in parts of their mean; `others_ratio`:
+    the same for OTHERS other slow changes; `stderr_ratio`: their root mean square, which is the standard error of the line; `steps`: how
+    many were tested.
     """
     size = math.ceil(len(seconds) / MOST_BLOCKS)
     mean = math.fsum(seconds) / len(seconds) if seconds else 0.0
@@ -660,7 +660,7 @@ def _evaluations(head: RankEvents, between_s: Mapping[int, float]) -> tuple[Eval
 
 
 def _trained_s(rank: RankEvents, end: int, between_s: Mapping[int, float]) -> float | None:
-    """Return the seconds from the begin of a rank's first step to the end of the one before `end`, without the evaluations `between_s`."""
+    """Return the seconds from the start of a rank's first step to the end of the one before `end`, without the evaluations `between_s`."""
     begin = next(iter(rank.steps), end)
     if begin >= end:
         return 0.0

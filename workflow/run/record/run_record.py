@@ -293,7 +293,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     model_macs: int | None = None
     model_first_macs: int | None = None
     macs_by_length: tuple[tuple[int, int], ...] | None = None
-    """Where sequences of the dataset lie in buckets: the length of each, and model_macs of a token in it."""
+    """The buckets of the sequences of the dataset: the length of each, and model_macs of a token in it."""
     provenance: OwnKeys
 
 

@@ -55,7 +55,7 @@ def evaluation_warnings(training: Training | None, splits: Mapping[str, int] | N
 
 STAGGERED_RATIO: Final = 0.1
 STAGGERED_S: Final = 0.5
-"""The most, in parts of a window and in seconds, by which the time from the first begin to the last end of all ranks' windows is longer
+"""The most, in parts of a window and in seconds, by which the time from the first start to the last end of all ranks' windows is longer
 than the longest of them, if they measured at the same time: messages of nodes may be on their way for a moment."""
 CONFIRMED: Final = 0.1
 """How far, in parts of a window, what was seen may be from what is told for it to confirm that."""
@@ -75,8 +75,8 @@ class ReportedWindow(NamedTuple):
 def window_seen(reported: Sequence[ReportedWindow], observed: Sequence[ObservedWindow]) -> WindowSeen | None:
     """Return the `window_seen` of a record for the rank whose window is confirmed least, or None where no rank has a window.
 
-    `least_s` and `most_s` are None where nobody has observed it. `together_s`: from the first begin to the last end of all ranks'
-    windows, None where not all were observed. Evaluations that a rank tells are in none of them.
+    `least_s` and `most_s` are None where nobody has observed it. `together_s`: from the first start to the last end of all ranks' windows,
+    None where not all were observed. Evaluations that a rank tells are in none of them.
     """
     by_rank = {entry.rank: entry for entry in observed}
     found = []

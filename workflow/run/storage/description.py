@@ -44,14 +44,14 @@ class Work(Struct, frozen=True, kw_only=True):
 
     framework: Framework
     dataset: PublishedDataset | None
-    """None where nothing is staged."""
+    """The dataset; None if nothing is staged."""
     train_samples: int
     model: Model | None
-    """None where only the cell's own program knows its network."""
+    """The model; None if only the cell's own program knows its network."""
     macs_by_length: tuple[tuple[int, int], ...]
-    """Where sequences lie in buckets: the length of each, and the multiply-adds of a token in it, of `model`."""
+    """The buckets of sequences: the length of each, and the multiply-adds of a token in it, of `model`."""
     image: StudyImage | None
-    """None where runs are no containers."""
+    """The image; None if runs are no containers."""
 
 
 def describe_work(site: Site, cell: Cell, device: str, images: str | None, results: str, build: str) -> Work:  # noqa: PLR0913
@@ -150,7 +150,7 @@ def macs_by_length(name: str, manifest: Manifest | SequenceManifest | None) -> t
 
 logger = logging.getLogger(__name__)
 DEAD_S: Final = 3600.0
-"""After how long a copy that is not finished is nobody's: the call that makes one ends within minutes."""
+"""The age at which a copy that is not finished is nobody's: the call that makes one ends within minutes."""
 
 
 def keep_program(results: Path, framework: Framework) -> None:

@@ -180,7 +180,7 @@ class Job:
         self.give_up_silent_nodes: Callable[[], tuple[str, ...]] = tuple
         """Wait for silent nodes no more, where the scheduler says that a node is lost, and return their names."""
         self.is_ending = False
-        """Whether somebody was told to end, and we ask why: all that happens meanwhile is a consequence."""
+        """True if somebody was told to end, and we ask why: all that happens meanwhile is a consequence."""
 
     # -- what the nodes say
 

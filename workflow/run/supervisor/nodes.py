@@ -107,7 +107,7 @@ class Nodes:
         self._launched: list[Launched] = []
         self._leaving = False
         self.launched = time.monotonic()
-        """When the last launch was started, or will be: node programs are waited for from then on."""
+        """The moment of the last launch, or of the next one: node programs are waited for from then on."""
         self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
         self._listener = Listener(loop, address, self._token, self._expects, self._admit, len(self.all), limits.handshake_s)
         self.address = self._listener.address

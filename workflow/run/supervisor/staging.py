@@ -34,7 +34,7 @@ class Transfer:
         self.what, self._nodes, self._readers = what, nodes, readers
         self._begun: float | None = None
         self._listening: dict[int, reports.Listening | None] = {}
-        """Where each node's stager listens, None where it waits for somebody else's."""
+        """The address of each node's stager, None while it waits for that of another process."""
         self._introduced: list[reports.Listening | None] | None = None
         """The same, once the nodes were told of each other; None before."""
         self._appointed: tuple[int, ...] = ()

@@ -30,10 +30,10 @@ NODE_LOCKS_WAIT_S: Final = 30 * 86400.0
 LEASE_AGAIN_S: Final = 1.0
 """The pause before it is looked again whether another one still has the run: storage tells nobody that a lease is given back."""
 NODE_SILENCE_S: Final = 30.0
-"""After how long without a message a node is lost."""
+"""The time without a message after which a node is lost."""
 NODE_DOUBT_S: Final = 6.0
-"""After how long without a message a node is one that the scheduler may have meant, where it ends the job for a lost node: a node says
-something every 2 s, and a scheduler may notice before we do."""
+"""The time without a message after which a node may be the one for which the scheduler ends the job: a node says something every 2 s, and a
+scheduler may notice before we do."""
 SUPERVISOR_ALIVE_EVERY_S: Final = 5.0
 """How often the supervisor says that it lives: node programs end themselves when they hear nothing of it."""
 HUNG_UP_S: Final = 0.1
@@ -119,11 +119,11 @@ class AttemptLimits:
     other_failures_s: float = OTHER_FAILURES_S
     cause_search_s: float = CAUSE_SEARCH_S
     push_s: float | None = None
-    """For the push; None: until the deadline of the attempt, LEAST_PUSH_S at least."""
+    """The time limit of the push; None: until the deadline of the attempt, LEAST_PUSH_S at least."""
 
 
 DEFAULT_LIMITS: Final = AttemptLimits()
-"""Outside of tests."""
+"""The limits outside of tests."""
 
 
 @contextlib.contextmanager
@@ -249,7 +249,7 @@ class TimeLimit:
         self._timer: Timer | None = None
         self._saving = False
         self.unheard = False
-        """Whether the run ended since no checkpoint was told of in time: one may be there, of ranks that are slow to end."""
+        """True if the run ended since no checkpoint was told of in time: one may be there, of ranks that are slow to end."""
         self._resumed_step: int | None = None
         self.set_job_end(run.allocation.deadline)
         self.resume_from(next(iter(run.resumable), None))

@@ -16,7 +16,7 @@ from slipway_program.parameters import Arrays, Cell, trained
 from .network import Network
 
 VARIANCE = ".variance"
-"""Behind the name of a parameter: the mean square of its gradient."""
+"""The suffix of the mean square of the gradient of a parameter."""
 UPDATES = "updates"
 LEAST = 1e-6
 """Added to the norm of the gradients, as PyTorch does, so that nothing is divided by zero."""

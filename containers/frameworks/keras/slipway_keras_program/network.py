@@ -201,7 +201,7 @@ def _flatten(_: Layer, x: Any) -> Any:
 
 _NAMES = ("weight", "bias")
 _LSTM = ("weight_ih", "weight_hh", "bias")
-"""In the order in which Keras has them."""
+"""The weights in the order of Keras."""
 _KINDS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "pool": pool,

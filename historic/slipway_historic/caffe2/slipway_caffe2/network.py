@@ -13,8 +13,8 @@ MKL = core.DeviceOption(caffe2_pb2.IDEEP)
 TO_MKL, FROM_MKL = "CopyCPUToIDEEP", "CopyIDEEPToCPU"
 
 MASK = ".mask"
-"""Behind the name of a dropout layer: the blob that its input is multiplied by in training. No seed begins the numbers of Caffe2's own
-operator anew."""
+"""The suffix, after the name of a dropout layer, of the blob that its input is multiplied by in training. No seed begins the numbers of
+Caffe2's own operator anew."""
 
 
 def add_layers(net: Any, layers: Sequence[Layer], training: bool) -> str:

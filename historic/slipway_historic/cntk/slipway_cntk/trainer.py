@@ -14,7 +14,7 @@ from slipway_program.trainer import masks
 from .network import Network, to_cntk
 
 OF_MOMENTUM = "smoothed_gradients"
-"""In the state of a learner: an array of each of its parameters."""
+"""The key, in the state of a learner, of an array for each of its parameters."""
 
 
 class CntkTrainer(MpiTrainer):

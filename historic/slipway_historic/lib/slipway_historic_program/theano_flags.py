@@ -17,8 +17,8 @@ from slipway_program.parameters import starting_parameters
 from slipway_program.rank import main
 
 DIRECTORY = "theano-%s"
-"""Where a rank compiles to, in the directory that it writes to. Each rank has one of its own, because a shared one is locked while a rank
-compiles, and the others would look for its end every few seconds."""
+"""The directory to which a rank compiles, in the directory that it writes to. Each rank has one of its own, because a shared one is locked
+while a rank compiles, and the others would look for its end every few seconds."""
 
 
 def set_flags() -> None:
