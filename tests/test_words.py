@@ -29,7 +29,9 @@ VERBS = frozenset(
     """.split()  # noqa: SIM905 - a list of 200 quoted words is harder to read and to extend
 )
 """Verbs that a function's docstring begins with. Whoever needs another one adds it."""
-FRAGMENTS = frozenset("Of By As Those Where Whose Whether None Here Ours At For From In On See To Once After Before When Between Set Behind".split())  # noqa: SIM905
+FRAGMENTS = frozenset(
+    "Of By As Those Where Whose Whether None Here Ours At For From In On See To Once After Before When Between Set Behind".split()  # noqa: SIM905
+)
 """Words that begin a docstring which needs what stands above it: that of a class or a value is a noun phrase or a sentence."""
 OLD_WORDS = frozenset(
     """
