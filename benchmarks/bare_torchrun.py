@@ -29,8 +29,8 @@ torch.set_num_threads(threads)
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 images = Images()
-order = slipway_reader.batch_indices(0, 0, steps, len(images.split), batch * world, rank, world)
-batches = iter(DataLoader(images, batch_size=None, sampler=list(order), num_workers=1, prefetch_factor=4))
+order = [slipway_reader.grouped_batch(0, step, [len(images.split)], batch * world, rank, world) for step in range(steps)]
+batches = iter(DataLoader(images, batch_size=None, sampler=order, num_workers=1, prefetch_factor=4))
 hidden = 50 * ((((32 - 4) // 2) - 4) // 2) ** 2
 net = nn.Sequential(
     *[nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2)],

@@ -283,12 +283,11 @@ def _read(files: Sequence[int], pieces: Sequence[Piece], options: Options) -> _D
 
 def _read_as_training(root: Path, split: str, indices: np.ndarray, seconds: float) -> float:
     """Return the samples per second of one process that reads as a training program does: by the reader itself, decoding included; whole
-    batches, and the next one ahead, unless their samples differ in size."""
+    batches, and the next one ahead, unless their samples differ in size or length."""
     dataset = open_dataset(str(root))
     found = dataset.split(split)
     batches = [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
-    size = getattr(found, "size", None)
-    out = None if size is None else np.empty((BATCH, *size, found.channels), np.uint8)
+    out = None if found.shape is None else np.empty((BATCH, *found.shape), found.dtype)
     start, count = time.perf_counter(), 0
     for number, batch in enumerate(batches):
         if out is not None:

@@ -7,7 +7,7 @@ from .batches import Batches, Loader, Position
 from .dataset import Dataset, Split, open_dataset
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
 from .loaders import loader_processes
-from .sampling import Augmentation, batch_indices, grouped_batch, order
+from .sampling import Augmentation, grouped_batch, order
 from .sequences import PAD, Sequences, SequenceSplit, inputs_and_targets
 from .pixels import copies_by
 from .shards import waits_for_disk
@@ -27,7 +27,6 @@ __all__ = [
     "SequenceSplit",
     "Sequences",
     "Split",
-    "batch_indices",
     "copies_by",
     "die_with_parent",
     "grouped_batch",

@@ -9,7 +9,7 @@ a * a >= num_samples, with cycle walking, in integer arithmetic only: every nump
 
 import functools
 import math
-from typing import FrozenSet, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import FrozenSet, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -36,52 +36,16 @@ def samples_at(seed: int, epoch: int, num_samples: int, positions: np.ndarray) -
     return found.astype(np.int64)
 
 
-def batch_indices(  # noqa: PLR0913
-    seed: int,
-    first_step: int,
-    num_steps: Optional[int],
-    num_samples: int,
-    global_batch: int,
-    rank: int,
-    world: int,
-    shuffle: bool = True,
-) -> Iterator[np.ndarray]:
-    """Yield the samples of this rank, int64 (global_batch / world,), for each step from `first_step` on.
-
-    It is endless where `num_steps` is None. The global batch of a step is the same, in the same order, for every world size; rank r takes
-    its r-th contiguous slice. A last, partial global batch of an epoch is dropped. Raises ValueError, before the first batch, where the
-    numbers do not go together.
-    """
-    if not 0 <= rank < world or global_batch < 1 or global_batch % world:
-        raise ValueError("rank %d of %d cannot take an equal part of a global batch of %d" % (rank, world, global_batch))
-    if num_samples < global_batch:
-        raise ValueError("the split has %d samples, less than one global batch of %d" % (num_samples, global_batch))
-    return _batches(seed, first_step, num_steps, num_samples, (global_batch, rank, world), shuffle)
-
-
-def _batches(
-    seed: int, first_step: int, num_steps: Optional[int], num_samples: int, part: Tuple[int, int, int], shuffle: bool
-) -> Iterator[np.ndarray]:
-    global_batch, rank, world = part
-    per_epoch = num_samples // global_batch
-    local = np.arange(global_batch // world, dtype=np.int64) + rank * (global_batch // world)
-    step = first_step
-    while num_steps is None or step < first_step + num_steps:
-        epoch, batch = divmod(step, per_epoch)
-        positions = local + batch * global_batch
-        yield samples_at(seed, epoch, num_samples, positions) if shuffle else positions
-        step += 1
-
-
 def grouped_batch(seed: int, step: int, groups: Sequence[int], global_batch: int, rank: int, world: int) -> np.ndarray:
     """Return the samples of this rank in one step, int64 (global_batch / world,), where a batch is of one group.
 
-    The samples of the split lie in groups of the given sizes, one after the other, such as token sequences of one length. With a single
-    group it is the same as `batch_indices`. The batches of an epoch come in a shuffled order; of each group the last, partial global batch
-    is dropped. Raises ValueError where no group fills a batch.
+    The samples of the split lie in groups of the given sizes, one after the other, such as token sequences of one length; images are one
+    group. The global batch of a step is the same, in the same order, for every world size; rank r takes its r-th contiguous slice. The
+    batches of an epoch come in a shuffled order; of each group the last, partial global batch is dropped. Raises ValueError where no group
+    fills a batch.
     """
-    counts = [samples // global_batch for samples in groups]
-    if not 0 <= rank < world or global_batch < 1 or global_batch % world or sum(counts) == 0:
+    counts = [samples // global_batch for samples in groups] if global_batch > 0 else []
+    if not 0 <= rank < world or sum(counts) == 0 or global_batch % world:
         raise ValueError("rank %d of %d cannot take an equal part of a global batch of %d out of %s" % (rank, world, global_batch, groups))
     epoch, batch = divmod(step, sum(counts))
     if len(counts) > 1:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.reader import batch_indices, grouped_batch, order
+from data_prep.reader import grouped_batch, order
 
 SEED = st.integers(-(2**63), 2**64)
 
@@ -46,21 +46,18 @@ def test_every_sample_comes_everywhere() -> None:
     seed=SEED,
     num_samples=st.integers(8, 400),
     per_rank=st.integers(1, 6),
-    first_step=st.integers(0, 200),
-    shuffle=st.booleans(),
+    step=st.integers(0, 200),
 )
-def test_the_global_batch_is_the_same_for_every_world_size(
-    seed: int, num_samples: int, per_rank: int, first_step: int, shuffle: bool
-) -> None:
+def test_the_global_batch_is_the_same_for_every_world_size(seed: int, num_samples: int, per_rank: int, step: int) -> None:
     global_batch = min(8 * per_rank, num_samples // 8 * 8)
 
-    def global_batches(world: int) -> list[list[int]]:
-        ranks = [batch_indices(seed, first_step, 5, num_samples, global_batch, rank, world, shuffle) for rank in range(world)]
-        return [np.concatenate(parts).tolist() for parts in zip(*ranks, strict=True)]
+    def batch_of_all(world: int) -> list[int]:
+        parts = [grouped_batch(seed, step, (num_samples,), global_batch, rank, world) for rank in range(world)]
+        return [int(sample) for part in parts for sample in part]
 
-    alone = global_batches(1)
-    assert len(alone) == 5
-    assert all(global_batches(world) == alone for world in (2, 4, 8))
+    alone = batch_of_all(1)
+    assert len(alone) == global_batch
+    assert all(batch_of_all(world) == alone for world in (2, 4, 8))
 
 
 @settings(max_examples=40, deadline=None)
@@ -69,23 +66,16 @@ def test_an_epoch_of_batches_is_the_epochs_order_without_its_tail(seed: int, num
     if num_samples < global_batch:
         return
     steps = num_samples // global_batch
-    batches = list(batch_indices(seed, 0, 2 * steps, num_samples, global_batch, 0, 1))
+    batches = [grouped_batch(seed, step, (num_samples,), global_batch, 0, 1) for step in range(2 * steps)]
     for epoch in (0, 1):
         taken = np.concatenate(batches[epoch * steps : (epoch + 1) * steps])
         assert taken.tolist() == order(seed, epoch, num_samples)[: steps * global_batch].tolist()
 
 
-def test_training_resumes_at_any_step() -> None:
-    through = [batch.tolist() for batch in batch_indices(3, 0, 40, 100, 12, 1, 2)]
-    assert [batch.tolist() for batch in batch_indices(3, 17, 23, 100, 12, 1, 2)] == through[17:]
-    endless = batch_indices(3, 17, None, 100, 12, 1, 2)
-    assert [next(endless).tolist() for _ in range(23)] == through[17:]
-
-
 @pytest.mark.parametrize(
     ("num_samples", "global_batch", "rank", "world", "reason"),
     [
-        (7, 8, 0, 1, "7 samples, less than one global batch of 8"),
+        (7, 8, 0, 1, r"a global batch of 8 out of \(7,\)"),
         (100, 9, 0, 2, "equal part"),
         (100, 8, 2, 2, "rank 2 of 2"),
         (100, 0, 0, 1, "global batch of 0"),
@@ -95,14 +85,7 @@ def test_numbers_that_do_not_go_together_are_refused_at_once(
     num_samples: int, global_batch: int, rank: int, world: int, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        batch_indices(0, 0, 1, num_samples, global_batch, rank, world)
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=SEED, step=st.integers(0, 10**6), num_samples=st.integers(24, 3000), rank=st.integers(0, 2))
-def test_a_single_group_is_a_dataset_like_any_other(seed: int, step: int, num_samples: int, rank: int) -> None:
-    expected = next(batch_indices(seed, step, 1, num_samples, 24, rank, 3))
-    assert grouped_batch(seed, step, (num_samples,), 24, rank, 3).tolist() == expected.tolist()
+        grouped_batch(0, 0, (num_samples,), global_batch, rank, world)
 
 
 @settings(max_examples=40, deadline=None)
