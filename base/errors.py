@@ -1,4 +1,4 @@
-"""Every error a user can meet, one tree, one exit code per class.
+"""Define every error a user can meet, one tree, one exit code per class.
 
 Exit code 1 is a bug of ours, 2 the command line's own usage error.
 A message says what was asked, what was found, where, and what to do.

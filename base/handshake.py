@@ -1,4 +1,4 @@
-"""Two programs of one run prove to each other, at the ends of a connection, that they know its token.
+"""Prove between two programs of a run, at the ends of a connection, that both know its token.
 
 The words have fixed lengths, so that nobody can send more before the proof. The listener greets with HELLO and a challenge; the connecting
 side answers with its index, its purpose, its proof and a challenge of its own; the welcome of the listener is its proof.

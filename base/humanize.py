@@ -1,4 +1,4 @@
-"""Names, durations, sizes, counts and paths as people write and read them."""
+"""Format and parse names, durations, sizes, counts and paths as people write them."""
 
 from __future__ import annotations
 

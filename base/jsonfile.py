@@ -1,4 +1,4 @@
-"""JSON in files and on lines: canonical bytes to hash; writing that no character makes fail; bounded reading that names the file."""
+"""Read and write JSON: canonical bytes to hash; writing that fails for no character; bounded reading that names the file."""
 
 from __future__ import annotations
 

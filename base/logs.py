@@ -1,4 +1,4 @@
-"""Logging for people on stderr; data for machines never goes here."""
+"""Log for people on stderr; data for machines never goes here."""
 
 from __future__ import annotations
 

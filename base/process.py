@@ -1,4 +1,4 @@
-"""How child processes are run: whatever starts one does it in one of five ways.
+"""Run child processes in one of five ways: to the end, fed while they run, as a limited call, bound to our life, in our place.
 
 * A program to its end, with a time limit and bounded output: `run`, or `communicate` and `wait_or_end` where the caller starts it.
 * A program that is fed and heard while it runs: `pass_on`, and for a Python of ours `PipedChild`. Programs with an event loop watch the

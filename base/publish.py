@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, also after a power cut.
+"""Publish files whole or not at all, also after a power cut.
 
 The protocol is: write beside the target, fsync, rename, fsync the directory. This module is the only caller of rename in the project.
 After a failed fsync the kernel may report the next one as successful although the bytes are lost (measured, faults.md 2b of the design

@@ -1,4 +1,4 @@
-"""Text and numbers that others wrote: checked and bounded before they are used.
+"""Check and bound text and numbers that others wrote before they are used.
 
 Foreign is all that programs, archives, file names, other users and other hosts say. What has passed here can be shown on a terminal and
 written as UTF-8 and as JSON, and is as large as we say: no value makes a later write fail for its characters, its size or its depth.

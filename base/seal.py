@@ -1,4 +1,4 @@
-"""A hash of a record over its own text, so that a changed one is noticed by whoever reads it.
+"""Seal a record by a hash over its own text, so that readers notice a change.
 
 The file is JSON as publish_json writes it, and among its first-level keys, on a line of its own, `"seal"`: the SHA-256 of all the other
 lines. `grep -v '^ "seal": ' record.json | sha256sum` says the same. The text is hashed, not the value: nobody needs to agree how a

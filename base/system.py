@@ -1,4 +1,4 @@
-"""What the operating system tells: names of users, the small files in /proc and /sys, and the errors of a full disk and of storage.
+"""Read what the operating system tells: names of users, small files in /proc and /sys, errors of a full disk and of storage.
 
 A machine may have no account for our number: in a container that is started by `--user`, or while a directory service is down. What then
 asks for the name of the user, as Snakemake and PyTorch do, ends with a KeyError, unless the environment tells it.

@@ -1,4 +1,4 @@
-"""Tables as text of a given width: no number, word or path is ever cut; what does not fit is folded.
+"""Format tables as text of a given width: no number, word or path is ever cut; what does not fit is folded.
 
 Rows stand in lines as long as they fit; else the columns of words are wrapped at their blanks; else the first column stands on a line of
 its own above the others; else every value does, beside its header.

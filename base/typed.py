@@ -1,4 +1,4 @@
-"""Values of a type from the plain values of JSON or YAML: the one reader of all files that others may have written or changed.
+"""Convert plain values of JSON or YAML to a type: the one reader of all files that others may have written or changed.
 
 A type is a dataclass (its fields are the keys; `__post_init__` may refuse by ValueError), a NamedTuple (a list), a TypedDict (it stays a
 dict), or made of text, numbers, flags, `Literal`, unions, tuples, lists, mappings by text, `Path`, and `Annotated[..., Check]`. Keys that

@@ -1,4 +1,4 @@
-"""Files where somebody else can write, such as the output directory of a program; and directories of ours where nobody else may.
+"""Open files where somebody else can write, such as the output of a program, and check directories where nobody else may.
 
 Whoever writes there may plant a link to a file of ours elsewhere, a pipe that nobody feeds, or a device, and may exchange a directory for a
 link between two looks of ours. So every name is opened relative to the descriptor of its directory, component by component, links are never

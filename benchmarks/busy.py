@@ -28,7 +28,7 @@ from cluster.machine import usable_cores
 from cluster.processes import TICKS_PER_S, ProcessState, all_processes
 from cluster.watching.readers import KERNEL, Processors
 from workflow.run.node.child import Watcher, watching_argv
-from workflow.run.record.machine_load import LEAST_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, beyond, load_of, parse_watched
+from workflow.run.record.machine_load import LEAST_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, is_loaded_by_others, load_of, parse_watched
 
 PERIOD_S: Final = 0.5
 WINDOWS_S: Final = (1.5, 5.0, 15.0, 30.0)
@@ -141,7 +141,7 @@ def rates(errors: Sequence[float], window_s: float, cores: int) -> str:
 
     def marked(amount: float) -> float:
         parts = ({"seconds": window_s, "others_cores": amount + chance.choice(errors)} for _ in range(DRAWS))
-        return 100 * sum(beyond(cores, part["others_cores"], part["seconds"]) for part in parts) / DRAWS
+        return 100 * sum(is_loaded_by_others(cores, part["others_cores"], part["seconds"]) for part in parts) / DRAWS
 
     return f"false alarms {marked(0.0):.1f} %, found of " + ", ".join(
         f"{part:g} cores {marked(part):.0f} %" for part in (0.1, 0.25, 0.5, 1.0)

@@ -26,7 +26,7 @@ import polars as pl
 from benchmarks.counts import AIM, PROGRAMS, REPORTING, measure
 from tests.workflow.report.builder import cell_result, log_sample, make_cell
 from workflow.report.cells import Estimate, drift_sums, drifts, geometric_mean, ratio
-from workflow.report.derive import compare
+from workflow.report.derive import compare_to_baseline
 from workflow.run.record.rate import drift, early, median
 
 Array = npt.NDArray[np.float64]
@@ -175,7 +175,7 @@ def share_marked(mark: str, efficiencies: Sequence[float], deviation: float, run
             cell_result(cell, [cell["global_batch_size"] / rate for rate in samples(dice, deviation, runs, efficiency * cell["nodes"])])
             for cell, efficiency in zip(cells, efficiencies, strict=True)
         ]
-        marked += mark in compare(found, {"nodes": 1})[-1].marks
+        marked += mark in compare_to_baseline(found, {"nodes": 1})[-1].marks
     return marked / trials
 
 

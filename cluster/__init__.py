@@ -1,1 +1,1 @@
-"""Machines: what is asked for, what was granted, how a program gets onto each node."""
+"""Ask for machines, learn what was granted, and start a program on each node."""

@@ -1,4 +1,4 @@
-"""Which address of this machine others reach: of a named interface, or the one on the way to them. Nothing is sent."""
+"""Find the address at which others reach this machine: of a named interface, or the one on the way to them. Nothing is sent."""
 
 from __future__ import annotations
 

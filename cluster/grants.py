@@ -1,4 +1,4 @@
-"""What was granted against what was asked: the nodes of an allocation are completed by what their node programs found. Pure."""
+"""Check what was granted against the request, and complete the nodes of an allocation by what their node programs found. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def _node(allocation: Allocation, node: Node, grant: Grant, processes: int) -> N
 
 
 def _gpus(allocation: Allocation, grant: Grant, processes: int, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return UUIDs and models. There may be more than needed only if the scheduler manages no GPUs and the node is ours alone."""
+    """Return the UUIDs and models of the GPUs that the run uses. A grant of more of them is accepted only if the scheduler manages no GPUs
+    and the node is ours alone."""
     if allocation.device == "cpu":
         return (), ()
     found = len(grant.gpus)

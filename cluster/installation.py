@@ -1,4 +1,4 @@
-"""Where this installation's own files lie, and where a user's files go who says nothing: the one place that tells a checkout from a wheel.
+"""Find the files of this installation, in a checkout or a wheel, and the default directory of a user's files.
 
 A checkout has Snakefile, profiles and config beside the packages. A wheel carries the same files, in the same order, in
 `workflow/installed` (setup.py), and nothing is ever written there: what a user owns goes where the platform keeps such things, unless the

@@ -1,4 +1,4 @@
-"""Facts of the machine this runs on. Each function costs well under a millisecond per core and touches no network storage."""
+"""Read facts of this machine. Each function costs well under a millisecond per core and touches no network storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host that is reached by the user's own `ssh`, with a private master connection that all commands of one host share.
+"""Reach a host by the user's own `ssh`, with a private master connection that all commands of one host share.
 
 `ssh` brings configuration, agent, second factor and jump hosts along. State never lies on the host that answered: several login nodes may
 stand behind one name.

@@ -1,4 +1,4 @@
-"""What is asked of a scheduler, what it granted, and how a node program is started there: frozen values."""
+"""Define requests to a scheduler, what it granted, and how node programs start: frozen values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container gets from its node and from the job that runs there: user, limits, memory, devices. Probes, and one pure function."""
+"""Probe what a container gets from its node and from the job there: user, limits, memory, devices. Deciding is pure."""
 
 from __future__ import annotations
 

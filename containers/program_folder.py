@@ -1,4 +1,4 @@
-"""The folder of a user's program: which of its files are taken along, their digest, and a checked copy on a node.
+"""Copy the folder of a user's program to a node, checked: which files, and their digest.
 
 A run works with one state of the folder: its digest is taken when the run starts, and every node compares its copy with it. So an editor
 that saves a file meanwhile ends the run, instead of giving it two programs.

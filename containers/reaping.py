@@ -1,5 +1,5 @@
-"""Remove containers of ours whose job is gone. It reads our labels and asks the scheduler; a container that it is not sure about stays.
-Of pyxis these are images that were unpacked for jobs: their names say what labels say elsewhere.
+"""Remove containers of ours whose job is gone. It reads our labels and asks the scheduler; a container that it is not sure about stays. For
+pyxis they are images that were unpacked for jobs, whose names hold what labels hold elsewhere.
 
 Usable at every start of a node program, by hand, and in an epilog: `slipway reap --remove`.
 """

@@ -1,5 +1,5 @@
-"""The allocation in a framework's words: variables of a rank (`env` of framework.yaml, `env_from` of a program), and placeholders of a
-command. Pure.
+"""Set the environment variables by which ranks find each other (`env` of framework.yaml, `env_from` of a program), and fill the
+placeholders of a command. Pure.
 
 MASTER_ADDR and MASTER_PORT are the one place where something listens for all: Paddle's store, which rank 0 opens, the scheduler of a
 parameter server, Horovod's rendezvous. TensorFlow and Paddle want a port for each rank besides.

@@ -1,4 +1,4 @@
-"""What is to run on one node, whichever engine starts it: frozen values, the same for every engine.
+"""Define what runs on one node: frozen values, the same for every engine.
 
 Paths are those of the host. An engine decides how the programs see them: a container gets mounts and the fixed names under /slipway, the
 bare engine hands out the real paths; a program reads the SLIPWAY_ variables and cannot tell the difference.

@@ -1,5 +1,5 @@
-"""How the steps of a program that writes no events are found in what it prints: an expression, as a checked value. What is done with it in
-a run is in lib/slipway_log.py and lib/slipway_steps.py."""
+"""Check the expression by which the steps of a program without events are found in its output. What is done with it in a run is in
+lib/slipway_log.py and lib/slipway_steps.py."""
 
 from __future__ import annotations
 

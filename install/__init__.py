@@ -1,1 +1,1 @@
-"""What the Makefile installs with. Standard library only, because nothing is installed yet."""
+"""Install what the Makefile asks for. Standard library only, because nothing is installed yet."""

@@ -1,4 +1,4 @@
-"""The command line.
+"""Run the command line of the installer.
 
     python3 -m install environment DIRECTORY                             a new virtual environment
     .venv/bin/python -m install packages [--for TEXT] WORDS...           pip install WORDS, announced as TEXT

@@ -1,4 +1,4 @@
-"""requirements-torch.txt from what pip would fetch: `python -m install.pins REPORT... > requirements-torch.txt`.
+"""Write requirements-torch.txt from what pip would fetch: `python -m install.pins REPORT... > requirements-torch.txt`.
 
 Each REPORT is that of `pip install --dry-run --ignore-installed --report REPORT torch==VERSION` for one Python and one machine, which
 `--target`, `--only-binary=:all:`, `--python-version` and `--platform` choose. What requirements.txt pins is left out.

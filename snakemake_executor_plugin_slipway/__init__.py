@@ -1,5 +1,5 @@
-"""Snakemake's executor for Slipway's profiles in which each run is a job of its own, by Snakemake's interface for such plug-ins. Snakemake
-finds it by its name and imports it at every start, so that all else is imported when a study has jobs to submit.
+"""Execute jobs for Snakemake in Slipway's profiles in which each run is a job of its own. Snakemake finds it by its name and imports it at
+every start, so that all else is imported when a study has jobs to submit.
 
 One executor serves every scheduler (`cluster/schedulers/jobs.py`). What it runs in a job is the shell command of the rule: see
 workflow/dag/watched_jobs.py. Our Snakefile says by SUBMITS whose jobs these are.

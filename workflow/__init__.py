@@ -1,1 +1,1 @@
-"""What runs, in which order, and what came of it: study, run, report, commands."""
+"""Plan studies, run them and report their results: study, run, report, commands."""

@@ -1,4 +1,4 @@
-"""Which of the GPUs that show here this process was granted, and why: pure, so that every scheduler's case is a line of a table."""
+"""Decide which of the visible GPUs this process was granted, and why: pure, so that every scheduler's case is a line of a table."""
 
 from __future__ import annotations
 
@@ -287,23 +287,23 @@ def listed_uuids(text: str) -> tuple[str, ...]:
     return tuple(uuid for gpu, instances in parse_instances(text).items() for uuid in ([each for _, each in instances] or [gpu]))
 
 
-def compare(expected: Sequence[str], seen: Sequence[str]) -> str | None:
+def mismatch(expected: Sequence[str], seen: Sequence[str]) -> str | None:
     """Compare two lists of GPUs in any order. Returns None for the same ones, or the missing ones and those never granted."""
     missing = [uuid for uuid in dict.fromkeys(expected) if uuid not in seen]
-    foreign = [uuid for uuid in dict.fromkeys(seen) if uuid not in expected]
-    if not missing and not foreign:
+    extra = [uuid for uuid in dict.fromkeys(seen) if uuid not in expected]
+    if not missing and not extra:
         return None
     said = [f"{len(missing)} missing ({', '.join(missing)})"] if missing else []
-    said += [f"{len(foreign)} that were not granted ({', '.join(foreign)})"] if foreign else []
+    said += [f"{len(extra)} that were not granted ({', '.join(extra)})"] if extra else []
     return f"the container sees other GPUs than it was given: of {len(set(expected))} granted it shows {len(set(seen))}: {', '.join(said)}"
 
 
-def beyond(granted: Sequence[str], seen: Sequence[str]) -> str | None:
+def not_granted(granted: Sequence[str], seen: Sequence[str]) -> str | None:
     """Describe the visible GPUs that were not granted, and what keeps the ranks to theirs. Returns None if there are none."""
-    foreign = [uuid for uuid in dict.fromkeys(seen) if uuid not in granted]
-    if not foreign:
+    extra = [uuid for uuid in dict.fromkeys(seen) if uuid not in granted]
+    if not extra:
         return None
     return (
-        f"the container shows {len(foreign)} GPUs beyond the {len(set(granted))} granted ({', '.join(foreign)}): only "
+        f"the container shows {len(extra)} GPUs beyond the {len(set(granted))} granted ({', '.join(extra)}): only "
         "CUDA_VISIBLE_DEVICES, by UUID, keeps the ranks to theirs; the scheduler can constrain a job's devices (docs/how-to/containers.md)"
     )

@@ -1,4 +1,4 @@
-"""What nvidia-smi and the driver show of this node's GPUs: parsers, and the few calls that ask."""
+"""List the GPUs of this node by nvidia-smi and the driver: parsers, and the few calls that ask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU can do at most: floating-point operations per second, by its name and the precision, as its vendor publishes them. Pure.
+"""Return the peak of a GPU: floating-point operations per second, by name and precision, as its vendor publishes them. Pure.
 
 Dense: without structured sparsity, which doubles the numbers that data sheets print large. fp32 is that of the CUDA cores; the others are
 those of the tensor cores with sums in fp32, where the GPU has them. Where the vendor's publication was not at hand, `source` names who

@@ -1,1 +1,1 @@
-"""Programs on the nodes of a PBS job, by pbs_tmrsh: what is started there, often, and so imports little."""
+"""Start programs on the nodes of a PBS job by pbs_tmrsh. It runs often, and so imports little."""

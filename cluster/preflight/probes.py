@@ -1,4 +1,4 @@
-"""The two probes of one node: connect to all, and exchange with one partner after the other."""
+"""Probe from one node: connect to all, and exchange with one partner after the other."""
 
 from __future__ import annotations
 

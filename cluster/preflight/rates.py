@@ -1,4 +1,4 @@
-"""Which node or link is slow: from rates to findings. Pure.
+"""Find slow nodes and links from measured rates. Pure.
 
 A node is slow where most of its exchanges are: a single slow exchange is its partner's fault, or the link's, or chance. The reference is
 the median over the nodes of the best that each reached. Time in which one of the two ends was busy, or waited for a core, is not the

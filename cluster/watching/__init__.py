@@ -1,1 +1,1 @@
-"""The machine while it measures: `python -m cluster.watching` writes down what others take of it. Standard library and `base` only."""
+"""Record the load of a machine while it measures: `python -m cluster.watching`. Standard library and `base` only."""

@@ -1,4 +1,4 @@
-"""Apptainer: a container of our own descendants, in the job's cgroup, as the user, without a daemon. The image is a SIF file.
+"""Start containers with Apptainer, of our own descendants, in the job's cgroup, as the user, without a daemon. The image is a SIF file.
 
 Nothing to copy from the job, then: its limits and its devices hold. --nv shows every GPU that the job's device cgroup leaves; which of
 them the ranks use, CUDA_VISIBLE_DEVICES says by UUID.

@@ -1,4 +1,4 @@
-"""No container: the programs run on the node as processes of ours, with the same variables and the same directory contract.
+"""Run programs on the node without a container, with the same variables and the same directory contract.
 
 Their environment is an allow list, PYTHONPATH holds the reader's directory alone, and the kernel kills each when the node program goes
 away.

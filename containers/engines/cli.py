@@ -1,4 +1,4 @@
-"""The command lines of docker and podman, which take the same options. Pure.
+"""Build the command lines of docker and podman, which take the same options. Pure.
 
 The command line and not docker's SDK, because it serves better: one plan for three engines (podman without a service and apptainer have no
 API to talk to); what `slipway plan --cell` prints is what is executed, and can be pasted; contexts, TLS, DOCKER_HOST and rootless sockets

@@ -25,7 +25,7 @@ from base.errors import AllocationError, ContainerError, SlipwayError, TrainingF
 from base.process import CommandResult, communicate, dies_with_us, end_child, last_lines
 from base.sanitize import text
 from cluster import machine, processes
-from cluster.gpus.decision import compare, listed_uuids
+from cluster.gpus.decision import listed_uuids, mismatch
 from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S, ENGINE_CALL_LEAST_S, ENGINE_CALL_S, KILLED_CLIENT_S
 from containers.spec import EnginePlan, ProcessPlan
 
@@ -433,7 +433,7 @@ class Container:
             return str(error)
         self.gpus_seen = tuple(seen)
         # what an engine cannot hide is told by the supervisor, which has all that is seen, and no error
-        return compare(granted, [uuid for uuid in seen if uuid in granted] if self._control.sees_all_gpus else seen)
+        return mismatch(granted, [uuid for uuid in seen if uuid in granted] if self._control.sees_all_gpus else seen)
 
     def _client_ended(self, code: int) -> None:
         engine, name = self.plan.engine, self.plan.spec.name

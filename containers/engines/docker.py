@@ -1,4 +1,5 @@
-"""Docker, by its command line (see cli.py): the container is dockerd's child, and this node program's by what it watches."""
+"""Start containers with Docker, by its command line (see cli.py): the container is dockerd's child, and this node program's by what it
+watches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Enroot: a container of our own descendants, in the job's cgroup, as the user, without a daemon. The image is a squashfs file, which is
-mounted and not unpacked.
+"""Start containers with enroot, of our own descendants, in the job's cgroup, as the user, without a daemon. The image is a squashfs file,
+which is mounted and not unpacked.
 
 Nothing to copy from the job, then: its limits and its devices hold. /dev is the node's, so that every GPU is seen that the job's device
 cgroup leaves; which of them the ranks use, CUDA_VISIBLE_DEVICES says by UUID. The client becomes the first process of the container.

@@ -1,4 +1,4 @@
-"""Podman, by its command line (see cli.py): no daemon, but conmon, which leaves the job as dockerd's shim does.
+"""Start containers with Podman, by its command line (see cli.py): no daemon, but conmon, which leaves the job as dockerd's shim does.
 
 Without --init: that needs catatonit, which is a package of its own, and the watchdog buries orphans itself.
 """

@@ -1,4 +1,5 @@
-"""Pyxis: a container that Slurm makes of a step, for sites that allow nothing else. The image is a squashfs file, which pyxis unpacks.
+"""Start containers with pyxis, which Slurm makes of a step, for sites that allow nothing else. The image is a squashfs file, which pyxis
+unpacks.
 
 The node program starts a step of its own node by srun, and pyxis, which the administrator has put into Slurm, has enroot make the container
 around its one task, the watchdog. So it is slurmstepd's child, in the step's cgroup: the job's limits and its devices hold. The load of an

@@ -1,4 +1,4 @@
-"""Training frameworks: one folder is one framework; its `framework.yaml` says how it is launched and what it can do.
+"""Read the training frameworks: one folder is one framework; its `framework.yaml` says how it is launched and what it can do.
 
 The folder's programs are started by path and import their framework, numpy, the reader and what lies beside them. This package itself is
 never on their path: a folder called `jax` on it would hide `jax`.

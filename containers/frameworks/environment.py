@@ -1,4 +1,4 @@
-"""The interpreter that a framework has to itself where no container is used: frameworks need different versions of the same packages.
+"""Find the own Python of a framework that runs without a container: frameworks need different versions of the same packages.
 
 It lies in a directory below Slipway's own environment, which `make framework NAME=...` fills: `bin/python` is the interpreter, and the file
 of pins says what was installed, and is there when all of it is. PyTorch has none: it is installed beside Slipway.

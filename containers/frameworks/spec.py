@@ -1,4 +1,4 @@
-"""`framework.yaml` as a checked value. No pydantic: the supervisor reads it, and its start-up time counts."""
+"""Read `framework.yaml` as a checked value. No pydantic: the supervisor reads it, and its start-up time counts."""
 
 from __future__ import annotations
 
@@ -123,16 +123,16 @@ def load_other_facts() -> Mapping[str, Facts]:
     return {str(name): read_as(Facts, facts, OTHERS, ConfigError) for name, facts in found.items()}
 
 
-def in_words(able: Capabilities | None) -> Mapping[str, str]:
+def describe_capabilities(capabilities: Capabilities | None) -> Mapping[str, str]:
     """Return the fields as words, in order; empty where nothing is told."""
-    if able is None:
-        able = Capabilities()
-    lmdb = {None: "", True: "yes", False: "no"}[able.lmdb]
+    if capabilities is None:
+        capabilities = Capabilities()
+    lmdb = {None: "", True: "yes", False: "no"}[capabilities.lmdb]
     return {
-        "interfaces": ", ".join(able.interfaces),
-        "data_parallel": able.data_parallel or "",
-        "model_parallel": able.model_parallel or "",
-        "devices": ", ".join(able.devices),
+        "interfaces": ", ".join(capabilities.interfaces),
+        "data_parallel": capabilities.data_parallel or "",
+        "model_parallel": capabilities.model_parallel or "",
+        "devices": ", ".join(capabilities.devices),
         "lmdb": lmdb,
     }
 

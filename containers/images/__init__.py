@@ -1,1 +1,1 @@
-"""Images: built, pinned to what they are, archived once on storage, loaded on each node, and removed again where they are ours."""
+"""Build images, pin them to their content, archive them once on storage, load them on each node, and remove them again."""

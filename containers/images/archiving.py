@@ -1,4 +1,4 @@
-"""An image on storage, once, named by content: `<storage>/images/<id12>.tar.zst` (or .sif, .sqsh), the list of its chunks
+"""Archive an image on storage, once, named by content: `<storage>/images/<id12>.tar.zst` (or .sif, .sqsh), the list of its chunks
 `<file>.chunks.json`, by which nodes pass it on, and its manifest `<file>.json`.
 
 The manifest is written last: an archive without one is not there.

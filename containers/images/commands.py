@@ -1,4 +1,4 @@
-"""What docker and podman are asked about images: argument lists and the reading of answers, pure; and one way of asking, with a limit.
+"""Ask docker and podman about images: argument lists and parsers of answers, pure; and one call with a limit.
 
 By their command line: both have the same one, it reads the user's credentials and contexts as the user's own calls do, and a client that
 hangs is a process that can be killed.

@@ -1,4 +1,4 @@
-"""Which images of this node are ours, and when we used them last: a tag in the engine, and a small file beside the lock."""
+"""Mark images of this node as ours, with their last use: a tag in the engine, and a small file beside the lock."""
 
 from __future__ import annotations
 

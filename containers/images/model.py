@@ -1,4 +1,4 @@
-"""What an image is, pinned and archived: frozen values that travel as JSON from the login node to every node of a run."""
+"""Define an image, pinned and archived: frozen values that travel as JSON from the login node to every node of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pin an image: a tag becomes what it means now, once, when a study starts, and our programs must be able to run in it."""
+"""Pull, convert and pin an image, once, when a study starts: a tag becomes what it means now, and our programs must run in it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Images of ours on this node that were not used lately. Deciding is pure.
+"""Remove images of ours from this node that were not used lately. Deciding is pure.
 
-Only what carries our own tag, never by force: the engine itself refuses to remove what a container uses, and keeps what has another name.
+It removes only images with our own tag, and never by force: the engine itself refuses to remove an image that a container uses or that has
+another name.
 """
 
 from __future__ import annotations

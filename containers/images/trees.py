@@ -1,5 +1,5 @@
-"""Images that pyxis has unpacked on this node, each under a name of ours, by which containers start in half a second and not after the
-whole image has been unpacked again.
+"""Keep the images that pyxis has unpacked on this node, each under a name of ours, so that containers start in half a second and do not
+unpack it again.
 
 The name says who unpacked it: `slipway-u<uid>-<job>.<restart>-<image>-<host>-<digits>`, which enroot lists as `pyxis_...`, where several
 nodes may share the place too. The mark of an image (marks.py) says which one is whole: it is written when pyxis has ended well. Whatever no

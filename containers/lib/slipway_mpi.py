@@ -1,4 +1,4 @@
-"""The launcher mpirun: Open MPI's own mpirun starts the ranks of a run on all its nodes, without ssh.
+"""Launch ranks by mpirun: Open MPI's own mpirun starts the ranks of a run on all its nodes, without ssh.
 
     python3 slipway_mpi.py mpirun WORD...    on the head: mpirun, with `agent` as its remote shell
     python3 slipway_mpi.py agent HOST WORD.. started by mpirun for each node: has `node` of that host run the words, which start orted

@@ -1,4 +1,4 @@
-"""A unix socket before a port of 127.0.0.1: a request without the token gets 403.
+"""Guard a port of 127.0.0.1 by a unix socket: a request without the token gets 403.
 
 The token comes in the address once (`?token=...`), and becomes a cookie of this session; programs send `Authorization: token ...`. Each
 connection carries one request, so that each is checked; WebSockets and what else asks for an upgrade pass through after that.

@@ -1,5 +1,5 @@
-"""Steps out of what a program prints: each line that an expression matches tells of the steps up to its own. Python 3.6, standard library
-only; docs/developers/framework-contract.md says what the groups of an expression mean.
+"""Read steps from what a program prints: each line that an expression matches tells of the steps up to its own. Python 3.6, standard
+library only; docs/developers/framework-contract.md says what the groups of an expression mean.
 
 A line that tells every tenth step tells of ten: their time is one mean. So is that of lines which came in one reading, because the program
 buffers its output: when each of them was printed, nobody knows.

@@ -1,4 +1,4 @@
-"""Terminals on a unix socket: each connection that shows the token gets a shell.
+"""Serve terminals on a unix socket: each connection that shows the token gets a shell.
 
 The first line of a client is a JSON object: `token`, `rows`, `columns`, `term`. Then both sides send frames: a letter, four bytes of
 length, the content. `d`: what was typed, or printed; `r`: a new size; `m`: a line for the user; `x`: the shell has ended, with this code.

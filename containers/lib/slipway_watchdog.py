@@ -1,4 +1,4 @@
-"""The first process of a container: it starts the ranks, tells how they end, and ends them all when nobody outside wants them any more.
+"""Watch over a container as its first process: start the ranks, report how they end, and end all when the node program is gone.
 
     python3 slipway_watchdog.py DIRECTORY
 

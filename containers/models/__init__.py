@@ -1,4 +1,4 @@
-"""The networks: layer lists with shapes, parameters and multiply-adds. Pure, standard library only.
+"""Define the networks: layer lists with shapes, parameters and multiply-adds. Pure, standard library only.
 
 The plan, the size check and the table of model facts read them; the list of a cell travels in `cell.json` as `model_layers`, and every
 program builds from it. There is no second list.

@@ -1,4 +1,4 @@
-"""What a convolution costs by each way to compute it: multiplications and workspace of the forward pass, by arithmetic. Pure.
+"""Count what a convolution costs by each algorithm: multiplications and workspace of the forward pass, by arithmetic. Pure.
 
 * direct: a multiply-add for each weight and output; implicit GEMM does the same without a workspace.
 * gemm: the same, on a matrix that holds each input once for each window that it is in (im2col), here of the whole batch at once.

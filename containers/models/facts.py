@@ -1,4 +1,4 @@
-"""What is counted of a network, for the table of model facts, and beside it what others have published of the same network. Pure."""
+"""Count the facts of a network for the table of model facts, with what others have published of it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The networks for images, each a function that adds its layers to a list."""
+"""Define the networks for images, each a function that adds its layers to a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layer list of a network: what every framework builds from, with the shapes worked out.
+"""Build the layer list of a network, with the shapes worked out, from which every framework builds it.
 
 A layer is a plain dictionary, because it travels as JSON to programs of any framework and any Python. Keys of every layer:
 

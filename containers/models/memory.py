@@ -1,4 +1,4 @@
-"""How much memory a training step needs, by arithmetic: enough to say in a plan that a model cannot fit.
+"""Estimate the memory of a training step by arithmetic: enough to say in a plan that a model cannot fit.
 
 In training every weight has a gradient, a momentum and a place in the buckets that are exchanged; every layer's output is kept until the
 backward pass has used it, except of layers that work in place or are only a view. What convolution libraries take as workspace, and

@@ -1,4 +1,4 @@
-"""Layers of networks that read token ids. A sample is a sequence; keys of these layers are as in layers.py.
+"""Define layers of networks that read token ids. A sample is a sequence; keys of these layers are as in layers.py.
 
     shape_out [tokens] of the input, [tokens, features] of all others; macs: of a whole sequence of that length
 

@@ -424,7 +424,7 @@ class TargetDiffers(PushError):
     """Another content has the name already."""
 
 
-def publish_attempt(part_dir: Path, files: Iterable[Mapping[str, object]], target_dir: Path) -> bool:
+def publish_checked_files(part_dir: Path, files: Iterable[Mapping[str, object]], target_dir: Path) -> bool:
     """Check `part_dir` against `files` (the lists of all nodes' push_files together) and rename it to `target_dir`, durably.
 
     Returns False where the same content is there already. A record may lie beside the files and is not compared: it lists the files
@@ -438,7 +438,7 @@ def publish_attempt(part_dir: Path, files: Iterable[Mapping[str, object]], targe
 
 
 def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, object]], target_dir: Path) -> bool:
-    """Publish as `publish_attempt` does, but raise TargetDiffers where another content has the name."""
+    """Publish as `publish_checked_files` does, but raise TargetDiffers where another content has the name."""
     wanted = _by_path(files)
     try:
         if os.path.lexists(target_dir):

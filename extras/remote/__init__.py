@@ -1,1 +1,1 @@
-"""A study on its way between a laptop and a cluster: what goes up, where it lies there, what comes down, and what the laptop keeps."""
+"""Carry a study between a laptop and a cluster: what goes up, where it lies there, what comes down, and what the laptop keeps."""

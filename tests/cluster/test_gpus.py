@@ -10,7 +10,7 @@ import pytest
 from base.errors import AllocationError
 from cluster import processes
 from cluster.gpus import listing
-from cluster.gpus.decision import beyond, compare, listed_uuids
+from cluster.gpus.decision import listed_uuids, mismatch, not_granted
 from cluster.gpus.listing import (
     Gpu,
     bus_key,
@@ -95,14 +95,14 @@ def test_a_list_tells_what_can_be_used() -> None:
     ],
 )
 def test_what_a_container_sees_is_compared_with_what_it_was_given(seen: str, words: list[str] | None) -> None:
-    said = compare(["GPU-a", "GPU-b"], [f"GPU-{letter}" for letter in seen])
+    said = mismatch(["GPU-a", "GPU-b"], [f"GPU-{letter}" for letter in seen])
     assert (said is None) is (words is None)
     assert all(word in (said or "") for word in words or [])
 
 
 def test_what_nothing_hides_is_told_by_uuid() -> None:
-    assert beyond(["GPU-a", "GPU-b"], ["GPU-b", "GPU-a"]) is None
-    said = beyond(["GPU-a", "GPU-b"], ["GPU-a", "GPU-b", "GPU-c", "MIG-d"])
+    assert not_granted(["GPU-a", "GPU-b"], ["GPU-b", "GPU-a"]) is None
+    said = not_granted(["GPU-a", "GPU-b"], ["GPU-a", "GPU-b", "GPU-c", "MIG-d"])
     assert said is not None
     assert said.startswith("the container shows 2 GPUs beyond the 2 granted (GPU-c, MIG-d): only CUDA_VISIBLE_DEVICES")
 

@@ -56,7 +56,7 @@ from workflow.dag.graph import result_at
 from workflow.report.profile.profile import profile_of
 from workflow.report.profile.trace import trace_of
 from workflow.run.images import image_of, read_pinned, references
-from workflow.run.node.ranks import RankEvents
+from workflow.run.node.ranks import EventTail
 from workflow.run.plan import allocation_request
 from workflow.run.record.continuation import Budget, budget_of, resumable
 from workflow.run.record.events import read_events
@@ -558,7 +558,7 @@ def _read_load(content: bytes, directory: Path) -> None:
 def _read_events(content: bytes, directory: Path) -> None:
     path = _written(content, directory / "events-0.jsonl")
     canonical_json(msgspec.to_builtins(measured(read_events(directory, 1), 1, 8)))
-    beats = RankEvents(path, 0.0)
+    beats = EventTail(path, 0.0)
     beats.poll(1.0)
     beats.limit_s(1.0, 2.0)
     canonical_json([beats.phase, beats.step, beats.error, beats.checkpoint])

@@ -19,7 +19,7 @@ from workflow.commands.watching import output
 from workflow.report import same_network
 from workflow.report.same_network import Compared, FirstRun, Group
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.rate import FIRST_STEPS, first_losses, in_words
+from workflow.run.record.rate import FIRST_STEPS, first_losses, ranks_text
 from workflow.run.record.reading import MAX_BYTES, read_record
 from workflow.study.cell import Run
 from workflow.study.next_command import command
@@ -79,7 +79,7 @@ def main(
             "compare; axes: framework: [...]"
         )
     known = first_runs(loaded, [cell.cell_id for cells in found for cell in cells])
-    groups = [same_network.compare(cells, known) for cells in found]
+    groups = [same_network.compare_losses(cells, known) for cells in found]
     if as_json:
         output.json_value({"study": loaded.name, "groups": [same_network.to_json(group) for group in groups]})
     else:
@@ -118,7 +118,7 @@ def _ranks(one: Compared) -> str:
     if found is None:
         return "-" if one.run is None else "not told"
     if found.apart:
-        return f"other ones on {in_words(found.apart)} of {found.ranks}"
+        return f"other ones on {ranks_text(found.apart)} of {found.ranks}"
     return f"equal on {found.ranks} ranks" if found.ranks > 1 else "of 1 rank"
 
 
@@ -142,7 +142,7 @@ def _refuse(study: Study, groups: Sequence[Group]) -> None:
         named = ", ".join(other[:MOST_NAMED]) + (f" {more}" if (more := and_more(len(other), MOST_NAMED)) else "")
         raise RecordError(f"{study.name}: not the same network: {named}; what these frameworks train cannot be compared")
     apart = [
-        f"{one.cell.cell_id} ({in_words(one.replicas.apart)})"
+        f"{one.cell.cell_id} ({ranks_text(one.replicas.apart)})"
         for group in groups
         for one in group.cells
         if one.replicas is not None and one.replicas.apart

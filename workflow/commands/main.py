@@ -1,4 +1,4 @@
-"""`slipway`: the table of all commands. Each declares its options in a module of its own, which is imported when it is called."""
+"""Run `slipway` by the table of all commands. Each declares its options in a module of its own, which is imported when it is called."""
 
 from __future__ import annotations
 

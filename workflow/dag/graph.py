@@ -1,4 +1,4 @@
-"""Look up the files of one study for the Snakefile, at a cost of next to nothing per job."""
+"""Tell the Snakefile which runs are left, their files and resources, at a cost of next to nothing per job."""
 
 from __future__ import annotations
 

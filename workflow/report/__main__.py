@@ -1,4 +1,5 @@
-"""What the rules call: `python -m workflow.report collect|tables|plots|page|all --results DIR [--results DIR ...] [--out DIR]`.
+"""Make the parts of a report for the rules: `python -m workflow.report collect|tables|plots|page|all --results DIR [--results DIR ...]
+[--out DIR]`.
 
 `collect` writes records.parquet; `tables`, `plots` and `page` read it (and collect first if it is not there); `all` does everything.
 DIR is a study's results directory; the first one is the study shown, the others are its runs on other clusters or days. `--out` is the

@@ -1,4 +1,4 @@
-"""Everything that tables, plots and page show, computed once from the collected rows."""
+"""Compute once, from the collected rows, everything that tables, plots and page show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workflow.report.cells import (
     varying,
 )
 from workflow.report.collect import Collection, Source
-from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
+from workflow.report.derive import Comparison, Line, compare_to_baseline, has_several_baselines, lines_of, regrouped
 from workflow.report.same_network import MARK, marked
 from workflow.report.table import NONE
 from workflow.run.record.columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
@@ -220,7 +220,7 @@ def analyse(collection: Collection) -> Analysis:
         sources=collection.sources,
         cells=cells,
         other_networks=other_networks,
-        comparisons=compare(cells, collection.sources[0].baseline),
+        comparisons=compare_to_baseline(cells, collection.sources[0].baseline),
         summary=Summary(
             ends=dict(sorted(ends.items())),
             left_out=sum(source.left_out for source in collection.sources),

@@ -542,7 +542,7 @@ def _result(row: Mapping[str, Any], cell: Cell, distinct: Mapping[str, frozenset
         means={name: row[name] for name in MEANS},
         distinct=distinct,
         failures=frozenset(row["failures"]),
-        marks=frozenset(marks | mixed(distinct)),
+        marks=frozenset(marks | mixed_marks_of(distinct)),
         first_losses=first_of(row["first_losses"]),
     )
 
@@ -552,8 +552,9 @@ def _sample(row: Mapping[str, Any], name: str, by_block: tuple[tuple[int, float]
     return LogSample(n=n, mean=row[f"{name}.mean"], variance=row[f"{name}.variance"] or 0.0, by_block=by_block) if n else None
 
 
-def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
-    """Return marks for what must be the same wherever numbers are put together. What a record does not tell differs from nothing."""
+def mixed_marks_of(distinct: Mapping[str, frozenset[str]]) -> set[str]:
+    """Return marks for hardware, software or settings that differ between runs whose numbers are combined. What a record does not tell is
+    equal to all."""
     found = {mark for name, mark in _MIXED.items() if len(distinct.get(name, ())) > 1}
     return found if "cpu" in distinct["device"] else found - {"threads"}
 

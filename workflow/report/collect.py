@@ -50,7 +50,7 @@ PASSES: Final = 3
 _NAMED = pl.concat_str("gpu_models", pl.lit("\n"), "arithmetic")
 
 
-def with_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
+def with_flop_and_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
     """Add `mfu` and what it is made of: `flop_per_unit`, `flop_source` (model, program), `arithmetic` (precision of its matrices, which
     for a user's program only that reports), `peak_flop_per_s` of one GPU, and `peak_source`.
     """
@@ -384,7 +384,7 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
             .alias("status_reason"),
         )
         .with_columns(*_rates())
-        .pipe(with_utilisation)
+        .pipe(with_flop_and_utilisation)
         .drop("problem", "told_samples_per_s", "told_tokens_per_s")
     )
 

@@ -1,4 +1,4 @@
-"""Speed-up and efficiency of cells relative to the study's baseline. Weak or strong scaling is derived here, never typed.
+"""Compute speed-up and efficiency of cells relative to the study's baseline. Weak or strong scaling is derived here, never typed.
 
 A *series* is all cells of one source that agree in every key but nodes, gpus_per_node and the batch. The baseline names keys, such as
 `nodes: 1`; the cells of the series that match them are its baseline cells (a baseline that also names a key of the series, such as
@@ -30,9 +30,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workflow.report.cells import RISING, SUPERLINEAR, CellResult, Estimate, mixed, ratio
+from workflow.report.cells import RISING, SUPERLINEAR, CellResult, Estimate, mixed_marks_of, ratio
 from workflow.study.cell import NO_EXCHANGE, Cell
-from workflow.study.series import baseline_mismatch, baselines, comparable, in_words, is_named, joined_series
+from workflow.study.series import baseline_mismatch, baselines, comparable, is_named, joined_series, keys_text
 
 BATCH: Final = {"weak": "batch_size", "strong": "global_batch_size"}
 Line = tuple[str, str, str, int]
@@ -66,7 +66,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return self.cell.source, self.cell.series, kind, self.cell.size(BATCH[kind])
 
 
-def compare(cells: Sequence[CellResult], baseline: Mapping[str, object]) -> tuple[Comparison, ...]:
+def compare_to_baseline(cells: Sequence[CellResult], baseline: Mapping[str, object]) -> tuple[Comparison, ...]:
     """Return all comparisons, in the order of `cells`; exactly one of each cell is primary."""
     found_names: dict[tuple[str, str], str] = {}
     names = []
@@ -191,7 +191,7 @@ def _no_partner(cell: CellResult, has_baseline: bool, why: str, baseline: Mappin
         return "gradients were not exchanged (comm_hook: noop): a diagnosis, and no result"
     if not baseline:
         return "the study names no baseline"
-    wanted = in_words(baseline)
+    wanted = keys_text(baseline)
     if has_baseline:
         return f"no baseline ({wanted}) has batch {cell.cell.batch_size} per process, or {cell.cell.global_batch_size} in all"
     return f"no cell of this series is a baseline ({wanted})" + (f"; {why}" if why else "")
@@ -225,7 +225,7 @@ def _other_lengths(cell: Cell, other: Cell) -> bool:
 def mixed_marks(cell: CellResult, partner: CellResult) -> set[str]:
     """Return marks of what must not differ; settings of arithmetic may where the cells ask for different arithmetic."""
     own, others = cell.distinct, partner.distinct
-    found = mixed(own if own is others else {name: own[name] | others[name] for name in own})
+    found = mixed_marks_of(own if own is others else {name: own[name] | others[name] for name in own})
     return found if cell.cell.precision == partner.cell.precision else found - {"settings"}
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from base.errors import ConfigError
 from base.logs import printable
 from containers.frameworks import framework_folders, load_framework
-from containers.frameworks.spec import Facts, FrameworkSpec, in_words, load_other_facts
+from containers.frameworks.spec import Facts, FrameworkSpec, describe_capabilities, load_other_facts
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURING, CellResult, Shape, ratio
@@ -104,7 +104,7 @@ def _facts(spec: FrameworkSpec) -> dict[str, object]:
 def _known_facts(facts: Facts | None) -> dict[str, object]:
     if facts is None:
         return {}
-    abilities = {"verified": in_words(facts.verified), "claimed": in_words(facts.claimed)}
+    abilities = {"verified": describe_capabilities(facts.verified), "claimed": describe_capabilities(facts.claimed)}
     return {
         **{key: getattr(facts, key) for key in ("status", "release", "released", "licence")},
         **{f"{kind}_{key}": value for kind, values in abilities.items() for key, value in values.items()},

@@ -293,7 +293,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
 """Table -> column -> its meaning; empty: that of EVERYWHERE. `processes_N` and the like stand for a column of each number."""
 
 
-def in_words(table: str, columns: Iterable[Column], keys: Collection[str]) -> list[str]:
+def describe_columns(table: str, columns: Iterable[Column], keys: Collection[str]) -> list[str]:
     """Explain the columns with these keys that have a value, by their titles, for the caption of a table."""
     found = [column for column in columns if column.key in keys and any(value is not None for value in column.values)]
     return [f"{column.title.partition(' [')[0]}: {meaning(table, column.key)}" for column in found]

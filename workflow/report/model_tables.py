@@ -16,7 +16,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import detail_title, series_words
 from workflow.report.keys import SEPARATOR, sentence
 from workflow.report.layers_table import profiles
-from workflow.report.meanings import in_words
+from workflow.report.meanings import describe_columns
 from workflow.report.networks import Use, layers_in_trace, networks
 from workflow.report.profile.profile import Layer, Profile, short_kernel
 from workflow.report.table import GIGA, MEGA, MIB, MILLI, NONE, Column, Table, numbers, scaled, whole, words
@@ -77,7 +77,7 @@ def _facts(uses: Sequence[Use]) -> Table:
         title="Facts of the networks",
         caption=sentence(
             "Counted from the layers that are trained",
-            *in_words(MODEL_FACTS, columns, ("conv_depth", "macs", "flop_per_step", "activation_bytes", "memory_bytes")),
+            *describe_columns(MODEL_FACTS, columns, ("conv_depth", "macs", "flop_per_step", "activation_bytes", "memory_bytes")),
             "As published: what the study trains on is not known until a run has ended",
         ),
         columns=tuple(columns),

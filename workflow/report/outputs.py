@@ -1,4 +1,4 @@
-"""Files of a report. Each appears whole or not at all; the same records give the same bytes."""
+"""Write the files of a report. Each appears whole or not at all; the same records give the same bytes."""
 
 from __future__ import annotations
 

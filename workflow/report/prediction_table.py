@@ -9,7 +9,7 @@ from typing import Final
 
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
-from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, batch_text, mixed
+from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, batch_text, mixed_marks_of
 from workflow.report.derive import BATCH, Comparison, Line
 from workflow.report.keys import key_columns, line_label, sentence, shared_machine_note
 from workflow.report.prediction import FARTHEST, LEVEL, NODES, RATES, Point, Prediction, merged, predict, serial_fraction, why_no_model
@@ -74,7 +74,9 @@ def _line_model(measured: Sequence[Comparison], line: Line, why: str | None) -> 
     per_node = max(points, key=lambda size: (why_no_model(points[size]) is None, points[size][-1].nodes * size, size))
     cells = by_node[per_node]
     mode = {one.cell.cell.mode for one in measured}
-    differ = mixed({name: frozenset().union(*(cell.distinct[name] for cell in cells)) for name in cells[0].distinct}) & {"hardware"}
+    differ = mixed_marks_of({name: frozenset().union(*(cell.distinct[name] for cell in cells)) for name in cells[0].distinct}) & {
+        "hardware"
+    }
     why = why or (STRONG if kind == "strong" else INFERENCE if mode == {"infer"} else why_no_model(points[per_node]))
     return LineModel(
         comparison=max(measured, key=lambda one: (one.cell.num_processes, one.cell.cell.nodes)),

@@ -1,4 +1,4 @@
-"""Whether cells that differ only in their framework train the same network: their first losses, one against the other. Pure.
+"""Compare the first losses of cells that differ only in their framework: do they train the same network? Pure.
 
 Same starting weights and same batches give the same losses, but for the order in which numbers are added up. Later losses tell nothing:
 with a large rate the rounding alone makes them differ by percents. Dropout makes them differ from the first one on, because each framework
@@ -93,7 +93,7 @@ def has_random_dropout(cell: Cell) -> bool:
     return cell.mode == "train" and cell.dropout and cell.model in MODELS and has_dropout(cell.model)
 
 
-def compare(cells: Sequence[Cell], runs: Mapping[str, FirstRun]) -> Group:
+def compare_losses(cells: Sequence[Cell], runs: Mapping[str, FirstRun]) -> Group:
     """Compare the cells of a group. `runs`: by cell_id, a finished one of each."""
     finished = [(index, cell) for index, cell in enumerate(cells) if cell.cell_id in runs]
     if not finished:
@@ -176,7 +176,7 @@ def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
     for source in dict.fromkeys(cell.source for cell in cells):
         told = {cell.cell_id: cell for cell in cells if cell.source == source and cell.first_losses}
         for cells_of_group in groups_of(cell.cell for cell in told.values()):
-            group = compare(cells_of_group, {name: FirstRun(losses=cell.first_losses or {}) for name, cell in told.items()})
+            group = compare_losses(cells_of_group, {name: FirstRun(losses=cell.first_losses or {}) for name, cell in told.items()})
             if not group.is_compared:
                 marks |= {(source, one.cell.cell_id): DROPOUT for one in group.cells}
             for one in group.cells:

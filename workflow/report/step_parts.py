@@ -12,7 +12,7 @@ import polars as pl
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.keys import cell_table, rows_of
-from workflow.report.meanings import in_words
+from workflow.report.meanings import describe_columns
 from workflow.report.table import MEGA, MILLI, NONE, Table, numbers, percent, scaled
 
 STEP_PARTS: Final[dict[str, str]] = {
@@ -102,7 +102,7 @@ def parts(analysis: Analysis) -> Table:
         caption=[
             "Milliseconds and share of the mean step: arithmetic means over processes, measured steps and runs, so that the parts add up "
             "to the step",
-            *in_words("parts", columns, EXPLAINED),
+            *describe_columns("parts", columns, EXPLAINED),
             f"{NONE}: not reported, and part of other",
         ],
         empty="No program reported the parts of its steps.",

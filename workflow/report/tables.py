@@ -1,5 +1,4 @@
-"""Make the tables of a study. The letters are those of the design notes: a speed-up, b time, c dlbench, h hours, j storage, l time budget,
-m utilisation, o failures."""
+"""Make the tables of a study: speed-up, time, dlbench, hours, storage, time budget, utilisation, failures."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from workflow.report.keys import (
     size_columns,
 )
 from workflow.report.layers_table import layers
-from workflow.report.meanings import in_words
+from workflow.report.meanings import describe_columns
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
 from workflow.report.prediction_table import prediction
 from workflow.report.step_parts import parts
@@ -65,8 +64,7 @@ from workflow.report.table import (
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, time_to_accuracy
 from workflow.run.record.columns import BESIDE, MISSING, PREVENTED, SHOWN_STEPS, UNREADABLE
 from workflow.study.cell import ARGS, SIZES, UNITS, WORDS, Cell, plain_text
-from workflow.study.series import in_words as keys_in_words
-from workflow.study.series import is_named
+from workflow.study.series import is_named, keys_text
 
 # Table h, hours: process hours and GPU hours of the runs. Prevented attempts have columns of their own.
 
@@ -95,7 +93,7 @@ def hours(analysis: Analysis) -> Table:
         title="What the runs took",
         caption=[
             "Hours of a run from stage to release, times its processes",
-            *in_words("hours", columns, [*(f"{part}_process_h" for part in HOUR_PARTS), "gpu_h"]),
+            *describe_columns("hours", columns, [*(f"{part}_process_h" for part in HOUR_PARTS), "gpu_h"]),
             "Attempts without a readable record are in none",
             f"In all {significant(sum(process_h))} process hours, {significant(sum(parts['prevented']))} of them prevented; "
             f"{significant(sum(gpu_h))} GPU hours",
@@ -269,7 +267,7 @@ OF_A_CELL: Final = ("device", "flop_per_unit", "flop_source", "arithmetic", "gpu
 
 
 def utilisation(analysis: Analysis) -> Table:
-    """Build table m: one row per measured cell."""
+    """Build the table of utilisation, FLOP/s against the peak of the GPUs: one row per measured cell."""
     cells, rows = rows_of(analysis, _cells(analysis.frame).iter_rows(named=True))
     whys = list(map(_why_none, cells, rows))
     flop_per_s = [
@@ -317,7 +315,7 @@ def utilisation(analysis: Analysis) -> Table:
             "MFU: FLOP that the model needs for one sample or token, forward and backward, without what is computed again (PaLM, appendix "
             "B) and, of networks of Slipway, without the gradient of what the first layer reads"
             f"{OLDER if older else ''}, times the rate, over the peak of the {analysis.processes}; geometric mean over runs",
-            *in_words("utilisation", columns, EXPLAINED_OF_USE),
+            *describe_columns("utilisation", columns, EXPLAINED_OF_USE),
             f"Peaks: {'; '.join(sources)}" if sources else "",
             f"No MFU where {'; '.join(why)}" if why else "",
         ],
@@ -460,7 +458,7 @@ def times(analysis: Analysis) -> Table:
         title="Time, step and rate",
         caption=sentence(
             "Batch: of each process",
-            *in_words("times", columns, EXPLAINED),
+            *describe_columns("times", columns, EXPLAINED),
             stated,
             against_text(analysis),
             interval_text(analysis),
@@ -578,7 +576,7 @@ def baseline_text(analysis: Analysis) -> str:
     baseline = analysis.sources[0].baseline
     narrowed = any(is_named(one.cell.cell, baseline) and not one.is_baseline for one in analysis.primary)
     taken = f"; where all cells of a series have that, those with the fewest {analysis.processes} are the baseline" if narrowed else ""
-    return printable(keys_in_words(baseline) + taken) or "none is named"
+    return printable(keys_text(baseline) + taken) or "none is named"
 
 
 def against_text(analysis: Analysis) -> str:

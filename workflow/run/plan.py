@@ -1,4 +1,4 @@
-"""Plan what a run will start, as values: framework, ports, container, cell.json, argv of supervisor and node programs.
+"""Plan what a run starts, as values: commands and variables of its ranks (torchrun, mpirun), ports, container, cell.json, node programs.
 
 `slipway plan --cell` prints it.
 """

@@ -1,4 +1,4 @@
-"""Write study.json at each start of a study, and tell whose its results are: those of the study file that ran last."""
+"""Write study.json at each start of a study, and refuse results that belong to another study file."""
 
 from __future__ import annotations
 

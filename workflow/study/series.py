@@ -74,7 +74,7 @@ def redundant_keys(flats: Sequence[Keys]) -> set[str]:
     return {*IMPLIED_BY_FRAMEWORK, *(["framework"] if alike else []), *([PARAMETERS_FILE] if by_name else [])}
 
 
-def in_words(baseline: Keys) -> str:
+def keys_text(baseline: Keys) -> str:
     """Format a baseline for people: `nodes: 1, optimizer.learning_rate: 0.1`."""
     return ", ".join(f"{key}: {value}" for key, value in flat(baseline).items())
 
@@ -248,7 +248,7 @@ def _no_baseline(given: Mapping[str, object], cells: Sequence[Cell]) -> Fault:
                 place=("baseline", *key.split(".")),
                 message=f"found {value}, and no cell has it: no speed-up could be computed; valid: {first_names(have[key])}",
             )
-    keys = in_words(given)
+    keys = keys_text(given)
     return Fault(
         place=("baseline",), message=f"no cell has {{{keys}}} together: no speed-up could be computed; valid: values that meet in a cell"
     )

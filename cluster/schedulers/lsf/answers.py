@@ -1,4 +1,4 @@
-"""Read what LSF's commands answer into frozen values.
+"""Ask LSF about jobs and nodes, and parse its answers into frozen values.
 
 A list has fields of our own choice (`bjobs -o`), which LSF since 9.1.1 and OpenLava both know. What no field of both holds (seconds of
 times, why a job waits, why it has ended) stands in the long form, `bjobs -l`, whose lines are broken at 80 characters.

@@ -1,4 +1,4 @@
-"""Read what PBS's commands answer into frozen values.
+"""Ask PBS about jobs and nodes, and parse its answers into frozen values.
 
 `qstat -f -F json` is read job by job: other users' jobs stand in it too, and one that cannot be read (OpenPBS writes numbers that are none,
 and bytes that are no text) must not hide ours. Times are in the time zone of the asking process, which asks with TZ=UTC.

@@ -1,4 +1,4 @@
-"""Read what Grid Engine's commands answer into frozen values."""
+"""Ask Grid Engine about jobs and nodes, and parse its answers into frozen values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what Slurm's commands answer into frozen values."""
+"""Ask Slurm about jobs and nodes, and parse its answers into frozen values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Checkpoints, from which a run that was cut off resumes: on request rank 0 writes everything that decides the rest of the training; all
-ranks read it.
+"""Write and read checkpoints, from which a run that was cut off resumes: on request rank 0 writes everything that decides the rest of the
+training; all ranks read it.
 
 The order of the samples and the numbers of dropout are functions of seed, rank and step, so nothing else must be carried.
 """

@@ -1,4 +1,4 @@
-"""A run from start to end, for every framework that gives a Trainer: read it from `run` downwards."""
+"""Train or infer in one rank, for every framework that gives a Trainer: data, steps, checkpoints, events. Read it from `run` downwards."""
 
 import math
 import os

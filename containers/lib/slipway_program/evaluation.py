@@ -1,4 +1,4 @@
-"""Loss and accuracy on samples that were not trained on, computed from a network's outputs."""
+"""Compute loss and accuracy on samples that were not trained on, from a network's outputs."""
 
 import time
 from itertools import islice

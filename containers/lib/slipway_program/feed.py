@@ -1,4 +1,4 @@
-"""Batches from the staged dataset, read and decoded by threads while the framework computes."""
+"""Feed batches from the staged dataset, read and decoded by threads while the framework computes."""
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +25,7 @@ def start_reading(dataset: Any, plan: Plan, threads: int) -> Batches:
         return found if isinstance(found, tuple) else inputs_and_targets(found)
 
     pool = ThreadPoolExecutor(threads)
-    coming = iter(plan.order())
+    coming = iter(plan.share_numbers())
     waiting: "Deque[Future[Tuple[np.ndarray, np.ndarray]]]" = deque()
     waiting.extend(pool.submit(read, number) for number in islice(coming, threads * BATCHES_AHEAD))
     while waiting:

@@ -1,4 +1,4 @@
-"""The steps of a run, each with its event, and the window that is measured."""
+"""Run the steps of a run, each with its event, and the measured window."""
 
 import math
 import time

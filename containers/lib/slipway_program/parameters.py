@@ -1,4 +1,4 @@
-"""The parameters of a network, by name and in canonical layout, whatever the framework: those it starts from, and the file they end in.
+"""Read and write the parameters of a network, by name and in canonical layout: those it starts from, and the file they end in.
 
 A name is `<layer>.<what>`: `weight` (OIHW, or (out, in)) and `bias` of `conv` and `linear`; `weight`, `bias`, `running_mean` and
 `running_var` of `bn`, of which the last two are no parameters; `weight` (one row per token, or place) of `embedding` and `positions`;

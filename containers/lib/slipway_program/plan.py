@@ -1,4 +1,4 @@
-"""Which samples a rank reads, in which order. Pure."""
+"""Plan which samples a rank reads, in which order. Pure."""
 
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
         """Return the steps before which there is an evaluation, beside that after the last one."""
         return range(self.eval_every, self.steps, self.eval_every) if self.eval_every else range(0)
 
-    def order(self) -> Sequence[int]:
+    def share_numbers(self) -> Sequence[int]:
         """Return the numbers of the shares in the order in which this rank reads them: those to evaluate come again in each evaluation."""
         if not self.evaluated_before:
             return range(self.first, self.batches)

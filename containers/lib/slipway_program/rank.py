@@ -1,4 +1,4 @@
-"""A rank as a process: from its start to its exit code."""
+"""Run a rank as a process, from its start to its exit code."""
 
 import json
 import os

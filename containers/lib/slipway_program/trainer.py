@@ -1,4 +1,4 @@
-"""What a framework has to give, so that driver.py can do the rest: one class with these methods.
+"""Define the Trainer that a framework gives, so that driver.py can do the rest.
 
 State is passed by name in canonical layout (parameters.py), as numpy arrays, so that files, norms and comparisons are the same for all.
 """

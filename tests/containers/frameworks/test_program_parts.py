@@ -459,9 +459,9 @@ def test_batches_come_in_the_order_in_which_they_are_trained_and_evaluated_on(
     """Epochs of 5 steps; 10 samples to evaluate in batches of 4, the second of which rank 1 has."""
     keys = {"batch_size": 4, "global_batch_size": 8, "steps": {"warmup": 0, "measured": 12}, "evaluate_every": 1}
     _, plan = part("plan").make_plan(cell(**keys), dataset(train=40, test=10), rank, 2, first)
-    assert [number if number < 12 else "e" for number in plan.order()] == expected
+    assert [number if number < 12 else "e" for number in plan.share_numbers()] == expected
     assert list(plan.evaluated_before) == [5, 10]
-    assert part("plan").make_plan(cell(), dataset(train=40, test=10), 0, 1)[1].order() == range(8)
+    assert part("plan").make_plan(cell(), dataset(train=40, test=10), 0, 1)[1].share_numbers() == range(8)
     with pytest.raises(ValueError, match="the dataset has no split test or validation that could be evaluated"):
         part("plan").make_plan(cell(**keys), dataset(train=40), 0, 2)
 
@@ -480,7 +480,7 @@ def test_a_program_evaluates_between_steps_and_leaves_that_out_of_its_times(
 
     keys = {"steps": {"warmup": warmup, "measured": 2, "total": 4}, "evaluate_every": 1}
     steps, plan = part("plan").make_plan(cell(**keys), dataset(train=8, test=6), 0, 1)
-    indices = (plan.share(number).indices for number in plan.order())
+    indices = (plan.share(number).indices for number in plan.share_numbers())
     batches = ((np.zeros((len(one), 1)), one % 2) for one in indices)
     trainer = SimpleNamespace(outputs=lambda images: passes(10.0, np.zeros((len(images), 2))), total=lambda sums: sums)
     events = SimpleNamespace(emit=lambda kind, **fields: emitted.append((kind, fields)), phase=phases.append)

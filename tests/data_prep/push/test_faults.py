@@ -13,7 +13,7 @@ import pytest
 
 from base.errors import PushError
 from base.publish import part_path
-from data_prep.push import deliver_pending, keep_pending, publish_attempt, push_files
+from data_prep.push import deliver_pending, keep_pending, publish_checked_files, push_files
 from tests.data_prep.staging.disks import exit_code, ext4, in_child, tmpfs
 from tests.data_prep.tree.corpus import contents
 
@@ -36,7 +36,7 @@ def result(out: Path, seed: int) -> Path:
 
 def push(out: Path, target: Path) -> None:
     part = part_path(target)
-    publish_attempt(part, push_files(out, part), target)
+    publish_checked_files(part, push_files(out, part), target)
 
 
 def assert_nothing_wrong(target: Path, out: Path) -> bool:

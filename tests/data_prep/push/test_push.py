@@ -15,7 +15,7 @@ from base.untrusted import directory
 from data_prep.cache.entries import ls
 from data_prep.file_set import parse_chunk_list
 from data_prep.hashing import hash_file
-from data_prep.push import Naming, deliver_pending, keep_pending, publish_attempt, push_files
+from data_prep.push import Naming, deliver_pending, keep_pending, publish_checked_files, push_files
 from data_prep.push.copy import MOST_FILES, list_files
 from tests.data_prep.tree.corpus import contents
 
@@ -40,7 +40,7 @@ def test_a_result_arrives_whole_and_is_named_last(tmp_path: Path) -> None:
     assert [file["path"] for file in files] == ["events-0.jsonl", "logs/rank-0.log", "parameters.safetensors"]
     assert all(len(file["blake3"]) == 64 and file["bytes"] == (out / file["path"]).stat().st_size for file in files)
     assert not target.exists()
-    assert publish_attempt(part, files, target)
+    assert publish_checked_files(part, files, target)
     assert contents(target) == contents(out)
     assert [path.name for path in target.parent.iterdir()] == ["1"]
 
@@ -60,7 +60,7 @@ def test_both_steps_run_in_a_limited_child(tmp_path: Path) -> None:
     out, target = result(tmp_path / "out"), tmp_path / "1"
     part = part_path(target)
     files = call_limited("push", push_files, out, part, timeout_s=30)
-    assert call_limited("publish", publish_attempt, part, files, target, timeout_s=30) is True
+    assert call_limited("publish", publish_checked_files, part, files, target, timeout_s=30) is True
     assert contents(target) == contents(out)
 
 
@@ -69,7 +69,7 @@ def test_the_same_again_is_fine_and_something_else_is_refused(tmp_path: Path) ->
     out, target = result(tmp_path / "out"), tmp_path / "1"
     for expected in (True, False):
         part = part_path(target)
-        assert publish_attempt(part, push_files(out, part), target) is expected
+        assert publish_checked_files(part, push_files(out, part), target) is expected
         assert not part.exists()
     before = contents(target)
     other = result(tmp_path / "other", "2")
@@ -77,9 +77,9 @@ def test_the_same_again_is_fine_and_something_else_is_refused(tmp_path: Path) ->
     with pytest.raises(
         PushError, match=r"exists with another content, digest [0-9a-f]{12}, this result has [0-9a-f]{12}: events-0.jsonl has"
     ):
-        publish_attempt(part, push_files(other, part), target)
+        publish_checked_files(part, push_files(other, part), target)
     with pytest.raises(PushError, match="another content"):
-        call_limited("publish", publish_attempt, part, push_files(other, part), target, timeout_s=30)
+        call_limited("publish", publish_checked_files, part, push_files(other, part), target, timeout_s=30)
     assert contents(target) == before
     assert contents(part) == contents(other)
 
@@ -93,7 +93,7 @@ def test_several_nodes_push_into_one_directory(tmp_path: Path) -> None:
             (out / name).rename(out / name.replace("parameters", f"parameters-{node}").replace("-0.", f"-{node}."))
     files = [file for out in outs for file in push_files(out, part)]
     (part / "record.json").write_text("{}")  # lists the files, so it cannot be in the list
-    assert publish_attempt(part, files, target)
+    assert publish_checked_files(part, files, target)
     assert contents(target) == contents(outs[0]) | contents(outs[1]) | {"record.json": b"{}"}
 
 
@@ -101,7 +101,7 @@ def test_two_nodes_with_one_name_are_found_out(tmp_path: Path) -> None:
     part = part_path(tmp_path / "1")
     files = push_files(result(tmp_path / "a", "1"), part) + push_files(result(tmp_path / "b", "2"), part)
     with pytest.raises(PushError, match=r"two nodes pushed different files 'events-0.jsonl'"):
-        publish_attempt(part, files, tmp_path / "1")
+        publish_checked_files(part, files, tmp_path / "1")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_storage_changed_is_not_published(tmp_path: Path, damage: str, mess
     else:
         os.mkfifo(part / "stranger")
     with pytest.raises((PushError, StorageError), match=message):
-        publish_attempt(part, files, target)
+        publish_checked_files(part, files, target)
     assert not target.exists()
 
 
@@ -146,7 +146,7 @@ def test_a_second_push_into_the_same_part_repairs_the_first(tmp_path: Path) -> N
     (part / ".record.json.part-0123456789ab").write_text("torn too")
     left_over = part_path(target)
     left_over.mkdir()
-    assert publish_attempt(part, push_files(out, part), target)
+    assert publish_checked_files(part, push_files(out, part), target)
     assert contents(target) == contents(out)
     assert not left_over.exists()
 
@@ -170,7 +170,7 @@ def test_links_and_special_files_are_listed_and_not_followed(tmp_path: Path) -> 
         "new\\nline": "its name holds control characters or is not UTF-8",
         "latin-\\udce9": "its name holds control characters or is not UTF-8",
     }
-    assert publish_attempt(part, files, tmp_path / "1")
+    assert publish_checked_files(part, files, tmp_path / "1")
     assert len(contents(tmp_path / "1")) == 4
 
 
@@ -192,7 +192,7 @@ def test_a_flooded_log_keeps_head_and_tail_and_nothing_else_is_cut(tmp_path: Pat
         assert 900 < (part / name).stat().st_size < 1060
     assert (part / "events-1.jsonl").read_text() == "".join(lines)
     assert (part / "logs" / "one-line.log").read_bytes().count(b"x") == 1000 + 0
-    assert publish_attempt(part, files, tmp_path / "1")
+    assert publish_checked_files(part, files, tmp_path / "1")
 
 
 def wait_on_node(cache: Path, name: str, target: Path, text: str = "1") -> Path:
@@ -327,7 +327,7 @@ def test_what_we_wrote_comes_from_beside_and_its_names_are_not_the_program_s(tmp
     for name in (*refused_names, "logs/mine.log"):
         (out / name).write_text("the program's")
     files = push_files(out, part, own_dir=own)
-    assert publish_attempt(part, files, tmp_path / "1")
+    assert publish_checked_files(part, files, tmp_path / "1")
     found = contents(tmp_path / "1")
     assert {name for name, text in found.items() if text == b"ours"} == ours
     assert {name for name, text in found.items() if text == b"the program's"} == {"logs/mine.log"}
@@ -362,7 +362,7 @@ def test_beside_what_is_passed_on_later_lies_the_list_of_its_chunks(tmp_path: Pa
     assert refused(part, files) == {chunks_name(name): "Slipway itself writes a file of this name"}
     paths = [file["path"] for file in files if not file["path"].startswith("not-pushed")]
     assert paths == [name, chunks_name(name), "other"]
-    assert publish_attempt(part, files, tmp_path / "1")
+    assert publish_checked_files(part, files, tmp_path / "1")
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
@@ -490,7 +490,7 @@ def test_files_of_the_same_name_on_two_nodes_lie_side_by_side(tmp_path: Path) ->
         "events-0.jsonl": "events of a rank that is not on this node",
         "of-node-1/y": "Slipway itself writes a file of this name",
     }
-    assert publish_attempt(part, files, tmp_path / "1")
+    assert publish_checked_files(part, files, tmp_path / "1")
     there = contents(tmp_path / "1")
     for name in ("profile.txt", "kept/x.log"):
         assert (there[name], there[f"of-node-1/{name}"]) == tuple(f"{name} of node {node}\n".encode() for node in range(2))
@@ -515,7 +515,7 @@ def test_no_name_that_a_program_gives_keeps_its_result_from_storage(tmp_path: Pa
     files = push_files(out, part, own_dir=own, naming=naming)
     assert list(refused(part, files)) == [name]
     (part / "record.json").write_text("{}")
-    assert publish_attempt(part, files, tmp_path / "1")
+    assert publish_checked_files(part, files, tmp_path / "1")
     assert contents(tmp_path / "1")["good"] == b"good"
 
 

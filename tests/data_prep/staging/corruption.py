@@ -37,7 +37,7 @@ import pytest
 from base.errors import PushError, SlipwayError
 from base.seal import publish_sealed, read_sealed
 from data_prep.cache.layout import open_cache, part_of
-from data_prep.push import publish_attempt, push_files
+from data_prep.push import publish_checked_files, push_files
 from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.table import parse_line
@@ -180,7 +180,7 @@ def pushed(chance: random.Random, place: Path) -> str:
     files = push_files(out, half)
     flip(chance, any_file(chance, half))
     try:
-        publish_attempt(half, files, there / "1")
+        publish_checked_files(half, files, there / "1")
     except PushError:
         return CAUGHT
     return WITHOUT if contents(there / "1") == contents(out) else WRONG

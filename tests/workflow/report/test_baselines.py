@@ -20,7 +20,7 @@ from workflow.report.formats import to_csv
 from workflow.report.plots import efficiency, throughput
 from workflow.report.tables import TABLES, baseline_text
 from workflow.study.cell import Cell
-from workflow.study.series import flat, in_words, is_named
+from workflow.study.series import flat, is_named, keys_text
 from workflow.study.study import load_study
 
 
@@ -115,7 +115,7 @@ def test_the_table_for_programs_carries_the_same_marks(tmp_path: Path) -> None:
 def test_what_a_baseline_names() -> None:
     baseline = {"nodes": 1, "optimizer": {"learning_rate": 0.1}}
     assert flat(baseline) == {"nodes": 1, "optimizer.learning_rate": 0.1}
-    assert in_words(baseline) == "nodes: 1, optimizer.learning_rate: 0.1"
+    assert keys_text(baseline) == "nodes: 1, optimizer.learning_rate: 0.1"
     cell = msgspec.convert(make_cell(optimizer={"learning_rate": 0.1, "momentum": 0}), Cell)
     assert is_named(cell, baseline)
     assert not is_named(replace(cell, optimizer={}), baseline)

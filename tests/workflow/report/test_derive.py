@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.workflow.report.builder import GPU, cell_result, collected, make_cell, make_record, scaling_cells
 from workflow.report.cells import CellResult
-from workflow.report.derive import Comparison, compare
+from workflow.report.derive import Comparison, compare_to_baseline
 
 ONE_NODE = {"nodes": 1}
 
 
 def primary(cells: Sequence[CellResult], baseline: Mapping[str, Any] = ONE_NODE) -> dict[str, Comparison]:
-    comparisons = [comparison for comparison in compare(cells, baseline) if comparison.primary]
+    comparisons = [comparison for comparison in compare_to_baseline(cells, baseline) if comparison.primary]
     assert [comparison.cell.cell_id for comparison in comparisons] == [cell.cell_id for cell in cells]
     return {comparison.cell.cell_id: comparison for comparison in comparisons}
 
@@ -64,7 +64,7 @@ def test_weak_scaling_of_sequences_in_buckets_is_marked(buckets: list[int] | Non
 
 def test_a_cell_with_both_partners_has_both_comparisons() -> None:
     cells = [cell_result(cell, [0.1] * 3) for cell in scaling_cells(batch_size=[32, 64], nodes=[1, 2])]
-    both = {comparison.scaling: comparison for comparison in compare(cells, ONE_NODE) if comparison.cell is cells[1]}
+    both = {comparison.scaling: comparison for comparison in compare_to_baseline(cells, ONE_NODE) if comparison.cell is cells[1]}
     assert both["weak"].primary
     assert not both["strong"].primary
     assert numbers(both["weak"]) == pytest.approx((2.0, 1.0))
@@ -126,8 +126,8 @@ def test_no_number_without_a_measurement() -> None:
     assert found[cells[1].cell_id].speedup is None
     assert found[cells[1].cell_id].reason == f"baseline {cells[0].cell_id}: oom"
     assert found[cells[2].cell_id].reason == "oom"
-    assert {comparison.reason for comparison in compare(cells[1:2], {})} == {"the study names no baseline"}
-    other = compare([cells[1], cell_result(make_cell(nodes=1, batch_size=24), [0.1])], ONE_NODE)[0]
+    assert {comparison.reason for comparison in compare_to_baseline(cells[1:2], {})} == {"the study names no baseline"}
+    other = compare_to_baseline([cells[1], cell_result(make_cell(nodes=1, batch_size=24), [0.1])], ONE_NODE)[0]
     assert other.reason == "no baseline (nodes: 1) has batch 32 per process, or 64 in all"
 
 
@@ -171,7 +171,7 @@ def test_equal_cells_of_few_noisy_runs_are_seldom_marked() -> None:
     wrong = dict.fromkeys(("superlinear", "rising"), 0)
     for _ in range(200):
         found = [cell_result(cell, [0.1 * dice.lognormvariate(0, 0.05) for _ in range(3)]) for cell in cells]
-        for comparison in compare(found, ONE_NODE):
+        for comparison in compare_to_baseline(found, ONE_NODE):
             for mark in wrong:
                 wrong[mark] += mark in comparison.marks
     assert max(wrong.values()) <= 0.05 * 200 * 3, wrong

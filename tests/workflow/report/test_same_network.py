@@ -30,7 +30,7 @@ def cells(tmp_path: Path, **axes: Any) -> list[Cell]:
 
 def compare(found: Sequence[Cell], losses: Mapping[str, Losses]) -> Group:
     """By the losses alone: of the ranks nothing is told."""
-    return same_network.compare(found, {name: FirstRun(losses=told) for name, told in losses.items()})
+    return same_network.compare_losses(found, {name: FirstRun(losses=told) for name, told in losses.items()})
 
 
 def test_cells_that_differ_only_in_their_framework_are_a_group(tmp_path: Path) -> None:

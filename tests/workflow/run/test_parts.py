@@ -18,7 +18,7 @@ import pytest
 
 from base.errors import NodeLost
 from workflow.run.link.event_loop import SIGNALS, Loop
-from workflow.run.node.ranks import RECENT_BYTES, RankEvents, RankLog, Reservation
+from workflow.run.node.ranks import RECENT_BYTES, EventTail, RankLog, Reservation
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
 from workflow.run.supervisor.job import NodeLocks
@@ -183,7 +183,7 @@ def write_events(path: Path, *events: dict[str, object]) -> None:
 
 def test_beats_follow_a_growing_file(tmp_path: Path) -> None:
     path = tmp_path / "events-0.jsonl"
-    beats = RankEvents(path, 10.0)
+    beats = EventTail(path, 10.0)
     beats.poll(11.0)
     assert beats.silent_s(12.0) == 2.0
     assert beats.limit_s(60, 600) == 600
@@ -211,7 +211,7 @@ def test_beats_of_very_many_steps_miss_nothing_that_matters(tmp_path: Path) -> N
     path = tmp_path / "events-0.jsonl"
     steps: list[dict[str, object]] = [{"event": "step", "step": step, "seconds": 0.001} for step in range(5000)]
     write_events(path, {"event": "phase", "phase": "train"}, *steps[:2000], {"event": "error", "kind": "oom"}, *steps[2000:])
-    beats = RankEvents(path, 0.0)
+    beats = EventTail(path, 0.0)
     beats.poll(1.0)
     assert (beats.phase, beats.step) == ("train", 4999)
     assert beats.error is not None
@@ -313,7 +313,7 @@ def test_events_that_are_no_file_are_silence_and_said_once(tmp_path: Path, plant
     (tmp_path / "elsewhere").write_text('{"event": "phase", "phase": "train"}\n')
     make = {"a pipe": os.mkfifo, "a symbolic link": lambda path: path.symlink_to("elsewhere"), "a directory": Path.mkdir}
     make[planted](path)
-    beats = RankEvents(path, 0.0)
+    beats = EventTail(path, 0.0)
     for now in (1.0, 2.0):
         beats.poll(now)
     assert beats.silent_s(3.0) == 3.0

@@ -1,1 +1,1 @@
-"""How supervisor and node programs talk: messages, the authenticated connection, the event loop that both wait in."""
+"""Connect the supervisor and its node programs: messages, the authenticated connection, the event loop that both wait in."""

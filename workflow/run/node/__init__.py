@@ -1,1 +1,1 @@
-"""The node program: what a run does on one node, by the supervisor's commands."""
+"""Execute the supervisor's commands on one node: the node program."""

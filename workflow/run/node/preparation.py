@@ -1,4 +1,5 @@
-"""Prepare a node for its ranks, in order: old containers and processes, dataset, programs, GPUs, image, checkpoint."""
+"""Prepare a node for its ranks, in order: end containers and processes of older attempts, stage the dataset, programs, GPUs, image and
+checkpoint."""
 
 from __future__ import annotations
 
@@ -296,7 +297,7 @@ class Preparation:
             self._reservation = None
 
     def fetch(self, order: commands.Fetch) -> None:
-        """Bring the checkpoint of an earlier attempt here, together with the other nodes where there are some, and it has its list."""
+        """Bring the checkpoint of an earlier attempt to this node: with the other nodes if it has the list of its chunks, else alone."""
         if order.listed and len(self.allocation.nodes) > 1:
             self._begin("checkpoint", order.source, partial(self._checkpoint_ended, order), "--single", "--bytes", str(order.bytes))
         else:

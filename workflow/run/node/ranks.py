@@ -39,7 +39,7 @@ OUTPUT = "output"
 """The phase of a program whose events an adapter writes, from its start to its end."""
 
 
-class RankEvents:
+class EventTail:
     """The events file of one rank, read as it grows. Times are those of the monotonic clock, given by the caller; `clock` tells when a
     look was done, else it takes no time."""
 
@@ -216,7 +216,7 @@ class Watched:
         self.host = host
         self._out = out
         self.log = RankLog(logs / f"{process.plan.name}.log")
-        self.beats = {rank: RankEvents(out / f"events-{rank}.jsonl", now, time.monotonic) for rank in process.plan.ranks}
+        self.beats = {rank: EventTail(out / f"events-{rank}.jsonl", now, time.monotonic) for rank in process.plan.ranks}
         self.ended = False
 
     def read_output(self) -> bool:

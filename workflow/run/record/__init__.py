@@ -1,1 +1,1 @@
-"""What is known of a run: how it ended, what its events say, its record as it is written and as it is read."""
+"""Make and read the record of a run: how it ended, and what its events say."""

@@ -1,4 +1,5 @@
-"""The columns of records.parquet, which follow from the record's types (`Column` in model.py). Names carry units; null means not measured.
+"""Define the columns of records.parquet, which follow from the record's types (`Column` in model.py). Names carry units; null means not
+measured.
 
 Series of losses stay in the records: they are read where a curve is drawn, and would be most of the bytes here.
 """
@@ -108,7 +109,7 @@ def _total(values: Sequence[int | None]) -> int | None:
 def _others(load: model.Load) -> tuple[float | None, int | None]:
     """Return the cores that others used while it measured, and of how many; None where that was less than the limit."""
     during = load.during
-    seen = during is not None and machine_load.beyond(load.cores, during.others_cores, during.seconds)
+    seen = during is not None and machine_load.is_loaded_by_others(load.cores, during.others_cores, during.seconds)
     return (during.others_cores, load.cores) if during is not None and seen else (None, None)
 
 

@@ -1,5 +1,5 @@
-"""The events a program wrote, one JSON object per line: read back, checked, sorted by kind. Programs are not trusted to write well: every
-field has its type and its bound here, and a line that is not an event is counted."""
+"""Read and check the events that a program wrote, one JSON object per line. Programs are not trusted to write well: every field has its
+type and its bound here, and a line that is not an event is counted."""
 
 from __future__ import annotations
 

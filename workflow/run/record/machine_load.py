@@ -398,10 +398,10 @@ def others_seen(nodes: Sequence[Node]) -> bool:
     Load before the window does not count: daemons load the image then, and nodes stage the dataset.
     """
     parts = [(node.load.cores, node.load.during) for node in nodes if node.load]
-    return any(during is not None and beyond(cores, during.others_cores, during.seconds) for cores, during in parts)
+    return any(during is not None and is_loaded_by_others(cores, during.others_cores, during.seconds) for cores, during in parts)
 
 
-def beyond(cores: int, others_cores: float | None, seconds: float) -> bool:
+def is_loaded_by_others(cores: int, others_cores: float | None, seconds: float) -> bool:
     """Return whether others used more of the run's `cores` in these seconds than a quiet machine does; False where nobody knows."""
     if others_cores is None:
         return False
@@ -410,7 +410,7 @@ def beyond(cores: int, others_cores: float | None, seconds: float) -> bool:
 
 def _reasons(cores: int, part: LoadOf) -> list[str]:
     found = []
-    if beyond(cores, part.others_cores, part.seconds):
+    if is_loaded_by_others(cores, part.others_cores, part.seconds):
         names = ", ".join(one.name for one in part.busiest)
         found.append(
             f"others used {part.others_cores:.2g} of {cores} core{'s' * (cores > 1)} while it measured{f' ({names})' if names else ''}"

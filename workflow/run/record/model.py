@@ -1,4 +1,4 @@
-"""The record of one attempt, schema `slipway.run/1`, as one tree of types. Null: not measured.
+"""Define the record of one attempt, schema `slipway.run/1`, as one tree of types. Null: not measured.
 
 Everything that knows the keys of a record follows from this tree: readers decode into it, the columns of the tables are the fields that
 carry a `Column`, and the JSON Schema and the tables of docs/reference/record.md are made of it. The words after a field are its unit or

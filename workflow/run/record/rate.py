@@ -469,7 +469,7 @@ def late_warnings(late: Mapping[int, float]) -> list[str]:
     """Return a sentence where ranks ended late."""
     if not late:
         return []
-    who = f"{in_words(list(late))} ended {max(late.values()):.3g} s later than rank 0, whose output alone was read for steps"
+    who = f"{ranks_text(list(late))} ended {max(late.values()):.3g} s later than rank 0, whose output alone was read for steps"
     return [f"{who}: the ranks did not wait for each other, and the rate is that of rank 0 alone"]
 
 
@@ -479,10 +479,10 @@ def replica_warnings(found: Replicas | None) -> list[str]:
         return []
     alike = found.ranks - len(found.apart)
     others = f"the {alike} others" if alike > 1 else "the other one" if found.ranks == 2 else "one other"
-    return [f"{in_words(found.apart)} ended with other parameters than {others}: the replicas of the network have come apart"]
+    return [f"{ranks_text(found.apart)} ended with other parameters than {others}: the replicas of the network have come apart"]
 
 
-def in_words(ranks: Sequence[int]) -> str:
+def ranks_text(ranks: Sequence[int]) -> str:
     """Format ranks for a message (`rank 1`, `ranks 1, 3`); of many only the first ones."""
     named = ", ".join(str(rank) for rank in ranks[:MOST_NAMED])
     return f"rank{'s' if len(ranks) > 1 else ''} {named}{' ...' if len(ranks) > MOST_NAMED else ''}"

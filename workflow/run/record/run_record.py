@@ -41,12 +41,12 @@ from workflow.run.record.outcome import Ending, ObservedWindow, RankEnd, contrad
 from workflow.run.record.rate import (
     Window,
     goes_back,
-    in_words,
     late_ranks,
     late_warnings,
     not_compared,
     own_steps,
     performance,
+    ranks_text,
     replica_warnings,
     replicas_of,
     reported_windows,
@@ -178,7 +178,7 @@ def disagreements(starts: Mapping[int, RunStart]) -> list[str]:
         for rank, view in views.items():
             values.setdefault(text(repr(view.get(key)), MAX_SHOWN), []).append(rank)
         if len(values) > 1:
-            said = ", ".join(f"{value} on {in_words(ranks)}" for value, ranks in sorted(values.items()))
+            said = ", ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in sorted(values.items()))
             found.append(f"ranks disagree on {key}: {said}")
     return found
 
@@ -205,22 +205,22 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
     """Return a sentence for each finding: ranks measure different steps, or by a clock that goes back or reports nothing."""
     windows = {rank: own_steps(entry.steps) for rank, entry in sorted(events.items())}
     back = [rank for rank, window in windows.items() if goes_back(events[rank].steps, window)]
-    warnings = [f"the clock of {in_words(back)} goes back between measured steps: time between its steps is not known"] if back else []
+    warnings = [f"the clock of {ranks_text(back)} goes back between measured steps: time between its steps is not known"] if back else []
     silent = [rank for rank, window in windows.items() if window and not reports_wall_time(events[rank], window)]
     if silent and not back:
-        warnings.append(f"the wall time of the window is not known on {in_words(silent)}: time between its steps is in no number")
+        warnings.append(f"the wall time of the window is not known on {ranks_text(silent)}: time between its steps is in no number")
     untimed = [
         rank
         for rank, window in windows.items()
         if rank not in silent and any(events[rank].steps[step].monotonic_ns is None for step in window)
     ]
     if untimed:
-        warnings.append(f"the steps of {in_words(untimed)} tell no monotonic_ns: nobody has compared their seconds with Slipway's clock")
+        warnings.append(f"the steps of {ranks_text(untimed)} tell no monotonic_ns: nobody has compared their seconds with Slipway's clock")
     said: dict[str, list[int]] = {}
     for rank, window in windows.items():
         said.setdefault(f"{len(window)} ({window[0]} to {window[-1]})" if window else "none", []).append(rank)
     if any(window != windows[min(windows)] for window in windows.values()):
-        shown = ", ".join(f"{steps} on {in_words(ranks)}" for steps, ranks in said.items())
+        shown = ", ".join(f"{steps} on {ranks_text(ranks)}" for steps, ranks in said.items())
         warnings.append(text(f"ranks measure different steps: {shown}"))
     return warnings
 

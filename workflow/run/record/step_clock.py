@@ -1,4 +1,4 @@
-"""The seven steps of a run by one monotonic clock, so that they close: stage to release add up to the run's time."""
+"""Time the seven steps of a run by one monotonic clock: stage to release add up to the run's time, and login and assign come before it."""
 
 from __future__ import annotations
 

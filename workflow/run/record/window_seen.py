@@ -1,4 +1,4 @@
-"""The measured window as a rank tells it, beside what its node program saw of it by its own clock. Pure.
+"""Compare the measured window that a rank reports with what its node program saw by its own clock. Pure.
 
 A line that was not there at one look and was at the next was written in between. So the lines around a window give a least and a most that
 it took, whatever the program tells. Where they leave more open than CONFIRMED, nobody but the program knows how long its window was.

@@ -1,1 +1,1 @@
-"""What a run does on network storage: its lease, its attempt's directory, its checkpoints, its record."""
+"""Keep a run on network storage: its lease, its attempt's directory, its checkpoints, its record."""

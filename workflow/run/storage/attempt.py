@@ -58,11 +58,11 @@ def read_measured(
     )
 
 
-def publish_attempt(run: PreparedRun, part: str, files: Sequence[File], make_record: Callable[[], NewRecord]) -> None:
+def publish_result(run: PreparedRun, part: str, files: Sequence[File], make_record: Callable[[], NewRecord]) -> None:
     """Publish the pushed attempt under its name, then, for a result, the run's record.json, last. Raises PushError, StorageError,
     LeaseError. The record is made here, as late as can be, so that its times are those of its publishing. Without the lease nothing is
     published: the attempt is moved aside. May be called again after a failure."""
-    from data_prep.push import publish_attempt as publish_files
+    from data_prep.push import publish_checked_files
 
     run_dir, number = Path(run.run_dir), run.attempt
     target = run_dir / "attempts" / str(number)
@@ -79,7 +79,7 @@ def publish_attempt(run: PreparedRun, part: str, files: Sequence[File], make_rec
         )
     if there:
         publish_sealed(Path(part, RECORD), record)
-        publish_files(Path(part), [asdict(file) for file in files], target)
+        publish_checked_files(Path(part), [asdict(file) for file in files], target)
     if new.record.kind == RESULT:
         if not leases.holds(run_dir, run.token):
             raise LeaseError(
@@ -313,7 +313,7 @@ LEAST_FILES: Final = 100
 
 
 def names_on_storage(ranks: Sequence[int], index: int) -> Naming:
-    """Return how the files of node `index` are named on storage. `ranks`: the node's. Rank 0 writes what else we know."""
+    """Return how the files of node `index`, with its `ranks`, are named on storage. Rank 0 also writes parameters and checkpoint."""
     from data_prep.push import Naming
 
     events = tuple(f"events-{rank}.jsonl" for rank in ranks)

@@ -1,1 +1,1 @@
-"""The supervisor: it takes a run through its steps, and owns everything that the run starts."""
+"""Supervise a run: take it through its steps, and own everything that it starts."""

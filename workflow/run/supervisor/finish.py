@@ -187,7 +187,7 @@ class _Finish:
             again.repeat("push", lambda left_s: self._push(again, left_s))
             self.clock.enter("release")
             self.nodes.ask(commands.Release(), reports.Released, time_limits.RELEASE_S)
-            again.repeat("publish", lambda left_s: again.call("publish", attempts.publish_attempt, *self._publication(), left_s=left_s))
+            again.repeat("publish", lambda left_s: again.call("publish", attempts.publish_result, *self._publication(), left_s=left_s))
         except LeaseError as error:
             self.ending = Ending(status="storage", reason=str(error), error=LeaseError)
             logger.error("%s", error)

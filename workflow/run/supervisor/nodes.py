@@ -111,7 +111,7 @@ class Nodes:
         self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
         self._listener = Listener(loop, address, self._token, self._expects, self._admit, len(self.all), limits.handshake_s)
         self.address = self._listener.address
-        loop.every(min(time_limits.SUPERVISOR_ALIVE_EVERY_S, limits.node_silence_s / 4), self._say_alive)
+        loop.every(min(time_limits.SUPERVISOR_ALIVE_EVERY_S, limits.node_silence_s / 4), self._beat)
 
     # -- coming up
 
@@ -203,7 +203,7 @@ class Nodes:
             self._lose(node, f"nothing heard from it for {now - node.heard:.0f} s")
         return tuple(node.node.name for node in found)
 
-    def _say_alive(self) -> None:
+    def _beat(self) -> None:
         self.send_all(commands.Alive())
         now = time.monotonic()
         for node in self.present():

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from base import errors, humanize
 from base.process import CODE_ROOT, run
 from cluster.addresses import listening_address
-from cluster.gpus.decision import beyond
+from cluster.gpus.decision import not_granted
 from cluster.schedulers import node_cache
 from cluster.types import Allocation
 from containers.engines import ONLY_UNDER
@@ -215,7 +215,7 @@ class RunningAttempt:
         if isinstance(message, reports.Saving):
             self.limit.on_saving(message.step)
         elif isinstance(message, reports.GpusSeen):
-            problem = beyond(node.node.gpus, message.seen)
+            problem = not_granted(node.node.gpus, message.seen)
             if problem is not None:
                 self._warn(f"{node.node.name}: {problem}")
         elif self._training is not None:

@@ -1,4 +1,5 @@
-"""Bound the time of a run: its walltime, the limits of all its steps, and the one place where a step learns that the run ends."""
+"""Bound the time of a run: its walltime and the limits of all its steps. RunScope is how a step learns that the run ends, supervising() how
+signals and orphans are handled."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class _Reading:
     def __init__(self, dataset: Any, plan: Plan) -> None:
         self._splits = {name: dataset.split(name) for name in dataset.manifest["splits"]}
         self._plan = plan
-        self.order = plan.order()
+        self.order = plan.share_numbers()
 
     def fill(self, place: int, slot: Slot, coming: int) -> tuple[int, int]:
         """Read the batch at `place` of the order into a slot. Returns samples, and of token ids how many a row has."""

@@ -1,4 +1,4 @@
-"""The run itself, from start to end: read it from `run` downwards."""
+"""Train or infer in one rank: data, network, steps, checkpoints, events. Read it from `run` downwards."""
 
 from __future__ import annotations
 

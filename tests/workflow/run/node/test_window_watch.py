@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
-from workflow.run.node.ranks import RankEvents, Ranks, Watched
+from workflow.run.node.ranks import EventTail, Ranks, Watched
 from workflow.run.node.window_watch import Line, WindowWatch
 from workflow.run.record.model import WindowSeen
 from workflow.run.record.outcome import ObservedWindow
@@ -56,11 +56,11 @@ class Rank:
         self.lines = [(math.ceil(when / every_s) * every_s, line) for when, line in self.lines]
         self.end = max(self.end, self.lines[-1][0])
 
-    def watched(self, held_up: random.Random | None = None, most_s: float = 0.0) -> RankEvents:
+    def watched(self, held_up: random.Random | None = None, most_s: float = 0.0) -> EventTail:
         """Looked at as the node program looks; with `held_up` each look comes up to `most_s` later, and takes up to as long."""
         now, lines = 0.0, list(self.lines)
         done = now
-        beats = RankEvents(self.path, now, lambda: done)
+        beats = EventTail(self.path, now, lambda: done)
         while now <= self.end:
             while lines and lines[0][0] <= now:
                 with self.path.open("a") as file:
@@ -74,7 +74,7 @@ class Rank:
         beats.poll(now)
         return beats
 
-    def seen(self, beats: RankEvents) -> tuple[float, float, float]:
+    def seen(self, beats: EventTail) -> tuple[float, float, float]:
         """What is told of the window, and what was seen at the least and at the most."""
         found = beats.window.seen(0)
         assert found is not None
@@ -222,7 +222,7 @@ def test_a_line_of_several_steps_tells_where_the_window_begins() -> None:
 def test_a_look_that_could_read_nothing_says_nothing_of_when_lines_were_written(tmp_path: Path) -> None:
     path = tmp_path / "events-0.jsonl"
     path.mkdir()
-    beats = RankEvents(path, 0.0, lambda: 6.0)
+    beats = EventTail(path, 0.0, lambda: 6.0)
     beats.poll(5.0)
     assert beats.problem is not None
     path.rmdir()
@@ -235,7 +235,7 @@ def test_a_look_that_could_read_nothing_says_nothing_of_when_lines_were_written(
 
 
 def test_who_has_told_nothing_yet_is_looked_at_when_the_others_have_stopped(tmp_path: Path) -> None:
-    stopped, silent = (RankEvents(tmp_path / f"events-{rank}.jsonl", 0.0) for rank in range(2))
+    stopped, silent = (EventTail(tmp_path / f"events-{rank}.jsonl", 0.0) for rank in range(2))
     (tmp_path / "events-0.jsonl").write_text('{"event": "phase", "phase": "train"}\n{"event": "run_stop"}\n')
     ranks = Ranks.__new__(Ranks)
     ranks.watched = [cast(Watched, SimpleNamespace(ended=False, beats={0: stopped, 1: silent}))]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from base.jsonfile import canonical_json
-from workflow.run.node.ranks import PARSE_LINES, RankEvents
+from workflow.run.node.ranks import PARSE_LINES, EventTail
 from workflow.run.record.events import (
     MAX_LINE,
     MAX_WARNING,
@@ -58,7 +58,7 @@ def test_a_broken_line_is_counted_and_ends_nothing(tmp_path: Path, line: str) ->
     found = read_events(tmp_path, 1)
     assert (found[0].broken_lines, list(found[0].steps)) == (1, [0])
     canonical_json(msgspec.to_builtins(measured(found, 1, 8)))
-    beats = RankEvents(path, 0.0)
+    beats = EventTail(path, 0.0)
     beats.poll(1.0)
     assert beats.step == 0
     assert beats.limit_s(1.0, 5.0) == 5.0
@@ -80,7 +80,7 @@ def test_a_broken_line_is_counted_and_ends_nothing(tmp_path: Path, line: str) ->
 def test_any_field_may_hold_anything_and_the_record_can_be_written(tmp_path: Path, event: dict[str, object]) -> None:
     (tmp_path / "events-0.jsonl").write_text(f'{{"event": "run_start"}}\n{STEP}\n{json.dumps(event)}\n')
     canonical_json(msgspec.to_builtins(measured(read_events(tmp_path, 1), 1, 8)))
-    beats = RankEvents(tmp_path / "events-0.jsonl", 0.0)
+    beats = EventTail(tmp_path / "events-0.jsonl", 0.0)
     beats.poll(1.0)
     canonical_json([beats.phase, beats.error, beats.checkpoint])
 
@@ -134,7 +134,7 @@ def test_a_line_without_end_takes_no_memory_and_hides_nothing(tmp_path: Path) ->
     assert list(bounded_lines(io.BytesIO(b"x" * (2 * MAX_LINE)))) == [b"\n"]
     path = tmp_path / "events-0.jsonl"
     path.write_bytes(content)
-    beats = RankEvents(path, 0.0)
+    beats = EventTail(path, 0.0)
     for _ in range(3):
         beats.poll(1.0)
         assert len(beats._rest) <= MAX_LINE + 1
@@ -162,6 +162,6 @@ def test_a_loss_that_is_not_finite_ends_a_rank_as_nan(tmp_path: Path, many: int)
     bad = 60 + many // 2
     steps = [{"event": "step", "step": step, "seconds": 0.01, "loss": math.nan if step == bad else 1.0} for step in range(2 * bad)]
     path.write_text("".join(json.dumps(step) + "\n" for step in steps))
-    beats = RankEvents(path, 0.0)
+    beats = EventTail(path, 0.0)
     beats.poll(1.0)
     assert beats.error == ErrorEvent("nan", f"the loss of step {bad} is nan")

@@ -20,7 +20,7 @@ import pytest
 
 from cluster.processes import TICKS_PER_S
 from tests.workflow.run.world import World
-from workflow.run.record.machine_load import beyond
+from workflow.run.record.machine_load import is_loaded_by_others
 from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
@@ -94,7 +94,7 @@ def test_without_one_the_record_says_what_the_machine_says(world: World) -> None
     others = busy - during["own_cores"] - (during["kernel_cores"] or 0.0)
     assert during["others_cores"] == pytest.approx(max(0.0, others), abs=NEAR)
     said = any("others used" in words for words in record["busy"])
-    is_busy = beyond(load["cores"], during["others_cores"], during["seconds"])
+    is_busy = is_loaded_by_others(load["cores"], during["others_cores"], during["seconds"])
     assert said == is_busy
     if others < 0:
         assert not said
