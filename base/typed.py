@@ -89,7 +89,7 @@ class Mismatch(Exception):
         return self
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         """Return the path of the value, such as `cells[3].nodes`."""
         return "".join(reversed(self.keys)).lstrip(".")
 
@@ -99,7 +99,7 @@ def read_as(kind: type[T], value: Any, where: Path | str, error: type[errors.Sli
     try:
         return typing.cast("T", reader_of(typing.cast("Any", kind))(value))
     except Mismatch as mismatch:
-        place = f"{mismatch.place}: " if mismatch.keys else ""
+        place = f"{mismatch.path}: " if mismatch.keys else ""
         raise error(f"{where}: {place}{mismatch}{f'; {advice}' if advice else ''}") from mismatch
 
 

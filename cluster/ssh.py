@@ -202,12 +202,12 @@ class OpenSsh:
 
     def hang_up(self) -> bool:
         """End the master connection; False where there was none."""
-        return self._is_open() and self._asked("-O", "exit", "--", self.host).returncode == 0
+        return self._is_open() and self._control("-O", "exit", "--", self.host).returncode == 0
 
     def _is_open(self) -> bool:
-        return self._asked("-O", "check", "--", self.host).returncode == 0
+        return self._control("-O", "check", "--", self.host).returncode == 0
 
-    def _asked(self, *words: str) -> CommandResult:
+    def _control(self, *words: str) -> CommandResult:
         return run(self._argv(*words), timeout_s=MUX_S)
 
     def _open(self, words: Sequence[str], stdin: IO[str] | None, limit_s: float) -> tuple[int, str]:

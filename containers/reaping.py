@@ -152,10 +152,10 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[LabelledContainer, ...]:
         return ()
     # One that has gone meanwhile makes the call fail, and the others are told all the same.
     told = container_client.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids), where)
-    return parse_found(engine, told.stdout)
+    return parse_containers(engine, told.stdout)
 
 
-def parse_found(engine: str, text: str) -> tuple[LabelledContainer, ...]:
+def parse_containers(engine: str, text: str) -> tuple[LabelledContainer, ...]:
     """Read a line per container. Raises ContainerError."""
     try:
         told = [typed.json_as(_Inspected, line, "a container", ContainerError) for line in text.splitlines() if line.strip()]

@@ -24,7 +24,7 @@ PORT_PER_RANK: Final = ("tf_config", "paddle")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankPlace:
+class RankPosition:
     """The place of a rank among all ranks, and the addresses of its node and of the first rank."""
 
     rank: int
@@ -54,12 +54,12 @@ def host_port(place: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _tf_config(place: RankPlace) -> dict[str, str]:
+def _tf_config(place: RankPosition) -> dict[str, str]:
     workers = [host_port(endpoint) for endpoint in place.endpoints]
     return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place.rank}})}
 
 
-def _paddle(place: RankPlace) -> dict[str, str]:
+def _paddle(place: RankPosition) -> dict[str, str]:
     endpoints = [host_port(endpoint) for endpoint in place.endpoints]
     return {
         "PADDLE_TRAINER_ID": str(place.rank),
@@ -71,7 +71,7 @@ def _paddle(place: RankPlace) -> dict[str, str]:
     }
 
 
-def _dmlc_of_all(place: RankPlace) -> dict[str, str]:
+def _dmlc_of_all(place: RankPosition) -> dict[str, str]:
     """Return what scheduler, servers and workers have alike. DMLC_NODE_HOST, because on a host with several addresses each would choose one
     by itself.
     """
@@ -84,7 +84,7 @@ def _dmlc_of_all(place: RankPlace) -> dict[str, str]:
     }
 
 
-def _horovod(place: RankPlace) -> dict[str, str]:
+def _horovod(place: RankPosition) -> dict[str, str]:
     """Return the variables of horovodrun's gloo controller, whose rendezvous a sidecar on the head must serve."""
     return {
         "HOROVOD_RANK": str(place.rank),
@@ -102,13 +102,13 @@ def _horovod(place: RankPlace) -> dict[str, str]:
     }
 
 
-RENDERINGS: Final[Mapping[str, Callable[[RankPlace], dict[str, str]]]] = {
+RENDERINGS: Final[Mapping[str, Callable[[RankPosition], dict[str, str]]]] = {
     "tf_config": _tf_config,
     "paddle": _paddle,
     "dmlc": lambda place: {**_dmlc_of_all(place), "DMLC_ROLE": "worker"},
     "horovod": _horovod,
 }
-_ANY: Final = RankPlace(
+_ANY: Final = RankPosition(
     rank=0, local_rank=0, local_size=1, node_rank=0, nodes=1, address="", interface="lo", device="cpu", master=("", 1),
     endpoints=(("", 1),), servers=0,
 )  # fmt: skip
@@ -119,12 +119,12 @@ FOR_SIDECARS: Final = {"dmlc": frozenset(_dmlc_of_all(_ANY))}
 """Rendering -> those of them that sidecars get."""
 
 
-def rendered_for_sidecars(asked: tuple[str, ...], place: RankPlace) -> dict[str, str]:
+def rendered_for_sidecars(asked: tuple[str, ...], place: RankPosition) -> dict[str, str]:
     """Return the variables that are no rank's own. `place`: of any rank of the sidecar's node."""
     return _dmlc_of_all(place) if "dmlc" in asked else {}
 
 
-def rendered(asked: tuple[str, ...], place: RankPlace) -> dict[str, str]:
+def rendered(asked: tuple[str, ...], place: RankPosition) -> dict[str, str]:
     """Return the variables of all renderings that are asked."""
     return {name: value for rendering in asked for name, value in RENDERINGS[rendering](place).items()}
 
@@ -141,10 +141,10 @@ NETWORK_PLACES: Final = ("head", "address")
 """The address of the head, and that of the node."""
 PORT: Final = "port."
 """`{port.NAME}`: a port of the head, reserved for the run; the same number on all nodes."""
-STEPS_PLACE: Final = "steps.total"
+STEPS_PLACEHOLDER: Final = "steps.total"
 """How many steps a cell asks for, which a command can name too."""
 _NAME: Final = re.compile(r"\{([a-z_]+(?:\.[a-z0-9_]+)?)\}")
-_LIKE_PORT: Final = re.compile(r"\{port\.[^{}]*\}")
+_PORT_PLACEHOLDER: Final = re.compile(r"\{port\.[^{}]*\}")
 
 
 def names_in(word: str) -> list[str]:
@@ -154,7 +154,7 @@ def names_in(word: str) -> list[str]:
 
 def wrong_ports_in(word: str) -> list[str]:
     """Find what looks like `{port.NAME}` in `word`, and holds no NAME that a port can have: it would stay as it stands."""
-    return [found for found in _LIKE_PORT.findall(word) if not _NAME.fullmatch(found)]
+    return [found for found in _PORT_PLACEHOLDER.findall(word) if not _NAME.fullmatch(found)]
 
 
 def ports_in(words: Iterable[str]) -> tuple[str, ...]:

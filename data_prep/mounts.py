@@ -82,7 +82,7 @@ def read_mounts() -> tuple[Mount, ...]:
     return parse_mountinfo(MOUNTINFO.read_text(errors="replace"))
 
 
-def place_of(path: Path) -> tuple[Path, Mount | None]:
+def nearest_mount(path: Path) -> tuple[Path, Mount | None]:
     """Find the nearest existing directory above `path`, without links, and its mount. It asks the file system and may hang."""
     existing = path
     while not existing.exists() and existing != existing.parent:

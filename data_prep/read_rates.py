@@ -20,7 +20,7 @@ import numpy as np
 from base.errors import DatasetError
 from base.humanize import format_size
 from data_prep.manifest import Manifest, Shard
-from data_prep.mounts import Mount, place_of
+from data_prep.mounts import Mount, nearest_mount
 from data_prep.reader import ReaderError, open_dataset, shards
 from data_prep.reader.memory import free_memory
 from data_prep.reader.sampling import samples_at
@@ -103,7 +103,7 @@ def measure_reads(root: Path, manifest: Manifest | SequenceManifest, options: Op
     free = free_memory()
     most = min(options.bytes, free // 4)
     count = max(1, min(samples, int(most / sample_bytes)))
-    _, mount = place_of(root)
+    _, mount = nearest_mount(root)
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     notes: dict[str, None] = {}
     done, total = 0, 2 * 3 * options.repeats

@@ -58,7 +58,7 @@ OLD_LAUNCH_S: Final = 7 * 86400.0
 """The age at which the remains of a killed launch are deleted."""
 
 
-PLACE: Final = Path(".slipway", "launches")
+LAUNCHES: Final = Path(".slipway", "launches")
 """A folder of the working directory, which all nodes of a job see."""
 ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 WAITED_FOR: Final = ENDS | {signal.SIGCHLD}
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def _private_directory() -> Iterator[Path]:
     """Create a directory for one launch, and remove it afterwards, with old ones of killed launches. Raises OSError."""
-    parent = Path.cwd() / PLACE
+    parent = Path.cwd() / LAUNCHES
     parent.mkdir(parents=True, exist_ok=True)
     for other in parent.iterdir():
         with contextlib.suppress(OSError):  # another launch has been faster

@@ -41,7 +41,7 @@ HOROVOD: Final = "pytorch-horovod"
 """Built from sources."""
 
 
-def place_of(name: str) -> Path:
+def environment_dir(name: str) -> Path:
     """Return where the environment of a framework lies. Compute nodes see it where they see Slipway's own."""
     return Path(sys.prefix, "frameworks", name)
 
@@ -57,7 +57,7 @@ def environment_of(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "a
 def own_python(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto") -> str | None:
     """Return the interpreter that the bare engine starts; None: Slipway's own."""
     found = environment_of(spec, strategy, backend)
-    return None if found is None else str(place_of(found[0]) / "bin" / "python")
+    return None if found is None else str(environment_dir(found[0]) / "bin" / "python")
 
 
 def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto") -> str | None:
@@ -74,7 +74,7 @@ def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "
             f"(docs/how-to/install.md), or choose an engine with containers"
         )
     name, pins = found
-    place = place_of(name)
+    place = environment_dir(name)
     command = f"make framework NAME={name}" if FROM_CHECKOUT else f"{sys.executable} -P -m containers.frameworks.environment {name}"
     advice = f"`{command}` installs it, or choose an engine with containers"
     if not (place / pins.name).is_file():
@@ -92,7 +92,7 @@ def build(name: str, options: Mapping[str, str]) -> Path:
     """
     from containers.frameworks.beside import install_horovod, install_isolated, install_with_pytorch, run  # noqa: PLC0415 - runs ask for the interpreter only
 
-    place = place_of(name)
+    place = environment_dir(name)
     if (beside := BESIDE.get(name)) is not None:
         pins = load_framework(beside.framework).folder / beside.pins
         with made_anew(place, pins):

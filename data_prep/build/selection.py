@@ -207,7 +207,7 @@ def record_of(found: ListedSample, root: int) -> bytes:
     return _pack((to_raw(found.name), found.size, found.mtime_ns, root, *at))
 
 
-def found_of(record: bytes, label: str = "") -> ListedSample:
+def unpack_sample(record: bytes, label: str = "") -> ListedSample:
     """Unpack a record without a label."""
     return _listed(0, _unpack(record), label).found
 
@@ -279,7 +279,7 @@ class Selection:
         self.keys: Hashes = listing.keys
         twice = repeated(self.keys)
         for position in np.flatnonzero(twice).tolist():
-            rejections.add(found_of(listing.records[position]).name, "a second entry of this name")
+            rejections.add(unpack_sample(listing.records[position]).name, "a second entry of this name")
         self.kept: Mask = ~twice
 
     def in_train(self) -> Mask:
@@ -351,7 +351,7 @@ def _content_hashes(selection: Selection, positions: Numbers, reader: Reader, pa
     names = {number: name for name, number in selection.listing.labels.items()}
 
     def content(position: int) -> int | BadSample:
-        found = found_of(selection.listing.records[position], names[int(selection.labels[position])])
+        found = unpack_sample(selection.listing.records[position], names[int(selection.labels[position])])
         return _hash(found, reader)
 
     hashes = np.zeros(len(positions), np.uint64)
@@ -359,7 +359,7 @@ def _content_hashes(selection: Selection, positions: Numbers, reader: Reader, pa
         if isinstance(value, BadSample):
             position = int(positions[index])
             selection.kept[position] = False
-            selection.rejections.add(found_of(selection.listing.records[position]).name, str(value))
+            selection.rejections.add(unpack_sample(selection.listing.records[position]).name, str(value))
         else:
             hashes[index] = value
         if (index + 1) % _REPORT_EVERY == 0 or index + 1 == len(positions):

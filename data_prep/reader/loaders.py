@@ -192,7 +192,7 @@ class _Process:
         try:
             numbers, _, error = self._answers.recv_bytes().partition(b"\n")
         except (EOFError, OSError):  # the end of the pipe, also in the midst of an answer
-            raise self._end_found() from None
+            raise self._how_it_ended() from None
         if error:
             names, words, trace = json.loads(error.decode())
             raise _error(names, words) from RuntimeError("in a loader process:\n" + trace)
@@ -215,7 +215,7 @@ class _Process:
         self._orders.close()
         self._answers.close()
 
-    def _end_found(self) -> Exception:
+    def _how_it_ended(self) -> Exception:
         """Return the error that says how the process has ended by itself."""
         pid, self.pid = self.pid, 0
         self.close()

@@ -44,7 +44,7 @@ _SMALLEST = 16  # bytes of a node with its key
 _DIRECT = getattr(os, "O_DIRECT", 0) if hasattr(os, "preadv") else 0  # which reads to an address of the caller's, from Python 3.7 on
 _ADVICE = "stage the dataset again; the copy was changed after it was checked"
 
-Place = Tuple[str, int, bytes]
+SampleKey = Tuple[str, int, bytes]
 """The place of a sample: the directory of its shard, the bytes that the manifest says of the shard, its key."""
 Use = Callable[[int, List[memoryview]], Any]
 
@@ -79,7 +79,7 @@ class Samples:
         shard = bisect_right(self.starts, index) - 1
         return shard, index - self.starts[shard]
 
-    def _places(self, indices: Iterable[int]) -> List[Place]:
+    def _places(self, indices: Iterable[int]) -> List[SampleKey]:
         numbers = map(self._number, indices)
         return [(self.paths[shard], self.bytes[shard], b"%08d" % (number // self.rows[shard])) for shard, number in numbers]
 
@@ -175,7 +175,7 @@ class _Shard:
         return address - address % self.page_bytes - at
 
 
-def _locate(places: Sequence[Place]) -> List[_Extent]:
+def _locate(places: Sequence[SampleKey]) -> List[_Extent]:
     """Return where these values lie, whose shards are open. None of their pages is touched, and none lies outside of its file.
 
     The key lies in a leaf page, between sizes and flags and either the number of the page where a large value begins, or the value (lmdb
@@ -198,7 +198,7 @@ def _locate(places: Sequence[Place]) -> List[_Extent]:
     return found
 
 
-def _mapped(places: Sequence[Place]) -> pixels.Values:
+def _mapped(places: Sequence[SampleKey]) -> pixels.Values:
     """Return these values in the maps of their shards, which are open. Their pages come when they are touched. Each is located once."""
     known = [(_open[path], 2 * int(key)) for path, _, key in places]
     new = [place for place, (shard, at) in zip(places, known) if at >= len(shard.extents) or not shard.extents[at]]  # noqa: B905
@@ -217,7 +217,7 @@ def _mapped(places: Sequence[Place]) -> pixels.Values:
 class _Reading:
     """The values of a batch while threads read them, group after group, into memory that is used again."""
 
-    def __init__(self, places: Sequence[Place], ahead: bool = False) -> None:
+    def __init__(self, places: Sequence[SampleKey], ahead: bool = False) -> None:
         with _current_lock():
             self._shards = _hold(places)
             try:
@@ -289,12 +289,12 @@ _files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 _max_open = 4096 if _files == resource.RLIM_INFINITY else max(8, _files // 4)  # two descriptors each: half of what the process may have
 _most_together = _max_open // 4  # shards of one call of `use_many`'s function
 _without_disk = 0  # values that were read one after the other without a disk
-_announced: "OrderedDict[Tuple[Place, ...], _Reading]" = OrderedDict()
+_announced: "OrderedDict[Tuple[SampleKey, ...], _Reading]" = OrderedDict()
 _spare: List[mmap.mmap] = []
 _readers: List[ThreadPoolExecutor] = []
 
 
-def use_many(places: Sequence[Place], function: Use) -> None:
+def use_many(places: Sequence[SampleKey], function: Use) -> None:
     """Call `function(first, values)` with the values of `places` in their order, once or more: with those from number `first` on. They are
     valid during the call only. Raises DatasetChanged for anything not as in the manifest."""
     with _current_lock():
@@ -309,7 +309,7 @@ def use_many(places: Sequence[Place], function: Use) -> None:
             _use_map(part, first, function)
 
 
-def prefetch(places: Iterable[Place]) -> None:
+def prefetch(places: Iterable[SampleKey]) -> None:
     """Begin to read what the next call of `use_many` has, with just these places. It never changes a result. Where values are in memory, or
     this has begun already, it does nothing."""
     if waits_for_disk():
@@ -323,7 +323,7 @@ def prefetch(places: Iterable[Place]) -> None:
                     _announced.popitem(last=False)
 
 
-def position(place: Place) -> Tuple[int, int]:
+def position(place: SampleKey) -> Tuple[int, int]:
     """Return where in the file of its shard a value begins, and its length. No large value is read."""
     path, num_bytes, key = place
     with _current_lock():
@@ -348,7 +348,7 @@ def close_all() -> None:
             _open.popitem()[1].close()
 
 
-def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
+def _use_map(places: Sequence[SampleKey], first: int, function: Use) -> None:
     """Use the values in the map. Where a fault had to wait for a disk, the next values are read."""
     global _without_disk
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
@@ -369,7 +369,7 @@ def _use_map(places: Sequence[Place], first: int, function: Use) -> None:
         _without_disk = 0
 
 
-def _parts(places: Sequence[Place]) -> Iterator[Tuple[int, Sequence[Place]]]:
+def _parts(places: Sequence[SampleKey]) -> Iterator[Tuple[int, Sequence[SampleKey]]]:
     """Yield the places, with the number of the first one, in parts whose shards may be open together."""
     first, paths = 0, {places[0][0]} if places else set()
     for number, (path, _, _) in enumerate(places):
@@ -406,7 +406,7 @@ if hasattr(os, "register_at_fork"):  # no thread is in the midst of anything the
     os.register_at_fork(before=lambda: _lock.acquire(), after_in_parent=lambda: _lock.release(), after_in_child=_leave_to_parent)
 
 
-def _hold(places: Sequence[Place]) -> List[_Shard]:
+def _hold(places: Sequence[SampleKey]) -> List[_Shard]:
     """Open the shards of these places, and keep them open."""
     held = {}  # type: Dict[str, _Shard]
     try:

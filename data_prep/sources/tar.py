@@ -212,7 +212,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
             elif not classes:
                 yield Refused(entry.name, "lies outside the class folders")
             else:
-                yield _found(files, entry, naming.printable(classes[0]), split or root.whole)
+                yield _listed_sample(files, entry, naming.printable(classes[0]), split or root.whole)
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[TarReader]:
@@ -296,7 +296,7 @@ def _name_reason(name: str, path: tuple[str, ...]) -> str | None:
     return "hidden file" if any(part.startswith(".") for part in path) else None
 
 
-def _found(files: OpenFiles, entry: _Entry, label: str, split: str | None) -> ListedSample | Refused:
+def _listed_sample(files: OpenFiles, entry: _Entry, label: str, split: str | None) -> ListedSample | Refused:
     member = entry.member
     reason = sample_reason(entry.name, member.size, lambda: files.read_at(member.offset, SNIFF_BYTES))
     return Refused(entry.name, reason) if reason else ListedSample(entry.name, label, member.size, 0, (member.offset,), split)

@@ -33,7 +33,7 @@ from data_prep.staging.files import (
     supports_direct_write,
 )
 from data_prep.staging.table import Chunk
-from data_prep.tree.manifest import PLACE_NAME, TreeLocation, advice_of, parse_place
+from data_prep.tree.manifest import LOCATION_NAME, TreeLocation, advice_of, parse_location
 
 # Rate limit
 
@@ -167,7 +167,7 @@ def open_dataset(root: Path, patience_s: float) -> Source:
             "published; remove that directory and build the dataset again"
         )
     if file_set.in_place:
-        place = _read(root / PLACE_NAME, patience_s, parse_place)
+        place = _read(root / LOCATION_NAME, patience_s, parse_location)
         if not Path(place.path).is_dir():
             raise StagingError(f"{place.path}, where the files of {name} lie, is not there, or is no directory; {advice_of(name[:-13])}")
         advice = f"the tree {place.path} is not what it was when it was hashed: {advice_of(name[:-13])}"

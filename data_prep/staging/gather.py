@@ -44,16 +44,16 @@ class Quota:
     def next(self, patience_s: float) -> int | None:
         """Choose a chunk to read from storage now. After `patience_s` without progress of others, their share is taken over."""
         now = time.monotonic()
-        chunk = self._wanted(now - patience_s)
+        chunk = self._next_missing(now - patience_s)
         if chunk is not None or self._swarm.reading:
             return chunk
         if now < self._next_scan or self._me not in self._readers():
             return None
         self._next_scan = now + SLOW_SCAN_EVERY_S
         self._extra = deque(self._taken_over(now, patience_s))
-        return self._wanted(now - patience_s)
+        return self._next_missing(now - patience_s)
 
-    def _wanted(self, stuck_before: float) -> int | None:
+    def _next_missing(self, stuck_before: float) -> int | None:
         """Return the next chunk of the own share that nobody else has or brings, else one that was taken over and nobody sends yet."""
         swarm = self._swarm
         while self._mine:
@@ -214,7 +214,7 @@ class Gather:
         swarm, peers = self._swarm, self._exchange.connected()
         for depth in range(PER_PEER):
             for peer in peers:
-                if swarm.num_asked + len(swarm.writing) >= self._most_coming:
+                if swarm.num_requested + len(swarm.writing) >= self._most_coming:
                     return
                 if len(swarm.views[peer].asked) == depth:
                     chunk = swarm.pick(peer)

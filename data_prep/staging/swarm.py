@@ -168,7 +168,7 @@ class Swarm:
         return sum(self.have[chunk] for chunk in self.reading)
 
     @property
-    def num_asked(self) -> int:
+    def num_requested(self) -> int:
         return sum(len(view.asked) for view in self.views.values())
 
     def _land(self, chunk: int) -> None:

@@ -65,8 +65,8 @@ def advice_of(name: str) -> str:
 
 
 SCHEMA: Final = "slipway.files/1"
-PLACE_SCHEMA: Final = "slipway.place/1"
-PLACE_NAME: Final = "place.json"
+LOCATION_SCHEMA: Final = "slipway.place/1"
+LOCATION_NAME: Final = "place.json"
 FOLDER: Final = "files"
 """The directory of the files in a staged copy. The manifest lies beside it, since a file of the tree may have the manifest's name."""
 
@@ -115,10 +115,10 @@ class TreeLocation:
 
     path: PathText
     links: Mapping[str, str] = field(default_factory=dict)
-    schema: str = PLACE_SCHEMA
+    schema: str = LOCATION_SCHEMA
 
     def __post_init__(self) -> None:
-        require(self.schema == PLACE_SCHEMA, f"schema {self.schema!r} is not {PLACE_SCHEMA!r}: written by another version of Slipway")
+        require(self.schema == LOCATION_SCHEMA, f"schema {self.schema!r} is not {LOCATION_SCHEMA!r}: written by another version of Slipway")
         require(Path(self.path).is_absolute(), f"path: {self.path!r} is not absolute")
         wrong = [name for pair in self.links.items() for name in pair if name_fault(name)]
         require(not wrong, f"links: {printable(wrong[0]) if wrong else ''} is no path inside of the tree")
@@ -137,11 +137,11 @@ def is_tree(root: Path) -> bool:
     return bool(schema_in(root) == SCHEMA)
 
 
-def read_place(root: Path) -> TreeLocation:
+def read_location(root: Path) -> TreeLocation:
     """Read the place of the tree that is published in `root`. Raises DatasetError."""
-    return parse_place(read_content(root / PLACE_NAME, DatasetError, MAX_BYTES), str(root / PLACE_NAME))
+    return parse_location(read_content(root / LOCATION_NAME, DatasetError, MAX_BYTES), str(root / LOCATION_NAME))
 
 
-def parse_place(content: bytes, where: str) -> TreeLocation:
+def parse_location(content: bytes, where: str) -> TreeLocation:
     """Parse the bytes of `place.json`. Raises DatasetError."""
     return read_as(TreeLocation, parse_json(content, where, DatasetError), f"{where} does not say where the files lie", DatasetError, AGAIN)

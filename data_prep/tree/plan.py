@@ -407,10 +407,10 @@ def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress = silent
         tree = manifest.TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, chunks)))
         place = manifest.TreeLocation(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None})
         built, is_new = steps.publish_dataset(
-            datasets_dir, plan.spec12, tree, None, lambda part: publish_json_of(part / manifest.PLACE_NAME, asdict(place))
+            datasets_dir, plan.spec12, tree, None, lambda part: publish_json_of(part / manifest.LOCATION_NAME, asdict(place))
         )
         if not is_new:  # where the same files lie at two places, the last one that was listed is read
-            publish_json_of(datasets_dir / built.path / manifest.PLACE_NAME, asdict(place))
+            publish_json_of(datasets_dir / built.path / manifest.LOCATION_NAME, asdict(place))
         if not _is_written(build_dir, built):
             steps.write_dataset_file(build_dir, built)
         remove_all_dead_parts(build_dir)
@@ -440,7 +440,7 @@ def verify_tree(root: Path, progress: Progress = silent) -> tuple[manifest.TreeM
     manifest, and where the files lie. Raises DatasetError when there is no valid manifest, DigestMismatch naming every file and chunk that
     is not what the manifest promises."""
     tree = manifest.read_tree_manifest(root)
-    place = None if (root / manifest.FOLDER).is_dir() else manifest.read_place(root)
+    place = None if (root / manifest.FOLDER).is_dir() else manifest.read_location(root)
     files = [(root / file.path if place is None else place.of(file), file) for file in tree.files]
     where = root if place is None else Path(place.path)
     verify_files(root, files, progress, where, "remove it and fetch it again" if place is None else manifest.advice_of(tree.name))

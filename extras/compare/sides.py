@@ -45,7 +45,7 @@ class Side:
     def facts(self, cell: CellResult) -> list[Facts]:
         """Return all fields of each measured run of a cell. Raises RecordError where a record was exchanged since its row was made."""
         (source,) = self.analysis.sources
-        return [_facts(source.place / "runs", run_id) for run_id in self.runs([cell])["run_id"]]
+        return [_facts(source.directory / "runs", run_id) for run_id in self.runs([cell])["run_id"]]
 
 
 def _facts(runs: Path, run_id: str) -> Facts:

@@ -22,11 +22,11 @@ from extras.doctor.machine import check_gpus, check_limits, check_network
 from extras.doctor.nodes import MARK, NODES_S, Answer, check_nodes, context_of
 from extras.doctor.schedulers import check_choice, check_launcher, check_scheduler
 from extras.doctor.storage import SEEN_S, check_cache, check_cache_path, check_seen, check_storage
-from extras.doctor.types import Check, Context, Finding, Place, merged
+from extras.doctor.types import Check, Context, Finding, Location, merged
 
-TYPED: Final[tuple[Place, ...]] = ("login", "job", "alone")
-MACHINE: Final[tuple[Place, ...]] = ("login", "node", "alone")
-RUNS: Final[tuple[Place, ...]] = ("node", "alone")
+TYPED: Final[tuple[Location, ...]] = ("login", "job", "alone")
+MACHINE: Final[tuple[Location, ...]] = ("login", "node", "alone")
+RUNS: Final[tuple[Location, ...]] = ("node", "alone")
 CHECKS: Final = (
     Check("scheduler", check_choice, TYPED),
     Check("scheduler", check_scheduler, TYPED, 90),

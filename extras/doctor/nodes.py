@@ -18,7 +18,7 @@ from base.errors import SlipwayError
 from base.process import last_lines, packages_environ, run
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation, Node
-from data_prep.mounts import place_of
+from data_prep.mounts import nearest_mount
 from extras.doctor.storage import own_directory
 from extras.doctor.types import Context, Finding
 from workflow.study.site import Site
@@ -92,7 +92,7 @@ def check_nodes(context: Context) -> Iterator[Finding]:
     if not context.nodes:
         yield Finding("launcher", "error", f"job {context.job_id} does not tell its nodes", "start the command inside of the job itself")
         return
-    with own_directory(place_of(context.site.storage)[0]) as directory:
+    with own_directory(nearest_mount(context.site.storage)[0]) as directory:
         file, token = directory / "seen", secrets.token_hex(8)
         file.write_text(token)
         answers = ask_nodes(replace(context, token_file=str(file), token=token))

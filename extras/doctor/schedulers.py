@@ -314,11 +314,11 @@ def surroundings(environ: Mapping[str, str], site: Site) -> Context:
 def check_choice(context: Context) -> Iterator[Finding]:
     """Look for a scheduler's commands and compare with the site."""
     said = context.site.scheduler
-    found = found_in(context)
+    found = scheduler_here(context)
     yield from judge_choice(said, found, version_line(found) if found != "local" else "")
 
 
-def found_in(context: Context) -> str:
+def scheduler_here(context: Context) -> str:
     """Return the scheduler that is here: that of this job, inside of which its commands need not be on PATH."""
     return context.scheduler if context.job_id is not None else find_scheduler(context.site.scheduler)
 
@@ -354,7 +354,7 @@ def check_scheduler(context: Context) -> Iterator[Finding]:
     """Query the scheduler about its configuration, and whether a job of one node with the sizes of the site file can start."""
     site = context.site
     jobs = jobs_of(site.scheduler)
-    if jobs is None or found_in(context) != site.scheduler:
+    if jobs is None or scheduler_here(context) != site.scheduler:
         return
     batch = BATCH[site.scheduler]
     try:
@@ -387,7 +387,7 @@ def node_size(site: Site) -> JobSize:
 def check_launcher(context: Context) -> Iterator[Finding]:
     """Check that the command that starts programs on nodes is installed."""
     name = context.site.scheduler
-    if name != "local" and found_in(context) == name:
+    if name != "local" and scheduler_here(context) == name:
         launcher = BATCH[name].launcher
         if shutil.which(command(launcher) if name == "pbs" else launcher) is None:
             yield Finding("launcher", "error", f"{launcher} is not on PATH: no programs start on nodes", BATCH[name].advice)

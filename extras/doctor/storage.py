@@ -22,7 +22,7 @@ from base.publish import publish, publish_new, remove_tree
 from base.system import now_at
 from base.untrusted import why_distrusted
 from cluster.detection import SIGNS
-from data_prep.mounts import Mount, place_of
+from data_prep.mounts import Mount, nearest_mount
 from data_prep.space import free_bytes, free_inodes
 from extras.doctor.types import Context, Finding
 
@@ -104,7 +104,7 @@ def check_storage(context: Context) -> Iterator[Finding]:
     """Look at `storage`, or, where it is not made yet, at the directory it will be made in."""
     storage = context.site.storage
     try:
-        place, mount = place_of(storage)
+        place, mount = nearest_mount(storage)
     except PermissionError as error:
         yield judge_refusal("storage", error, storage, None, "storage")
         return
@@ -244,7 +244,7 @@ def check_cache(context: Context) -> Iterator[Finding]:
         yield Finding("cache", "error", f"cache.path {error}", advice)
         return
     try:
-        place, mount = place_of(path)
+        place, mount = nearest_mount(path)
     except PermissionError as error:
         yield judge_refusal("cache", error, path, None, "cache.path")
         return

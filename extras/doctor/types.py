@@ -12,7 +12,7 @@ from workflow.study.site import Site
 Level = Literal["ok", "note", "warning", "error"]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 """The levels from good to bad. Only an error keeps runs from working; a warning costs something in some case."""
-Place = Literal["login", "job", "node", "alone"]
+Location = Literal["login", "job", "node", "alone"]
 """The kind of machine.
 
 `login`: outside of all jobs of the site's scheduler; `job`: where the command runs inside of a job, whose nodes are asked themselves;
@@ -36,7 +36,7 @@ class Context:
     """The site, and the machine that is compared with it."""
 
     site: Site
-    place: Place
+    place: Location
     hostname: str
     scheduler: str
     """The scheduler of this job, else the one whose commands are here, or `local`."""
@@ -66,7 +66,7 @@ class Check:
 
     subject: str
     function: Callable[[Context], Iterable[Finding]]
-    places: tuple[Place, ...]
+    places: tuple[Location, ...]
     timeout_s: float = 20.0
 
 

@@ -102,8 +102,8 @@ def _with_base(row: Imported, series: Sequence[Imported]) -> Imported:
     """Return the row with its base: the fewest processes of those with the same global batch or batch per process, if it is not alone."""
     if row.result.rises is None or row.count is None or len({one.count for one in series}) < 2:
         return row
-    told = any(one.result.batch_size or one.result.global_batch_size for one in series)
-    alike = [one for one in series if one is not row and (not told or _comparable(one.result, row.result))]
+    column = any(one.result.batch_size or one.result.global_batch_size for one in series)
+    alike = [one for one in series if one is not row and (not column or _comparable(one.result, row.result))]
     return replace(row, base=min((row, *alike), key=lambda one: one.count or math.inf)) if alike else row
 
 
@@ -116,7 +116,7 @@ def _comparable(one: Result, other: Result) -> bool:
 def imported_table(rows: Sequence[Imported]) -> Table:
     """Build the table of imported results; programs read its CSV, in the units that the files have."""
 
-    def told(key: str, title: str, number: bool = True) -> Column:
+    def column(key: str, title: str, number: bool = True) -> Column:
         values = (getattr(row.result, key) for row in rows)
         return words(key, title, [NOT_KNOWN if value is None else value for value in values], number=number)
 
@@ -130,12 +130,12 @@ def imported_table(rows: Sequence[Imported]) -> Table:
         caption=CAPTION,
         columns=(
             words("source", "Source", [some(row.sources, 1) for row in rows]),
-            told("tool", "Tool", number=False),
+            column("tool", "Tool", number=False),
             words("keys", "Keys", [_key_words(row.result.keys, several[row.result.tool]) for row in rows]),
-            told("hardware", "Hardware", number=False),
-            *(told(key, title) for key, title in zip(SIZES, ("Nodes", "Processes", "Batch", "Global batch"), strict=True)),
-            told("metric", "Metric", number=False),
-            told("unit", "Unit", number=False),
+            column("hardware", "Hardware", number=False),
+            *(column(key, title) for key, title in zip(SIZES, ("Nodes", "Processes", "Batch", "Global batch"), strict=True)),
+            column("metric", "Metric", number=False),
+            column("unit", "Unit", number=False),
             words("runs", "Runs", [row.sample.n for row in rows], number=True),
             numbers("value", "Value", estimate_text, [row.value for row in rows], raw=value_of),
             words("scaling", "Scaling", [row.scaling() for row in rows]),

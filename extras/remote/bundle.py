@@ -16,7 +16,7 @@ from typing import Any, Final
 from base.errors import ConfigError
 from containers import program_folder
 from workflow.study import programs, publishing, site_file
-from workflow.study.loader import Document, Place, dotted, read_document
+from workflow.study.loader import Document, KeyPath, dotted, read_document
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
@@ -62,13 +62,13 @@ def digest_of(tree: Path) -> str:
     return program_folder.look_at(tree, executed=False).digest[: publishing.HASH_LENGTH]
 
 
-def _relative(document: Document) -> Iterator[tuple[Place, str]]:
+def _relative(document: Document) -> Iterator[tuple[KeyPath, str]]:
     """Yield the relative paths of programs, with where they stand. Raises ConfigError for those of datasets."""
     for name, dataset in _mappings(document.value.get("datasets")):
         splits = {("splits", split): found for split, found in _mappings(dataset.get("splits"))}
         for place, path in [(("path",), dataset.get("path")), *(((*key, "path"), found.get("path")) for key, found in splits.items())]:
             if _is_relative(path):
-                where: Place = ("datasets", name, *place)
+                where: KeyPath = ("datasets", name, *place)
                 raise ConfigError(
                     f"{document.where(where)}: {dotted(where)}: found {path!r}, relative to this file; sources of datasets do not travel: "
                     "copy it to the cluster's storage (rsync), and write the absolute path that it has there"
@@ -84,13 +84,13 @@ def _relative(document: Document) -> Iterator[tuple[Place, str]]:
                 yield ("programs", name, "mounts", number, "source"), mount["source"]
 
 
-def _given_parameters(document: Document) -> Iterator[tuple[Place, str]]:
+def _given_parameters(document: Document) -> Iterator[tuple[KeyPath, str]]:
     for place, text in _leaves({key: document.value.get(key) for key in ("base", "axes", "zip", "include")}):
         if "parameters" in place[-2:] and "args" not in place and _is_relative(text) and text.endswith(".safetensors"):
             yield place, text
 
 
-def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+def _leaves(value: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     if not isinstance(value, dict | list):
         yield place, value
         return
@@ -109,7 +109,7 @@ def _is_relative(path: object) -> bool:
     return isinstance(path, str) and bool(path) and not path.startswith(("/", "~"))
 
 
-def _checked(document: Document, place: Place, text: str, folder: Path) -> str:
+def _checked(document: Document, place: KeyPath, text: str, folder: Path) -> str:
     found = os.path.normpath(text)
     where = f"{document.where(place)}: {dotted(place)}: found {text!r}"
     if found == ".." or found.startswith("../"):

@@ -39,7 +39,7 @@ def main(verb: str, words: Annotated[list[str] | None, typer.Argument()] = None,
         case ("have", source, digest):
             have(source, digest, site)
         case ("place", source, digest, incoming):
-            place(source, digest, Path(incoming), site)
+            accept_version(source, digest, Path(incoming), site)
         case ("results", study):
             results(Path(study), site)
         case _:
@@ -53,17 +53,17 @@ def hello(program: str) -> None:
 
 def have(source: str, digest: str, site: str | None) -> None:
     """Print whether this version of a study is there, and where it is to be put if not."""
-    place = _place(source, digest, site)
-    there = place.is_dir()
-    incoming = place.parent / f".{digest}.part-{secrets.token_hex(6)}"
+    target = _version_dir(source, digest, site)
+    there = target.is_dir()
+    incoming = target.parent / f".{digest}.part-{secrets.token_hex(6)}"
     if not there:
-        _sweep(place.parent, digest)
-    _answer(Have(place=str(place), there=there, incoming=str(incoming)))
+        _sweep(target.parent, digest)
+    _answer(Have(place=str(target), there=there, incoming=str(incoming)))
 
 
-def place(source: str, digest: str, incoming: Path, site: str | None) -> None:
+def accept_version(source: str, digest: str, incoming: Path, site: str | None) -> None:
     """Give what has come its name, if it is whole. Raises RemoteError if it is not; it is removed then."""
-    target = _place(source, digest, site)
+    target = _version_dir(source, digest, site)
     if target.is_dir():
         remove_tree(incoming)
     else:
@@ -87,13 +87,13 @@ def _answer(answer: Hello | Have | Placed | Results) -> None:
     output.json_value({"protocol": PROTOCOL, **asdict(answer)})
 
 
-def _place(source: str, digest: str, site: str | None) -> Path:
+def _version_dir(source: str, digest: str, site: str | None) -> Path:
     """Raise ConfigError for what names no version of a study, StorageError where storage cannot be written."""
     if "/" in source or source.startswith(".") or not digest.isalnum():
         raise ConfigError(f"{source!r}, {digest!r}: no study that `slipway remote` brings")
     chosen = site_file.load_site(site)
     private_umask(group=chosen.shared == "group")
-    target = publishing.place_of(chosen.storage, source, digest)
+    target = publishing.version_dir(chosen.storage, source, digest)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -476,10 +476,10 @@ def attach_to(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="As `slipway session ls` shows it.")], site: SiteOption = None
 ) -> None:
     """Open a terminal at a shell of a session; several may be at one."""
-    enter(_found(load_site(site), session))
+    enter(_session_named(load_site(site), session))
 
 
-def _found(site: Site, session: str) -> SessionView:
+def _session_named(site: Site, session: str) -> SessionView:
     """Return the session of that name, or the only one that begins so. Raises ConfigError."""
     names = [path.name for path in files.all_sessions(site.storage)]
     chosen = [session] if session in names else [name for name in names if name.startswith(session)]
@@ -498,7 +498,7 @@ def stop(
     here = load_site(site)
     jobs = jobs_of(here.scheduler)
     for name in names:
-        seen = _found(here, name)
+        seen = _session_named(here, name)
         if seen.is_over:
             output.line(f"session {seen.request.session} has ended already: {seen.state.reason}")
             files.clean(seen)

@@ -140,11 +140,11 @@ def test_the_scheduler_is_asked_once_for_all_jobs_and_only_about_what_is_ours(tm
 
 def test_what_an_engine_answers_is_read_or_refused() -> None:
     line = json.dumps({"id": "1f", "name": "/run-n0", "labels": {"slipway.user": "0", "b": "x,y=z"}})
-    (container,) = reaping.parse_found("docker", f"{line}\n\n")
+    (container,) = reaping.parse_containers("docker", f"{line}\n\n")
     assert (container.name, container.label("b"), container.label("none")) == ("run-n0", "x,y=z", "")
     for text in ("what?", "[]", '{"id": "1"}'):
         with pytest.raises(ContainerError, match="docker inspect answered"):
-            reaping.parse_found("docker", text)
+            reaping.parse_containers("docker", text)
 
 
 @pytest.mark.slow

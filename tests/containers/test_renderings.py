@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from containers.renderings import RENDERINGS, VARIABLES, RankPlace, fill, host_port, names_in, rendered
+from containers.renderings import RENDERINGS, VARIABLES, RankPosition, fill, host_port, names_in, rendered
 
-PLACE = RankPlace(
+PLACE = RankPosition(
     rank=1,
     local_rank=0,
     local_size=1,

@@ -12,7 +12,7 @@ import pytest
 from base.errors import DatasetError
 from data_prep import read_rates
 from data_prep.manifest import read_manifest
-from data_prep.mounts import Mount, place_of
+from data_prep.mounts import Mount, nearest_mount
 from data_prep.read_rates import PAGE, Options, Piece, measure_reads
 from data_prep.reader import shards
 from data_prep.sequences.manifest import SequenceShard
@@ -64,7 +64,7 @@ def test_every_way_is_measured_in_every_repeat(tmp_path: Path) -> None:
     passes: list[tuple[int, int]] = []
     found = measure_reads(root, read_manifest(root), Options(repeats=2, threads=3), lambda done, total: passes.append((done, total)))
     assert passes == [(done, 12) for done in range(1, 13)]
-    mount = place_of(root)[1]
+    mount = nearest_mount(root)[1]
     memories = {"warm"} if mount is not None and mount.kind == "memory" else {"cold", "warm"}
     assert {(rate.access, rate.memory) for rate in found.rates} == {
         (access, memory) for access in ("sequential", "random", "reader") for memory in memories
@@ -106,7 +106,7 @@ def test_memory_is_never_cold(tmp_path: Path) -> None:
 
 
 def test_what_a_process_has_mapped_is_not_called_cold(tmp_path: Path) -> None:
-    mount = place_of(tmp_path)[1]
+    mount = nearest_mount(tmp_path)[1]
     if mount is None or mount.kind != "local":
         pytest.skip("only of a disk the kernel tells what memory holds")
     (tmp_path / "file").write_bytes(bytes(64 * PAGE))
@@ -124,7 +124,7 @@ def test_what_a_process_has_mapped_is_not_called_cold(tmp_path: Path) -> None:
 
 def test_small_samples_that_share_a_page_are_cold(tmp_path: Path) -> None:
     """The look at one of them reads the page, so that the next ones would be found in memory."""
-    mount = place_of(tmp_path)[1]
+    mount = nearest_mount(tmp_path)[1]
     if mount is None or mount.kind != "local":
         pytest.skip("only of a disk the kernel tells what memory holds")
     (tmp_path / "file").write_bytes(bytes(4 * PAGE))

@@ -45,7 +45,7 @@ from data_prep.push import pending
 from data_prep.push.copy import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
 from data_prep.staging.table import ChunkTable, Journal
-from data_prep.tree.manifest import TreeLocation, parse_place
+from data_prep.tree.manifest import TreeLocation, parse_location
 from extras.doctor.slurm import judge_partitions
 from extras.remote import asking
 from tests.extras.profile.test_layers import gpu
@@ -167,7 +167,7 @@ def _read_tree_files(content: bytes, _directory: Path) -> None:
 
 
 def _read_place(content: bytes, _directory: Path) -> None:
-    parse_place(content, "place.json")
+    parse_location(content, "place.json")
 
 
 def _manifest_value() -> dict[str, Any]:
@@ -339,7 +339,7 @@ LABELS: Final = {
 
 
 def _read_containers(content: bytes, _directory: Path) -> None:
-    found = reaping.parse_found("docker", content.decode(errors="replace"))
+    found = reaping.parse_containers("docker", content.decode(errors="replace"))
     for container in found:
         reaping._holder(container)
     reaping.plan_reap(found, lambda asked: [None for _ in asked], 1)

@@ -20,7 +20,7 @@ from data_prep.sequences.manifest import SequenceManifest, is_sequences, padding
 from data_prep.space import limit_own_memory
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.tree.manifest import FOLDER, is_tree, read_place, read_tree_manifest
+from data_prep.tree.manifest import FOLDER, is_tree, read_location, read_tree_manifest
 from data_prep.tree.plan import read_left_out, verify_tree
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
@@ -68,7 +68,7 @@ MOST_FILES: Final = 40
 def tree_info(root: Path, as_json: bool) -> None:
     """Print what the manifest says, and where the files lie."""
     manifest, digest = read_tree_manifest(root), manifest_digest(root)
-    place = str(root / FOLDER) if (root / FOLDER).is_dir() else read_place(root).path
+    place = str(root / FOLDER) if (root / FOLDER).is_dir() else read_location(root).path
     if as_json:
         files = [{"name": file.name, "bytes": file.bytes} for file in manifest.files]
         output.json_value({**manifest.to_json(), "files": files, "digest": digest, "root": str(root), "place": place})

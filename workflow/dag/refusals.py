@@ -114,14 +114,14 @@ def _refuse_missing_inodes(study: Study) -> None:
     """Refuse a cache without inodes for the study, unless it holds something that it may remove."""
     cache = study.site.cache.path
     for directory in (study.results_dir, *([cache] if study.site.scheduler == LOCAL else [])):
-        place = mounts.place_of(directory)[0]
+        place = mounts.nearest_mount(directory)[0]
         if space.free_inodes(place) == 0 and not (directory == cache and allocated_bytes(cache)):
             raise space.not_enough_space(place, 0, f"{study.path}: the runs write files there")
 
 
 def _refuse_room(what: str, directory: Path, need: int) -> None:
     """Raise NotEnoughSpace unless `need` bytes fit on the file system of `directory`, whose own content counts as room."""
-    place = mounts.place_of(directory)[0]
+    place = mounts.nearest_mount(directory)[0]
     room = space.free_bytes(place)
     if need > room:
         room += allocated_bytes(directory)
@@ -152,7 +152,7 @@ def _refuse(study: Study, paths: Sequence[Path], to_write: bool) -> None:
 def _first_problem(paths: Sequence[str], to_write: bool) -> str | None:
     """Return why one of `paths` cannot be used. It is called in a child with a time limit."""
     for path in paths:
-        problem = why_unusable(mounts.place_of(Path(path))[0], to_write)
+        problem = why_unusable(mounts.nearest_mount(Path(path))[0], to_write)
         if problem is not None:
             return problem
     return None

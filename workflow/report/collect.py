@@ -108,7 +108,7 @@ class Source:
     """The directory of its files after a move or copy; pages name `path`. It is never stored."""
 
     @property
-    def place(self) -> Path:
+    def directory(self) -> Path:
         return Path(self.path if self.lies is None else self.lies)
 
     def to_json(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ longest is in `most_ms`; `evaluations`: step and seconds; `checkpoints`: steps; 
 
 def curves_of(analysis: Analysis) -> Iterator[tuple[tuple[str, str], Curves]]:
     """Yield source, run and curves of each run that has any: of every cell its first run, then of every cell its second."""
-    roots = {source.label: source.place / "runs" for source in analysis.sources}
+    roots = {source.label: source.directory / "runs" for source in analysis.sources}
     names = ("source", "run_id", "record", "attempt")
     rows = analysis.frame.filter(pl.col("record").is_not_null() & (pl.col("status") != UNREADABLE))
     left = MOST_EVENT_BYTES

@@ -55,7 +55,7 @@ def profiles(analysis: Analysis) -> Iterator[tuple[CellResult, Use | None, Profi
     """Yield each cell that has a profile run with a record, its network where that is known, and its profile or why it has none."""
     cells = {(cell.source, cell.cell_id): cell for cell in analysis.cells}
     of_sources = [(one, [cell.cell for cell in analysis.cells if cell.source == one.label]) for one in analysis.sources]
-    told = [((source.label, cell.cell_id), found) for source, own in of_sources for cell, found in profiles_in(source.place, own)]
+    told = [((source.label, cell.cell_id), found) for source, own in of_sources for cell, found in profiles_in(source.directory, own)]
     uses = networks(analysis) if told else {}
     for key, found in told:
         use = uses.get(key)

@@ -584,7 +584,7 @@ def loss(analysis: Analysis) -> dict[str, Any]:
     """
     trained = [(label, comparison) for label, comparison in _labelled(analysis) if comparison.cell.cell.mode == "train"]
     cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(trained)}
-    roots = {source.label: source.place / "runs" for source in analysis.sources}
+    roots = {source.label: source.directory / "runs" for source in analysis.sources}
     first = analysis.frame.filter(MEASURED).unique(["source", "cell_id"], keep="first", maintain_order=True)
     values = []
     for source, cell_id, record, each in first.select("source", "cell_id", "record", _of_a_step(analysis)).iter_rows():

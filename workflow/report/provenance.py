@@ -91,9 +91,9 @@ KEPT = (
 def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
     """List the programs of a source, and the commands that put them where its study file looks for them; None where it has none."""
     ran = _ran(analysis, source)
-    if not ran or not (source.place / "study.json").exists():
+    if not ran or not (source.directory / "study.json").exists():
         return None
-    study = read_study(source.place)
+    study = read_study(source.directory)
     words, code = [KEPT], []
     for name, digests in sorted(ran.items()):
         digest, runs = digests.most_common(1)[0]
@@ -101,7 +101,7 @@ def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
         if len(digests) > 1:
             others = some([f"{other[:SHORT]} ({counted(number, 'run')})" for other, number in digests.most_common()[1:]], 3)
             words.append(f"{name} had several states: {digest[:SHORT]} ({counted(runs, 'run')}, here), {others}. ")
-        if not kept_program(source.place, digest).is_dir():
+        if not kept_program(source.directory, digest).is_dir():
             words.append(f"The files of {name} are missing: {kept}. ")
         elif folder is None:
             words.append(f"Let `folder` of the program {name} in the study file be {kept}. ")
@@ -180,7 +180,7 @@ def study_text(source: Source) -> str | None:
     A page made of another's results must not show what a link of theirs leads to.
     """
     try:
-        with os.fdopen(open_file(source.place / STUDY_SOURCE), "rb") as file:
+        with os.fdopen(open_file(source.directory / STUDY_SOURCE), "rb") as file:
             content = file.read(MAX_PROGRAM_BYTES + 1)
     except OSError:
         return None

@@ -70,7 +70,7 @@ _NO_OTHERS: Final = [0.0] * len(BESIDE)
 
 def read_chunk(runs_dir: str, runs: Sequence[str]) -> pl.DataFrame:
     """Read one row per run, in order: `record` is the path of the one that counts, and null where there is none."""
-    found = _found(runs_dir, runs)
+    found = _find_records(runs_dir, runs)
     read = [record for record in found if record.content is not None]
     rows = read_rows([record.content for record in read if record.content is not None]).rename({"run_id": "said_run_id"})
     rows = rows.with_columns(pl.Series("run_id", [record.run_id for record in read], dtype=pl.String))
@@ -79,7 +79,7 @@ def read_chunk(runs_dir: str, runs: Sequence[str]) -> pl.DataFrame:
     return places.hstack(_beside(runs_dir, found, rows)).join(rows, on="run_id", how="left", maintain_order="left")
 
 
-def _found(runs_dir: str, runs: Sequence[str]) -> list[FoundRecord]:
+def _find_records(runs_dir: str, runs: Sequence[str]) -> list[FoundRecord]:
     started = time.perf_counter()
     found = [find_record(runs_dir, run_id) for run_id in runs[:FIRST]]
     if time.perf_counter() - started <= SLOW_STORAGE_S * FIRST:

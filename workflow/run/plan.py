@@ -394,7 +394,7 @@ def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
     steps = (
         {}
         if cell.steps is None
-        else {renderings.STEPS_PLACE: str(cell.steps.get("total") or cell.steps["warmup"] + cell.steps["measured"])}
+        else {renderings.STEPS_PLACEHOLDER: str(cell.steps.get("total") or cell.steps["warmup"] + cell.steps["measured"])}
     )
     return tuple({**{key: str(getattr(cell, key)) for key in renderings.CELL_PLACES}, **steps, **args}.items())
 
@@ -414,7 +414,7 @@ def _interface(node: Node) -> dict[str, str]:
 
 
 def _rank_env(start: Start, rank: int) -> tuple[tuple[str, str], ...]:
-    place, master = _place(start, rank), start.master
+    place, master = _position(start, rank), start.master
     return (
         ("RANK", str(rank)),
         ("LOCAL_RANK", str(place.local_rank)),
@@ -427,12 +427,12 @@ def _rank_env(start: Start, rank: int) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _place(start: Start, rank: int) -> renderings.RankPlace:
+def _position(start: Start, rank: int) -> renderings.RankPosition:
     asked, allocation, index, ports = start.asked, start.allocation, start.index, start.ports
     each, node = asked.cell.gpus_per_node, allocation.nodes[index]
     has_ports = bool(set(asked.framework.env) & set(renderings.PORT_PER_RANK))
     ranks = [(host, name) for host in range(len(allocation.nodes)) for name in map(rank_port, node_ranks(asked.cell, host))]
-    return renderings.RankPlace(
+    return renderings.RankPosition(
         rank=rank,
         local_rank=rank - index * each,
         local_size=each,
@@ -448,7 +448,7 @@ def _place(start: Start, rank: int) -> renderings.RankPlace:
 
 
 def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
-    framework, place = start.asked.framework, _place(start, start.index * start.asked.cell.gpus_per_node)
+    framework, place = start.asked.framework, _position(start, start.index * start.asked.cell.gpus_per_node)
     of_mpi = mpi_sidecars(place.nodes, place.local_size) if framework.launcher == LAUNCHER else ()
     mpi = _mpi_variables(start) if of_mpi else {}
     env = {"MASTER_ADDR": place.master[0], "MASTER_PORT": str(place.master[1]), **renderings.rendered_for_sidecars(framework.env, place)}

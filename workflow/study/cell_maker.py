@@ -18,7 +18,7 @@ from containers.spec import PARAMETERS
 from data_prep.spec import OF_ONE_SIZE, DatasetSpec
 from workflow.study.cell import OF_PROGRAMS, SEED, Cell, ParametersFile, cell_id
 from workflow.study.explain import Fault
-from workflow.study.matrix import MERGED, Candidate, Layers, place_of
+from workflow.study.matrix import MERGED, Candidate, Layers, key_path_of
 from workflow.study.model import CellKeys, defaults
 from workflow.study.paths import attempts_dir, record_path, results_dir
 from workflow.study.programs import Supports
@@ -94,7 +94,7 @@ class CellMaker:
     def _note(self, verdict: Verdict, candidate: Candidate) -> None:
         if verdict:
             key, message = verdict
-            self.faults.append(Fault(place=place_of(self.layers, candidate.place, key), message=message))
+            self.faults.append(Fault(place=key_path_of(self.layers, candidate.place, key), message=message))
 
     def _identity(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         found = {}

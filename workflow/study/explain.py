@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from base import errors, humanize, logs
-from workflow.study.loader import Document, Place, dotted, kind_of
+from workflow.study.loader import Document, KeyPath, dotted, kind_of
 
 MAX_SHOWN: Final = 20
 
@@ -25,7 +25,7 @@ MAX_SHOWN: Final = 20
 class Fault:
     """A fault at one place of the file; `message` says found and valid."""
 
-    place: Place
+    place: KeyPath
     message: str
 
 
@@ -57,7 +57,7 @@ def _fault(details: ErrorDetails, document: Document, model: type[BaseModel], hi
 
     It is None for a complaint of the wrong branch of a union, which is not about what stands there.
     """
-    place: Place = ()
+    place: KeyPath = ()
     found: Any = document.value
     part: Any  # pydantic says that a list is indexed by numbers only
     for part in _dots_kept(details["loc"], document.value):
@@ -88,7 +88,7 @@ def _dots_kept(location: tuple[int | str, ...], value: Any) -> Iterator[int | st
         found = found[part] if reachable else found
 
 
-def _message(details: ErrorDetails, found: Any, place: Place, model: type[BaseModel], hints: Mapping[str, str]) -> str:
+def _message(details: ErrorDetails, found: Any, place: KeyPath, model: type[BaseModel], hints: Mapping[str, str]) -> str:
     kind = details["type"]
     context = details.get("ctx", {})
     if kind == "slipway":
@@ -103,7 +103,7 @@ def _message(details: ErrorDetails, found: Any, place: Place, model: type[BaseMo
     return f"found {kind_of(found)}; valid: {_valid(kind, context, found)}"
 
 
-def _program_folder(document: Document, place: Place) -> Path | None:
+def _program_folder(document: Document, place: KeyPath) -> Path | None:
     """Return the folder of the program whose command is at `place`, or None if the file names none that can be a path."""
     folder = document.value["programs"][str(place[1])].get("folder")
     try:
@@ -141,7 +141,7 @@ def _quoted(word: str) -> str:
     return word if plain else json.dumps(word, ensure_ascii=False)
 
 
-def _unknown_key(place: Place, model: type[BaseModel], hints: Mapping[str, str]) -> str:
+def _unknown_key(place: KeyPath, model: type[BaseModel], hints: Mapping[str, str]) -> str:
     key = str(place[-1])
     known = _known_keys(place[:-1], model)
     if key in hints and key not in known:
@@ -153,7 +153,7 @@ def _unknown_key(place: Place, model: type[BaseModel], hints: Mapping[str, str])
     return f"unknown key; {humanize.choices(key, known)}"
 
 
-def _known_keys(place: Place, model: type[BaseModel]) -> list[str]:
+def _known_keys(place: KeyPath, model: type[BaseModel]) -> list[str]:
     current: Any = model
     for part in place:
         if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
@@ -211,9 +211,9 @@ def _without_contradictions(faults: list[Fault]) -> list[Fault]:
     return list({fault.place: fault for fault in reversed(faults)}.values())
 
 
-def _label(place: Place) -> str:
+def _label(place: KeyPath) -> str:
     return f"{dotted(place)}: " if place else ""
 
 
-def _line_number(document: Document, place: Place) -> int:
+def _line_number(document: Document, place: KeyPath) -> int:
     return int(document.where(place).rpartition(":")[2])

@@ -22,10 +22,10 @@ from base.untrusted import read_fed
 # Places and kinds of values, in the words of YAML's users.
 
 
-Place = tuple[str | int, ...]  # keys and list positions from the top of the file: ("axes", "nodes", 0)
+KeyPath = tuple[str | int, ...]  # keys and list positions from the top of the file: ("axes", "nodes", 0)
 
 
-def dotted(place: Place) -> str:
+def dotted(place: KeyPath) -> str:
     """Format a place for people: `axes.nodes[0]`."""
     text = ""
     for part in place:
@@ -128,7 +128,7 @@ class _Reader:
 
     def __init__(self, text: str, path: Path) -> None:
         self.path = path
-        self.lines: dict[Place, int] = {}
+        self.lines: dict[KeyPath, int] = {}
         self._events = _Loader(text)
 
     def read(self) -> Any:
@@ -148,7 +148,7 @@ class _Reader:
         self._events.get_event()  # the end of the document
         return root
 
-    def _value(self, place: Place) -> Any:
+    def _value(self, place: KeyPath) -> Any:
         event = self._next(place)
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, place)
@@ -156,7 +156,7 @@ class _Reader:
             raise self._error(event, place, f"more than {MAX_DEPTH} levels of nesting")
         return self._list(place) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(place)
 
-    def _list(self, place: Place) -> list[Any]:
+    def _list(self, place: KeyPath) -> list[Any]:
         found: list[Any] = []
         while not self._events.check_event(yaml.SequenceEndEvent):
             inner = (*place, len(found))
@@ -165,7 +165,7 @@ class _Reader:
         self._events.get_event()
         return found
 
-    def _mapping(self, place: Place) -> dict[str, object]:
+    def _mapping(self, place: KeyPath) -> dict[str, object]:
         found: dict[str, object] = {}
         while not self._events.check_event(yaml.MappingEndEvent):
             event = self._next(place)
@@ -185,7 +185,7 @@ class _Reader:
         self._events.get_event()
         return found
 
-    def _next(self, place: Place) -> Any:
+    def _next(self, place: KeyPath) -> Any:
         """Return the next event, which begins a value or a key."""
         event = self._events.get_event()
         if isinstance(event, yaml.AliasEvent):
@@ -197,7 +197,7 @@ class _Reader:
             raise self._error(event, place, f"the tag {event.tag} is not allowed: values are plain text, numbers, lists and mappings")
         return event
 
-    def _scalar(self, event: Any, place: Place) -> Scalar:
+    def _scalar(self, event: Any, place: KeyPath) -> Scalar:
         if not event.implicit[0]:
             return str(event.value)
         try:
@@ -205,7 +205,7 @@ class _Reader:
         except AmbiguousScalar as error:
             raise self._error(event, place, str(error)) from error
 
-    def _error(self, event: Any, place: Place, message: str) -> ConfigError:
+    def _error(self, event: Any, place: KeyPath, message: str) -> ConfigError:
         inside = f"{dotted(place)}: " if place else ""
         return ConfigError(f"{self.path}:{event.start_mark.line + 1}: {inside}{printable(message)}")
 
@@ -228,12 +228,12 @@ class Document:
 
     path: Path
     value: dict[str, Any]
-    lines: dict[Place, int] = field(repr=False)
+    lines: dict[KeyPath, int] = field(repr=False)
     text: str = field(repr=False)
-    files: dict[Place, Path] = field(default_factory=dict, repr=False)
+    files: dict[KeyPath, Path] = field(default_factory=dict, repr=False)
     """Places whose keys, and all below, stand in another file: their lines are those of that file."""
 
-    def where(self, place: Place) -> str:
+    def where(self, place: KeyPath) -> str:
         """Return `file:line` of the innermost part of `place` that is in the file."""
         for end in range(len(place), 0, -1):
             if place[:end] in self.lines:

@@ -15,7 +15,7 @@ from base.humanize import choices
 from containers import frameworks, models
 from workflow.study.cell import ARGS, NO_DATASET, plain_text
 from workflow.study.explain import Fault
-from workflow.study.loader import Place
+from workflow.study.loader import KeyPath
 from workflow.study.model import CellKeys, Optimizer, Steps, StudyFile, defaults, of_its_rule
 
 # The `exclude` expressions: a small part of Python's syntax, which Python evaluates.
@@ -161,7 +161,7 @@ def layer_faults(layers: Layers, datasets: Mapping[str, Any], programs: Mapping[
     return faults
 
 
-def _values(layers: Layers) -> Iterator[tuple[Place, str, Any]]:
+def _values(layers: Layers) -> Iterator[tuple[KeyPath, str, Any]]:
     for key in layers.given:
         yield ("base", key), key, layers.base[key]
     for key, values in layers.axes.items():
@@ -215,7 +215,7 @@ def _zip_faults(layers: Layers) -> Iterator[Fault]:
 
 
 def _repeated(layers: Layers) -> Iterator[Fault]:
-    lists: list[tuple[Place, tuple[Any, ...]]] = [(("axes", key), values) for key, values in layers.axes.items()]
+    lists: list[tuple[KeyPath, tuple[Any, ...]]] = [(("axes", key), values) for key, values in layers.axes.items()]
     for place, values in [*lists, (("zip",), layers.zip)]:
         marks: set[str] = set()
         for number, value in enumerate(values):
@@ -232,14 +232,14 @@ def _short(value: Any) -> str:
 def _combination_faults(layers: Layers) -> Iterator[Fault]:
     """Yield faults of the matrix and of each include row: keys that exclude each other, and missing keys that a cell cannot do without."""
     rows = [(("include", number), set(row)) for number, row in enumerate(layers.include)]
-    parts: list[tuple[Place, set[str]]] = [*rows]
+    parts: list[tuple[KeyPath, set[str]]] = [*rows]
     if layers.has_matrix:
         parts.insert(0, (("axes",), {*layers.axes, *(layers.zip[0] if layers.zip else ())}))
     for place, keys in parts:
         both = keys | layers.given
         for one, other in EXCLUSIVE:
             if one in both and other in both:
-                where = next((p for k in (one, other) for p in [place_of(layers, place, k)] if p[0] != "base"), ("base", other))
+                where = next((p for k in (one, other) for p in [key_path_of(layers, place, k)] if p[0] != "base"), ("base", other))
                 yield Fault(place=where, message=f"{one} and {other} are both given for the same cells; valid: exactly one of them")
         for key, sayers in NEEDED:
             if not both & set(sayers):
@@ -248,7 +248,7 @@ def _combination_faults(layers: Layers) -> Iterator[Fault]:
             yield Fault(place=place, message="no batch for these cells; valid: exactly one of batch_size (per GPU) and global_batch_size")
 
 
-def place_of(layers: Layers, part: Place, key: str) -> Place:
+def key_path_of(layers: Layers, part: KeyPath, key: str) -> KeyPath:
     """Return the place of `key` for the cells of `part`: an include row, a zip row, or the axes alone."""
     if part[0] == "include":
         return (*part, key) if key in layers.include[int(part[1])] else ("base", key)
@@ -272,7 +272,7 @@ class Candidate:
     """The keys of a cell before they are checked, and the row of axes, zip or include that they come from."""
 
     keys: Mapping[str, Any]
-    place: Place
+    place: KeyPath
 
 
 def candidates(layers: Layers) -> Iterator[Candidate]:

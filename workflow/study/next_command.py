@@ -14,8 +14,8 @@ _PROPOSED: Final = re.compile(r"`slipway (?P<words>[^`]+)`")
 _STUDY_FIRST: Final = ("run", "plan", "submit", "status", "tables", "report", "verify")
 _STUDY_BY_OPTION: Final = ("logs", "dataset build", "dataset info", "dataset verify", "dataset stage", "dataset bench")
 _AT_A_SITE: Final = (*_STUDY_FIRST, *_STUDY_BY_OPTION, "cache ls", "cache rm", "reap", "doctor")
-PLACE: Final = "STUDY"
-"""Stands in a message for the study file."""
+PLACEHOLDER: Final = "STUDY"
+"""The word that stands in a message for the study file."""
 
 
 def command(study: Study, verb: str = "run", *options: str) -> str:
@@ -43,8 +43,8 @@ def _whole(typed: str, site: str | None, study: Path | None) -> str:
     verb = " ".join(words[: 2 if words[0] in ("dataset", "cache") else 1])
     length = len(verb.split())
     rest, named = words[length:], str(study)
-    if study is not None and PLACE in rest:
-        rest = [named if word == PLACE else word for word in rest]
+    if study is not None and PLACEHOLDER in rest:
+        rest = [named if word == PLACEHOLDER else word for word in rest]
     elif study is not None and verb in _STUDY_FIRST and (not rest or rest[0].startswith("-")):
         rest = [named, *rest]
     elif study is not None and verb in _STUDY_BY_OPTION and "--study" not in rest and not any("/" in word for word in rest):

@@ -25,7 +25,7 @@ from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expres
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault, fault_error
 from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Several, TextLine, text_that, wrong
-from workflow.study.loader import Document, Place, kind_of, read_document
+from workflow.study.loader import Document, KeyPath, kind_of, read_document
 
 ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 ARGUMENT_RULE: Final = "lower-case letters, digits and '_', first a letter, at most 40"
@@ -301,7 +301,7 @@ def program_faults(
     """
     for name, program in programs.items():
         place = ("programs", name)
-        of_sidecars: dict[Place, tuple[str, ...]] = {
+        of_sidecars: dict[KeyPath, tuple[str, ...]] = {
             ("sidecars", number, "command"): sidecar.command for number, sidecar in enumerate(program.sidecars)
         }
         commands = {("command",): program.command, **of_sidecars}
@@ -328,7 +328,7 @@ def program_faults(
                 yield from _placeholder_faults((*place, *inner, number), word, arguments.get(name), name in bare)
 
 
-def _sidecar_faults(place: Place, program: Program) -> Iterator[Fault]:
+def _sidecar_faults(place: KeyPath, program: Program) -> Iterator[Fault]:
     for number, sidecar in enumerate(program.sidecars):
         yield from _sidecar_env_faults((*place, "sidecars", number, "env"), program, sidecar)
         if sidecar.name in [before.name for before in program.sidecars[:number]]:
@@ -339,14 +339,14 @@ def _sidecar_faults(place: Place, program: Program) -> Iterator[Fault]:
             yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: another name")
 
 
-def _sidecar_env_faults(place: Place, program: Program, sidecar: Sidecar) -> Iterator[Fault]:
+def _sidecar_env_faults(place: KeyPath, program: Program, sidecar: Sidecar) -> Iterator[Fault]:
     for rendering in program.env_from:
         for variable in sorted(renderings.FOR_SIDECARS.get(rendering, frozenset()) & sidecar.env.keys()):
             message = f"found it here, and env_from: [{rendering}] sets it for sidecars too; valid: one of the two"
             yield Fault(place=(*place, variable), message=message)
 
 
-def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:
+def _rendering_faults(place: KeyPath, program: Program) -> Iterator[Fault]:
     if program.env_from and program.launcher in ("torchrun", "mpirun"):
         found = f"found {', '.join(program.env_from)} with launcher {program.launcher}, which sets the variables of its ranks itself"
         yield Fault(place=place, message=f"{found}; valid: launcher: ranks, or single")
@@ -355,7 +355,7 @@ def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:
             yield Fault(place=place, message=f"found {name}, which sets {variable}, and env sets it too; valid: one of the two")
 
 
-def _events_faults(place: Place, program: Program) -> Iterator[Fault]:
+def _events_faults(place: KeyPath, program: Program) -> Iterator[Fault]:
     if program.events != "program" and program.checkpoint:
         message = "found true, and a program that writes no events cannot tell of a checkpoint; valid: false"
         yield Fault(place=(*place, "checkpoint"), message=message)
@@ -366,7 +366,7 @@ def _events_faults(place: Place, program: Program) -> Iterator[Fault]:
         yield Fault(place=(*place, "events", "log", "step"), message=message)
 
 
-def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | None, is_bare: bool) -> Iterator[Fault]:
+def _placeholder_faults(place: KeyPath, word: str, arguments: frozenset[str] | None, is_bare: bool) -> Iterator[Fault]:
     for found in renderings.wrong_ports_in(word):
         message = f"found {found}, which is no name of a port; valid: lower-case letters, digits and '_', such as {{port.server}}"
         yield Fault(place=place, message=message)
@@ -378,7 +378,7 @@ def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | Non
             *renderings.PLACES,
             *renderings.NETWORK_PLACES,
             *renderings.CELL_PLACES,
-            renderings.STEPS_PLACE,
+            renderings.STEPS_PLACEHOLDER,
             *(f"args.{name}" for name in sorted(arguments or ())),
         )
         if found.startswith(renderings.PORT) or (found.startswith("args.") and arguments is None):
@@ -389,7 +389,7 @@ def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | Non
             yield Fault(place=place, message=f"found {{{found}}}, {reason}; {choices(found, known)}")
 
 
-def _mount_faults(place: Place, mounts: tuple[Mount, ...], folder: Path) -> Iterator[Fault]:
+def _mount_faults(place: KeyPath, mounts: tuple[Mount, ...], folder: Path) -> Iterator[Fault]:
     targets = [mount.target for mount in mounts]
     for number, mount in enumerate(mounts):
         if mount.target in targets[:number]:
@@ -397,14 +397,14 @@ def _mount_faults(place: Place, mounts: tuple[Mount, ...], folder: Path) -> Iter
         yield from _path_faults((*place, number, "source"), mount.source, folder)
 
 
-def _path_faults(place: Place, text: str, folder: Path) -> Iterator[Fault]:
+def _path_faults(place: KeyPath, text: str, folder: Path) -> Iterator[Fault]:
     try:
         absolute_path(text, folder)
     except ValueError as error:
         yield Fault(place=place, message=f"found {text!r}: {error}; valid: a path")
 
 
-def _file_faults(place: Place, command: Sequence[str], folder: Path | None) -> Iterator[Fault]:
+def _file_faults(place: KeyPath, command: Sequence[str], folder: Path | None) -> Iterator[Fault]:
     """Yield faults of words that name a file which is not where the command looks for it.
 
     A command runs in the run's output directory, which is empty.
@@ -498,7 +498,7 @@ def _with_renderings(file: Document) -> Document:
 
 
 def _merged(document: Document, name: str, file: Document) -> Document:
-    place: Place = ("programs", name)
+    place: KeyPath = ("programs", name)
     own = document.value["programs"][name]
     also = {key: f"{document.where((*place, key))}: programs.{name}.{key}" for key in own}
     faults = [Fault(place=(key,), message=words) for key in file.value if (words := _wrong_key(key, also.get(key)))]

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 # The directories of studies that `slipway remote` brings.
 
 
-PLACE: Final = "studies"
+STUDIES: Final = "studies"
 HASH_LENGTH: Final = 32
-VERSION: Final = re.compile(rf"(?P<of>.*/{PLACE}/[^/]+-[0-9a-f]{{12}})/[0-9a-f]{{{HASH_LENGTH}}}/(?P<file>[^/]+)", re.DOTALL)
+VERSION: Final = re.compile(rf"(?P<of>.*/{STUDIES}/[^/]+-[0-9a-f]{{12}})/[0-9a-f]{{{HASH_LENGTH}}}/(?P<file>[^/]+)", re.DOTALL)
 
 
-def place_of(storage: Path, source: str, digest: str) -> Path:
+def version_dir(storage: Path, source: str, digest: str) -> Path:
     """Return the directory of one version of a study file, named by its content, so that a running job keeps what it began with.
 
     `source`: NAME-<12 hex digits>, which stands for the file on the laptop; `digest`: DIGITS of them.
     """
-    return storage / PLACE / source / digest
+    return storage / STUDIES / source / digest
 
 
 def folder_of(study: Path) -> Path:

@@ -207,13 +207,13 @@ def order_runs(name: str, cells: Sequence[Cell], repeats: int) -> tuple[Run, ...
     them.
     """
 
-    def place(cell: Cell, repeat: int) -> bytes:
+    def hash_of(cell: Cell, repeat: int) -> bytes:
         return hashlib.sha256(f"{name}/{repeat}/{cell.cell_id}".encode()).digest()
 
     return tuple(
         Run(cell=cell, repeat=repeat)
         for repeat in range(1, repeats + 1)
-        for cell in sorted(cells, key=lambda cell, repeat=repeat: place(cell, repeat))  # type: ignore[misc]
+        for cell in sorted(cells, key=lambda cell, repeat=repeat: hash_of(cell, repeat))  # type: ignore[misc]
     )
 
 
@@ -326,8 +326,8 @@ def _arguments(cells: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
 def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) -> list[Fault]:
     first: dict[str, tuple[Cell, tuple[str | int, ...]]] = {}
     faults = []
-    for cell, place in zip(cells, places, strict=True):
-        other = first.setdefault(cell.cell_id, (cell, place))
+    for cell, hash_of in zip(cells, places, strict=True):
+        other = first.setdefault(cell.cell_id, (cell, hash_of))
         if other[0] is cell:
             continue
         if other[0].dataset != cell.dataset:
@@ -335,7 +335,7 @@ def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) 
             faults.append(Fault(place=("datasets", cell.dataset), message=message))
         else:
             message = f"these keys make the cell {cell.cell_id}, which is in the study already; valid: each cell once"
-            faults.append(Fault(place=place, message=message))
+            faults.append(Fault(place=hash_of, message=message))
     return faults
 
 

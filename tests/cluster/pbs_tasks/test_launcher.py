@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from base.process import CODE_ROOT
-from cluster.pbs_tasks.launcher import PLACE, launcher_argv, main
+from cluster.pbs_tasks.launcher import LAUNCHES, launcher_argv, main
 
 pytestmark = pytest.mark.processes
 
@@ -60,7 +60,7 @@ def test_a_program_gets_our_line_environment_and_directory_and_its_words_and_cod
     said = result.stdout.decode().splitlines()
     assert said[:7] == [f"secret in {tmp_path}", "a \xe9", "b", "/node/tmp", "3", "1", "n2"]
     assert "order" not in said[7:], "it is taken away before anything is started"
-    assert list((tmp_path / PLACE).iterdir()) == []
+    assert list((tmp_path / LAUNCHES).iterdir()) == []
 
 
 def test_nobody_else_can_read_what_is_brought(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -77,7 +77,7 @@ def test_a_signal_is_passed_on_to_the_node(started: subprocess.Popen[bytes], tmp
     started.send_signal(signal.SIGTERM)
     _, words = started.communicate(timeout=30)
     assert (started.returncode, words) == (4, b"told\n")
-    assert list((tmp_path / PLACE).iterdir()) == []
+    assert list((tmp_path / LAUNCHES).iterdir()) == []
 
 
 def test_what_cannot_be_started_is_said(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -91,8 +91,8 @@ def test_what_cannot_be_started_is_said(tmp_path: Path, environ: dict[str, str])
     assert (result.returncode, "is not a node in job" in result.stderr) == (255, True)
     result = launch("n2", "true", PATH=str(Path(sys.executable).parent), PBS_CONF_FILE="/none")
     assert (result.returncode, result.stderr) == (1, "nothing can be started on n2: pbs_tmrsh: No such file or directory\n")
-    (tmp_path / PLACE).rmdir()
-    (tmp_path / PLACE).write_text("")
+    (tmp_path / LAUNCHES).rmdir()
+    (tmp_path / LAUNCHES).write_text("")
     result = launch("n2", "true")
     assert (result.returncode, "nothing can be started on n2: " in result.stderr) == (1, True)
 

@@ -18,7 +18,7 @@ import pytest
 from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.spec import FrameworkSpec
 from containers.models import build, build_for_tokens
-from containers.renderings import RankPlace, fill, rendered, rendered_for_sidecars
+from containers.renderings import RankPosition, fill, rendered, rendered_for_sidecars
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.programs import interpreter
@@ -212,7 +212,7 @@ def make_cell(root: Path, world: int, model: str = "lenet", global_batch_size: i
 
 
 @contextlib.contextmanager
-def sidecars(spec: FrameworkSpec, rank_env: Mapping[str, str], place: RankPlace, words: Mapping[str, str]) -> Iterator[None]:
+def sidecars(spec: FrameworkSpec, rank_env: Mapping[str, str], place: RankPosition, words: Mapping[str, str]) -> Iterator[None]:
     """What lives around the ranks, in the environment of rank 0 but for what is a rank's own. Ended with them."""
     env = {name: value for name, value in rank_env.items() if name not in rendered(spec.env, place)}
     env |= {**rendered_for_sidecars(spec.env, place), "SLIPWAY_NODE_RANK": "0"}
@@ -230,9 +230,9 @@ def sidecars(spec: FrameworkSpec, rank_env: Mapping[str, str], place: RankPlace,
         yield
 
 
-def place_of(spec: FrameworkSpec, rank: int, port: int, endpoints: list[int]) -> RankPlace:
+def place_of(spec: FrameworkSpec, rank: int, port: int, endpoints: list[int]) -> RankPosition:
     """All ranks on one node, which is this machine."""
-    return RankPlace(
+    return RankPosition(
         rank=rank,
         local_rank=rank,
         local_size=len(endpoints),

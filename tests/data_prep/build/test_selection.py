@@ -18,7 +18,6 @@ from data_prep.build.selection import (
     Rejections,
     ShardSample,
     by_content,
-    found_of,
     in_order,
     is_measured,
     measured_samples,
@@ -28,6 +27,7 @@ from data_prep.build.selection import (
     shards_per_split,
     slices,
     too_many,
+    unpack_sample,
     write_samples,
 )
 from data_prep.hashing import hash_file
@@ -116,7 +116,7 @@ def test_lists_of_samples_hold_any_name(tmp_path: Path) -> None:
         ListedSample(name, "b" if index % 2 else "a", 5, 7**20, (3, "key\xff") if index % 3 else ()) for index, name in enumerate(names)
     ]
     records = [record_of(one, index % 5) for index, one in enumerate(found)]
-    assert [found_of(record, one.label) for record, one in zip(records, found, strict=True)] == found
+    assert [unpack_sample(record, one.label) for record, one in zip(records, found, strict=True)] == found
     with (tmp_path / "list").open("wb") as file:
         write_samples(file, records, [index % 2 for index in range(len(names))])
     digest = hash_file(tmp_path / "list").blake3

@@ -18,7 +18,7 @@ from base.errors import DatasetError, DigestMismatch
 from data_prep.build.dataset import build_dataset, build_dir_of
 from data_prep.build.steps import read_dataset_file
 from data_prep.spec import spec12
-from data_prep.tree.manifest import read_place, read_tree_manifest
+from data_prep.tree.manifest import read_location, read_tree_manifest
 from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_left_out, read_tree_plan, verify_tree
 from tests.data_prep.build.building import started
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant, spec_of
@@ -42,7 +42,7 @@ def test_nothing_is_copied_and_nothing_of_the_tree_changes(tmp_path: Path) -> No
     root = build(tree, tmp_path / "datasets")
     assert sorted(path.name for path in root.iterdir()) == ["manifest.json", "place.json"]
     assert {path: path.lstat().st_ctime_ns for path in tree.rglob("*")} == before
-    assert read_place(root).path == str(tree)
+    assert read_location(root).path == str(tree)
     assert verify_tree(root)[0].bytes == sum(SIZES.values())
 
 
@@ -128,9 +128,9 @@ def test_the_same_files_at_two_places_are_read_where_they_were_looked_at_last(tm
     trees = [plant(tmp_path / name) for name in ("one", "other")]
     roots = [build(tree, tmp_path / "datasets") for tree in trees]
     assert roots[0] == roots[1]
-    assert read_place(roots[0]).path == str(trees[1])
+    assert read_location(roots[0]).path == str(trees[1])
     build(trees[0], tmp_path / "datasets")
-    assert read_place(roots[0]).path == str(trees[0])
+    assert read_location(roots[0]).path == str(trees[0])
 
 
 def test_a_receipt_that_is_torn_or_of_another_tree_is_made_again(tmp_path: Path) -> None:

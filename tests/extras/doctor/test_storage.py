@@ -15,13 +15,13 @@ import pytest
 from base.calls import call_limited
 from extras.doctor import storage
 from extras.doctor.storage import local_places, shared_places
-from extras.doctor.types import Context, Place, worst
+from extras.doctor.types import Context, Location, worst
 from tests.data_prep.staging.disks import tmpfs
 from tests.data_prep.test_mounts import MOUNTS, on
 from workflow.study.site import Cache, local_site
 
 
-def context(tmp_path: Path, place: Place = "alone", **keys: Any) -> Context:
+def context(tmp_path: Path, place: Location = "alone", **keys: Any) -> Context:
     site = replace(local_site(has_gpu=False), storage=tmp_path, cache=Cache(path=tmp_path / "cache"))
     return Context(site=replace(site, **keys), place=place, hostname="h", scheduler="local")
 

@@ -11,7 +11,7 @@ from base.errors import ConfigError
 from extras.remote.command import Relay
 from extras.remote.typed import parse_typed
 from workflow.commands.main import run
-from workflow.study.publishing import are_versions, place_of
+from workflow.study.publishing import are_versions, version_dir
 
 
 def test_the_study_is_found_among_the_options_of_the_cluster() -> None:
@@ -59,7 +59,7 @@ def test_lines_are_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_versions_of_one_file_are_the_same_file() -> None:
-    first, second = (str(place_of(Path("/s"), "tiny-0123456789ab", digit * 32) / "s.yaml") for digit in "ab")
+    first, second = (str(version_dir(Path("/s"), "tiny-0123456789ab", digit * 32) / "s.yaml") for digit in "ab")
     assert are_versions(first, second)
     assert not are_versions(first, second.replace("tiny", "other"))
     assert not are_versions(first, second.replace("s.yaml", "t.yaml"))

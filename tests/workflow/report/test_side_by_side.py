@@ -16,7 +16,7 @@ from workflow.report.side_by_side import data_of, markup
 
 def write_events(analysis: Analysis, run_id: str, lines: Sequence[Mapping[str, Any]], attempt: int = 1) -> Path:
     """Write the events of rank 0 of a run, each a step, unless it says what it is."""
-    path = analysis.sources[0].place / "runs" / run_id / "attempts" / str(attempt) / "events-0.jsonl"
+    path = analysis.sources[0].directory / "runs" / run_id / "attempts" / str(attempt) / "events-0.jsonl"
     path.write_text("".join(json.dumps({"event": "step", **line}) + "\n" for line in lines))
     return path
 

@@ -95,12 +95,12 @@ def stage_child(
     """Start a staging process of `what`, with the other nodes of its `peer_group` or alone (None). In a group it goes on passing chunks to
     others after its result. A copy that is killed is resumed by the next stager."""
 
-    def told(line: StageLine) -> None:
+    def on_line(line: StageLine) -> None:
         report_progress(report, what, line)
         if line.listening is not None:
             report(Listening(what=what, **asdict(line.listening)))
 
-    child = Worker(loop, argv, StageLine, told, then, at_once=peer_group is not None)
+    child = Worker(loop, argv, StageLine, on_line, then, at_once=peer_group is not None)
     if peer_group is not None:
         child.feed(peer_group.token.hex().encode())
     return child

@@ -55,7 +55,7 @@ class Preflight:
             rate_mbit_min=found.min_mbit,
             slowest=found.slowest and model.Link(from_=self._name(found.slowest[0]), to=self._name(found.slowest[1])),
         )
-        self._found(findings)
+        self._keep_findings(findings)
         logger.info("network: %s", self._line())
         self._end_if_fatal()
 
@@ -79,7 +79,7 @@ class Preflight:
         times = [reach.seconds for reach in reached.values() if reach.seconds is not None]
         self._note(connect_ms_max=1e3 * max(times) if times else None)
         problem = rates.unreachable(self._places, reached)
-        self._found([problem] if problem is not None else [])
+        self._keep_findings([problem] if problem is not None else [])
         self._end_if_fatal()
 
     def _measure(self, attempt: int) -> list[reports.Measured]:
@@ -114,7 +114,7 @@ class Preflight:
     def _name(self, index: int) -> str:
         return self._places[index].name
 
-    def _found(self, findings: list[rates.Finding]) -> None:
+    def _keep_findings(self, findings: list[rates.Finding]) -> None:
         self.findings = findings
         self._note(findings=tuple(finding.text for finding in findings))
         for finding in findings:

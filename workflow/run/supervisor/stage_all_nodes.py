@@ -114,7 +114,7 @@ class StageAllNodes:
         try:
             work: PreparedStaging = self.scope.call("prepare", prepare, *self.arguments, kind=PreparedStaging)
             self._stage(work)
-            return self._found(work)
+            return self._results(work)
         finally:
             if self.nodes is not None:
                 self.nodes.send_all(commands.Stop())
@@ -172,7 +172,7 @@ class StageAllNodes:
         if not node.has_reported(reports.Failed):
             node.note(reports.Failed(during="stage", error="NodeLost", message=why))
 
-    def _found(self, work: PreparedStaging) -> StagedNodes:
+    def _results(self, work: PreparedStaging) -> StagedNodes:
         """Return per node what was done. Raises what stopped the first node, if no node has the dataset."""
         assert self.nodes is not None
         rows = tuple(map(_row, self.nodes.all))

@@ -124,7 +124,7 @@ def _relay(reader: int, orders: int, log: str | None) -> None:
         if orders in ready:
             order = os.read(orders, 1)
             if order:
-                place, decided = _place(log, order), True
+                place, decided = _log_of(log, order), True
             else:
                 sources.remove(orders)  # the supervisor has ended, and what it has started may write still
         if reader in ready:
@@ -136,7 +136,7 @@ def _relay(reader: int, orders: int, log: str | None) -> None:
             kept = b""
 
 
-def _place(log: str | None, order: bytes) -> str | None:
+def _log_of(log: str | None, order: bytes) -> str | None:
     if log is None:
         return None
     place = f"{log.removesuffix('.log')}{REFUSED}" if order == SEPARATE_LOG else log

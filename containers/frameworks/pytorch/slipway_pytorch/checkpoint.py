@@ -81,7 +81,7 @@ def load_checkpoint(path: Path, state: State) -> None:
         state.scaler.load_state_dict(scaler)
 
 
-def not_carried(cell: Cell) -> str | None:
+def not_saved(cell: Cell) -> str | None:
     """Return what a resumed run lacks of the one before it, None: nothing."""
     if cell["mode"] == "train" and cell["comm_hook"] in ("powersgd", "onebit"):
         return f"the error feedback of {cell['comm_hook']} is not in the checkpoint, since each rank has its own: it begins anew"

@@ -20,7 +20,7 @@ from slipway_program.parameters import FILE_NAME, Cell, checksum_of, write_param
 from slipway_program.plan import Steps, make_plan
 from slipway_program.torch_group import join_group, leave_group, provenance_of
 
-from .checkpoint import State, gathered, give_parts, load_checkpoint, not_carried, save_checkpoint, whole
+from .checkpoint import State, gathered, give_parts, load_checkpoint, not_saved, save_checkpoint, whole
 from .clock import make_clock
 from .feed import computing_threads, from_memory, loader_processes, start_reading
 from .network import Network, count_parameters
@@ -111,7 +111,7 @@ def follow_profile(cell: Cell, net: Network, steps: Steps, clock: Any, out: Path
 def resume(cell: Cell, resumed: Resumed, state: State, events: Events) -> None:
     """Take the state from the checkpoint, and say what of it could not be carried."""
     load_checkpoint(resumed.path, state)
-    lost = not_carried(cell)
+    lost = not_saved(cell)
     if lost is not None:
         events.emit("warning", message=f"resumed at step {resumed.step}: {lost}")
 
