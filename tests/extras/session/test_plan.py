@@ -186,5 +186,5 @@ def test_a_directory_of_another_user_is_no_session_of_ours_though_it_links_to_on
 
 
 def test_a_session_whose_number_cannot_be_noted_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"^job 31 was started, and .*; `scancel 31` ends it$"):
+    with pytest.raises(StorageError, match=r"^job 31 was started, but .*; end it with `scancel 31`, then try again$"):
         start._note(tmp_path / "gone", State(job_id="31"), "job 31", "scancel 31")

@@ -292,7 +292,7 @@ def test_a_run_that_came_to_nothing_has_a_record_too() -> None:
     ("changes", "words"),
     [
         ({"run_s": 4.1}, "add up to 4 s"),
-        ({"kind": "prevented"}, "its kind is 'prevented'"),
+        ({"kind": "prevented"}, "its status ok needs kind 'result' with a result_number, found kind 'prevented'"),
         ({"result_number": None}, "result_number"),
         ({"status_reason": "why"}, "status_reason"),
         ({"world_size": 3}, "world_size 3"),
