@@ -288,10 +288,14 @@ def test_a_command_that_fails_ends_with_its_words(sessions: Sessions) -> None:
 
 
 def test_a_command_whose_time_is_over_has_not_ended_well(sessions: Sessions) -> None:
-    found = sessions.start("run", "--time", "3s", "--", "bash", "-c", "echo half > answer; sleep 600; echo done > answer")
-    assert found.returncode == 25, found.stderr
-    assert "its time is over" in found.stderr
-    assert (sessions.all()[0] / "files" / "work" / "answer").read_text() == "half\n"
+    for time_limit in ("3s", "15s", "60s"):  # a loaded machine may need all of it to start the command
+        found = sessions.start("run", "--time", time_limit, "--", "bash", "-c", "echo half > answer; sleep 600; echo done > answer")
+        assert found.returncode == 25, found.stderr
+        assert "its time is over" in found.stderr
+        answers = [path.read_text() for path in (sessions.directory / "storage" / "sessions").glob("*/files/work/answer")]
+        if answers:
+            break
+    assert answers == ["half\n"]
 
 
 def test_a_program_that_is_not_there_is_named(sessions: Sessions) -> None:
