@@ -89,14 +89,18 @@ def interrupted(world: World, attempts: int = 1, *, nodes: int = 1, saves: bool 
 
 
 def started_until(world: World, run_id: str, reached: Callable[[], Any]) -> subprocess.Popen[str]:
-    """A supervisor whose run is so far. Where other runs have the machine until its job is over, another one gets twice the time."""
+    """A supervisor whose run is so far. On a machine so loaded that its job is over before, its attempt is forgotten, and another one gets
+    twice the time."""
+    earlier = set((world.run_dir(run_id) / "attempts").glob("*"))
     while True:
         process = world.start(run_id)
         world.wait_for(lambda ended=process.poll: reached() or ended() is not None)
         if process.returncode is None:
             return process
         _, log = process.communicate()
-        assert "not begun; the next job begins it" in log, log
+        assert process.returncode == PREEMPTED, log
+        for attempt in set((world.run_dir(run_id) / "attempts").glob("*")) - earlier:
+            shutil.rmtree(attempt)
         longer_jobs(world)
 
 

@@ -186,7 +186,7 @@ def test_where_storage_is_limited_the_image_is_loaded_when_all_have_the_dataset(
 
     world.also = also
     world.staging.run(structs.replace(PLAN, bytes_per_s=limits.get("bytes_per_s")), limits.get("readers"))
-    assert world.loads == [(0, 200.0), (1, 200.0), (2, 200.0)] if limits else [(0, 10.0), (1, 100.0), (2, 200.0)]
+    assert world.loads == [(index, 200.0 if limits else at) for index, at in enumerate([10.0, 100.0, 200.0])]
 
 
 def test_what_a_node_says_before_anything_was_ordered_ends_nothing() -> None:
