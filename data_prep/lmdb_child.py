@@ -1,10 +1,10 @@
 """Read LMDB files of unknown origin in a process of its own, since a damaged one kills its reader with SIGBUS instead of an error.
 
 `python -m data_prep.lmdb_child datum PATH` writes one JSON line per entry: {"key", "bytes", "channels", "height", "width", "label",
-"encoded", "head"}, or {"key", "reason"}; keys as latin-1, head as hex. `... image PATH`: {"key", "bytes", "head"}, of values that are image
-files. `... datapoint PATH`: {"key", "bytes", "label", "head"}, the head null of pixels, and {"key", "listed"}: how many keys `__keys__`
-lists. `... serve PATH...` reads frames of (number of the file, length, key) from stdin and answers each with (length, value); the length is
-ABSENT for no such key.
+"head"}, or {"key", "reason"}; keys as latin-1, the head of an image file as hex, null of pixels. `... image PATH`: {"key", "bytes",
+"head"}, of values that are image files. `... datapoint PATH`: {"key", "bytes", "label", "head"}, and {"key", "listed"}: how many keys
+`__keys__` lists. `... serve PATH...` reads frames of (number of the file, length, key) from stdin and answers each with (length, value);
+the length is ABSENT for no such key.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _datum(_name: str, value: memoryview) -> dict[str, object]:
     except DatumError as error:
         return {"reason": f"no Datum of an image: {error}"}
     shape = {"channels": datum.channels, "height": datum.height, "width": datum.width}
-    head = bytes(datum.data[: image_header.SNIFF_BYTES]).hex()
-    return {"bytes": len(value), **shape, "label": datum.label, "encoded": datum.encoded, "head": head}
+    head = bytes(datum.data[: image_header.SNIFF_BYTES]).hex() if datum.encoded else None
+    return {"bytes": len(value), **shape, "label": datum.label, "head": head}
 
 
 def _image(_name: str, value: memoryview) -> dict[str, object]:

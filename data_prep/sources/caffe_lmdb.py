@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +10,7 @@ from base.errors import DatasetError
 from data_prep.image_header import sniff
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
-from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
+from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, listed
 from data_prep.sources.types import BadSample, ListedSample, Pixels, Prepared, Refused, Root
 
 VALUES = "datum"
@@ -26,7 +24,7 @@ def prepare(root: Root) -> Prepared:
     first = next((entry for entry in entries(data, VALUES) if isinstance(entry, dict)), None)
     if first is None:
         raise DatasetError(f"{data} holds no Datum of an image")
-    jpeg = first["encoded"] and sniff(bytes.fromhex(first["head"])) == "JPEG"
+    jpeg = first["head"] is not None and sniff(bytes.fromhex(first["head"])) == "JPEG"
     return Prepared(files=(data,), facts={"encoding": "jpeg" if jpeg else "raw", "channels": 1 if first["channels"] == 1 else 3})
 
 
@@ -36,24 +34,16 @@ def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
         if isinstance(entry, Refused):
             yield entry
             continue
-        name = key_text(entry["key"])
-        reason = _reason(entry)
-        found = ListedSample(name, str(entry["label"]), entry["bytes"], 0, (entry["key"], 0), root.whole)
-        yield Refused(name, reason) if reason else found
+        found = listed(entry, str(entry["label"]), root.whole)
+        shape = (entry["channels"], entry["height"], entry["width"])
+        if entry["head"] is None and not isinstance(found, Refused) and (shape[0] not in (1, 3) or min(shape) <= 0):
+            found = Refused(found.name, f"a Datum of {shape[0]} x {shape[1]} x {shape[2]} is not an image")
+        yield found
 
 
-def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[DatumReader]:
+def open_reader(_root: Root, prepared: Prepared) -> DatumReader:
     """Open a reader, which starts a child process."""
     return DatumReader(prepared.files)
-
-
-def _reason(entry: dict[str, Any]) -> str | None:
-    if reason := entry_reason(entry["bytes"], entry["head"] if entry["encoded"] else None):
-        return reason
-    if entry["encoded"]:
-        return None
-    shape = (entry["channels"], entry["height"], entry["width"])
-    return None if shape[0] in (1, 3) and min(shape) > 0 else f"a Datum of {shape[0]} x {shape[1]} x {shape[2]} is not an image"
 
 
 class DatumReader(LmdbReader):

@@ -15,7 +15,7 @@ from base.errors import DatasetError
 from base.process import PipedChild, last_lines
 from data_prep import image_header, lmdb_child
 from data_prep.sources.naming import to_text
-from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, ListedSample, Refused
+from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, ListedSample, Pixels, Refused
 
 
 def data_file(path: Path) -> Path | None:
@@ -43,11 +43,15 @@ def key_text(key: str) -> str:
     return to_text(key.encode("latin-1"))
 
 
-def entry_reason(num_bytes: int, head: str | None) -> str | None:
-    """Return why an entry cannot be a sample, or None. `head`: the first bytes of its image file, in hex; None if it holds pixels."""
-    if num_bytes > MAX_MEMBER_BYTES:
-        return f"larger than {MAX_MEMBER_BYTES >> 20} MiB"
-    return "not an image of a listed format" if head is not None and image_header.sniff(bytes.fromhex(head)) is None else None
+def listed(entry: dict[str, Any], label: str, split: str | None, number: int = 0, prefix: str = "") -> ListedSample | Refused:
+    """Return an entry of file `number` as a sample, or why it cannot be one. Its `head` has the first bytes of the image file, in hex, and
+    is None if it holds pixels. The sample is called after its key, with the prefix."""
+    name, head = prefix + key_text(entry["key"]), entry["head"]
+    if entry["bytes"] > MAX_MEMBER_BYTES:
+        return Refused(name, f"larger than {MAX_MEMBER_BYTES >> 20} MiB")
+    if head is not None and image_header.sniff(bytes.fromhex(head)) is None:
+        return Refused(name, "not an image of a listed format")
+    return ListedSample(name, label, entry["bytes"], 0, (entry["key"], number), split)
 
 
 def child(mode: str, *paths: Path) -> PipedChild:
@@ -82,6 +86,10 @@ class LmdbReader:
 
     def head(self, found: ListedSample, limit: int) -> bytes:
         return self.value(found)[:limit]
+
+    def read(self, found: ListedSample) -> bytes | Pixels:
+        """Return the value, which is an image file."""
+        return self.value(found)
 
     def value(self, found: ListedSample) -> bytes:
         """Read a whole value. Raises DatasetError where the source is not what was listed."""

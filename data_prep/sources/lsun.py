@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from base.errors import DatasetError
-from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
+from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, listed
 from data_prep.sources.naming import printable
 from data_prep.sources.types import ListedSample, Prepared, Refused, Root
 
@@ -50,22 +49,12 @@ def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
             if isinstance(entry, Refused):
                 yield entry
                 continue
-            name = f"{part['folder']}/{key_text(entry['key'])}"
-            found = ListedSample(name, part["class"], entry["bytes"], 0, (entry["key"], number), root.whole or part["split"])
-            reason = entry_reason(entry["bytes"], entry["head"])
-            yield Refused(name, reason) if reason else found
+            yield listed(entry, part["class"], root.whole or part["split"], number, f"{part['folder']}/")
 
 
-def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[ImageReader]:
+def open_reader(_root: Root, prepared: Prepared) -> LmdbReader:
     """Open a reader, which starts a child process."""
-    return ImageReader(prepared.files)
-
-
-class ImageReader(LmdbReader):
-    """A reader of values that are image files."""
-
-    def read(self, found: ListedSample) -> bytes:
-        return self.value(found)
+    return LmdbReader(prepared.files)
 
 
 def _part(folder: Path) -> dict[str, object]:

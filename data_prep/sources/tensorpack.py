@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Final
 
 from base.errors import DatasetError
 from data_prep.datapoint import DatapointError, parse_datapoint
-from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
+from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, listed
 from data_prep.sources.naming import class_name
 from data_prep.sources.types import BadSample, ListedSample, Pixels, Prepared, Refused, Root
 
@@ -40,13 +39,10 @@ def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
                 yield Refused(KEYS, f"it lists {entry['listed']} keys, and {num_values} are there: tensorpack lost the others")
             continue
         num_values += 1
-        name = key_text(entry["key"])
-        found = ListedSample(name, class_name(entry["label"]), entry["bytes"], 0, (entry["key"], 0), root.whole)
-        reason = entry_reason(entry["bytes"], entry["head"])
-        yield Refused(name, reason) if reason else found
+        yield listed(entry, class_name(entry["label"]), root.whole)
 
 
-def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[DatapointReader]:
+def open_reader(_root: Root, prepared: Prepared) -> DatapointReader:
     """Open a reader, which starts a child process."""
     return DatapointReader(prepared.files)
 

@@ -420,7 +420,7 @@ def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress = silent
 def _files(plan: TreePlan, chunks: Sequence[Sequence[str]]) -> Iterator[manifest.TreeFile]:
     left = chain.from_iterable(chunks)
     for file in plan.files:
-        own = tuple(next(left) for _ in range(-(-file.bytes // CHUNK_BYTES)))
+        own = tuple(next(left) for _ in range(_chunks_of(file)))
         yield manifest.TreeFile(name=file.name, bytes=file.bytes, chunk_bytes=CHUNK_BYTES, chunks=own)
 
 
