@@ -44,8 +44,6 @@ def load(path: str) -> Any:
         library.slipway_copy_raw.restype = library.slipway_copy_window.restype = None
         library.slipway_copy_raw.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] + [ctypes.c_void_p] * 4
         library.slipway_copy_window.argtypes = [ctypes.c_void_p] * 4
-        ctypes.pythonapi.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
-        ctypes.pythonapi.PyBuffer_Release.argtypes = [ctypes.c_void_p]
         return library
     except struct.error:
         return "%s: it is cut, or no library" % name
@@ -54,6 +52,8 @@ def load(path: str) -> Any:
 
 
 library = load(str(Path(__file__).with_name("libpixels.so")))  # type: Any
+ctypes.pythonapi.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+ctypes.pythonapi.PyBuffer_Release.argtypes = [ctypes.c_void_p]
 
 
 def copies_by() -> str:
