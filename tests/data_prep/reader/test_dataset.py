@@ -181,13 +181,13 @@ def test_what_is_no_lmdb_is_an_error(tmp_path: Path) -> None:
     [
         (None, "No such file"),
         (b"{", "JSONDecodeError"),
-        (b"[]", "no object"),
+        (b"[]", "expected an object"),
         (b"{}", "schema"),
         (b'{"schema": "slipway.dataset/9"}', "/9"),
         (b'{"schema": "slipway.dataset/1", "shards": [], "shards": [1]}', "the key 'shards' is there twice"),
         (
             b'{"schema": "slipway.dataset/1", "name": "a", "layout": "hwc", "classes": [], "channels": 1, "size": [65536, 32768]}',
-            "size: not",
+            "size: found",
         ),
     ],
 )
