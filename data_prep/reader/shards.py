@@ -1,12 +1,12 @@
-"""Open the shards of this process, and bring the values of their samples: a bounded number of LMDB environments, shared by all datasets.
+"""Open the shards of this process, and bring the values of their samples: a bounded number of maps, shared by all datasets.
 
-LMDB wants one environment per file and process, and none that was inherited by fork. A file shorter than LMDB believes kills the process
-with SIGBUS at the first touch, so its size is compared with the manifest before it is opened. An environment may be closed to make room for
-another, but not while a value of it is used.
+LMDB checks the header of a shard; where a value lies is found here. A search of LMDB's reads the value as well, trusts a damaged page, and
+wants one environment per file and process, and none that was inherited by fork. A file shorter than its map kills the process with SIGBUS
+at the first touch, so its size is compared with the manifest before it is mapped.
 
-Values that are in memory are used in LMDB's map, without a copy. Those that are on disk the map would bring page by page, one fault after
-the other: there LMDB only tells where a value lies, and threads read whole values from the file, several at a time. Which of the two holds
-is measured while samples are read. A dataset that is larger than memory is read past the page cache, which would not keep it.
+Values that are in memory are used in the map, without a copy. Those that are on disk the map would bring page by page, one fault after the
+other: there threads read whole values from the file, several at a time. Which of the two holds is measured while samples are read. A
+dataset that is larger than memory is read past the page cache, which would not keep it.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -37,8 +38,11 @@ MOST_ANNOUNCED = 4  # batches that `prefetch` announced and nobody has asked for
 SMALL = 65536  # bytes: smaller values cost a disk and its driver more than their bytes do, so the page cache gets their shards in one go
 PIECE = 16 << 20  # bytes of a shard that are brought to the page cache beside an announced batch
 _ADVISED = 1 << 17  # bytes: of more at a time the kernel may only take the beginning
-_SIZES, _NUMBER = struct.Struct("<HHH"), struct.Struct("<Q")
-_F_BIGDATA = 1
+_SIZES, _NUMBER, _PAGE = struct.Struct("<HHH"), struct.Struct("<Q"), struct.Struct("<Q2xHH")
+_META = struct.Struct("<128xQ8xQ")  # of the pages 0 and 1: the root of the tree, and the transaction, of which the later one holds
+_MADV_RANDOM = 1  # what lies behind a page that is touched is not read; the module has the number from Python 3.8 on
+_P_LEAF, _F_BIGDATA = 2, 1
+_DEEPEST = 16  # pages from the root to a value; a tree that is not damaged has three
 _PAGE_HEADER = 16
 _SMALLEST = 16  # bytes of a node with its key
 _DIRECT = getattr(os, "O_DIRECT", 0) if hasattr(os, "preadv") else 0  # which reads to an address of the caller's, from Python 3.7 on
@@ -106,7 +110,7 @@ class _Extent(NamedTuple):
 
 
 class _Shard:
-    """An open environment with its long read transaction, and a descriptor for what is read without the map."""
+    """A file of LMDB that it can open, as a map, and a descriptor for what is read without the map."""
 
     def __init__(self, path: str, num_bytes: int) -> None:
         self.path, self.num_bytes = path, num_bytes
@@ -114,22 +118,19 @@ class _Shard:
         """Batches and groups of values that need it now."""
         self.brought = 0
         """Bytes from its beginning on that the page cache was given besides the values that were read."""
-        self.env: Any = None
         self.descriptor, self.direct = _open_file(os.path.join(path, "data.mdb"))
         try:
             self.check_size()
             engine: Dict[str, Any] = {}
             if int(lmdb.__version__.split(".")[0]) >= 3:
                 engine["lib_version"] = 0  # the 0.9 format, whatever the environment says
-            self.env = lmdb.open(
-                path, readonly=True, create=False, lock=False, readahead=False, map_size=num_bytes, max_spare_txns=1, **engine
-            )
-            self.txn = self.env.begin(buffers=True)
-            self.cursor = self.txn.cursor()
-            self.page_bytes = self.env.stat()["psize"]
-            self.base = self._map_begins()
-            self.view = memoryview((ctypes.c_char * num_bytes).from_address(self.base)).cast("B")
-            entries = min(self.env.stat()["entries"], num_bytes // _SMALLEST)  # a damaged header may have any number
+            with lmdb.open(path, readonly=True, create=False, lock=False, map_size=num_bytes, max_spare_txns=1, **engine) as env:
+                found = env.stat()
+            self.page_bytes = found["psize"]
+            self.view = memoryview(mmap.mmap(self.descriptor, num_bytes, mmap.MAP_SHARED, mmap.PROT_READ))
+            self.base = np.frombuffer(self.view, np.uint8).ctypes.data
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(self.base), ctypes.c_size_t(num_bytes), _MADV_RANDOM)
+            entries = min(found["entries"], num_bytes // _SMALLEST)  # a damaged header may have any number
             self.extents = np.zeros(2 * entries, np.int64).data
             """Where each value begins and how long it is, by its number; 0 for a value that nobody has asked for."""
         except BaseException:
@@ -137,9 +138,7 @@ class _Shard:
             raise
 
     def close(self) -> None:
-        """Unmap and close; in a forked child this touches only the child's own copies."""
-        if self.env is not None:
-            self.env.close()
+        """Close the file; it is unmapped when nobody has a value of it any more."""
         os.close(self.descriptor)
 
     def check_size(self) -> None:
@@ -148,54 +147,52 @@ class _Shard:
         if found != self.num_bytes:
             raise DatasetChanged("%s has %d bytes, its manifest says %d: %s" % (self.path, found, self.num_bytes, _ADVICE))
 
-    def find(self, key: bytes) -> memoryview:
-        """Return the key in the map."""
+    def find(self, key: bytes) -> "_Extent":
+        """Return where a value lies. LMDB's own search reads it too, page by page from a disk that has to be waited for.
+
+        A page has a header and where in it each node begins; a node has sizes and flags, its key, and the value, or of a large one the
+        number of the page where that begins. Of the page below it, the sizes and flags are the number (lmdb 0.9, mdb.c).
+        """
+        number = 0
         try:
-            if not self.cursor.set_key(key):
-                raise DatasetChanged("%s has no sample %s although its manifest says so: %s" % (self.path, key.decode(), _ADVICE))
-        except lmdb.Error as error:
-            raise self.changed(key, str(error)) from error
-        return self.cursor.key()
+            number = max((_META.unpack_from(self.view, page * self.page_bytes) for page in (0, 1)), key=itemgetter(1))[0]
+            for _ in range(_DEEPEST):
+                page = self.view[number * self.page_bytes :][: self.page_bytes]
+                named, kind, end = _PAGE.unpack_from(page)
+                if named != number:
+                    break
+                nodes = page[_PAGE_HEADER:end].cast("H")
+                first, last = 0, len(nodes)
+                while last - first > 1:
+                    middle = (first + last) // 2
+                    first, last = (middle, last) if _key_of(page, nodes[middle]) <= key else (first, middle)
+                low, high, flags = _SIZES.unpack_from(page, nodes[first])
+                if kind & _P_LEAF:
+                    if _key_of(page, nodes[first]) != key:
+                        raise DatasetChanged("%s has no sample %s although its manifest says so: %s" % (self.path, key.decode(), _ADVICE))
+                    start, length, large = number * self.page_bytes + nodes[first] + 8 + len(key), low + (high << 16), flags & _F_BIGDATA
+                    if large:
+                        start = _NUMBER.unpack_from(page, nodes[first] + 8 + len(key))[0] * self.page_bytes + _PAGE_HEADER
+                    if start + length > self.num_bytes:
+                        raise self.changed(key, "%d bytes from byte %d on are more than the file has" % (length, start))
+                    return _Extent(self, key, start, length, large)
+                number = low + (high << 16) + (flags << 32)
+        except (IndexError, TypeError, struct.error):  # what stands there points out of its page
+            pass
+        raise self.changed(key, "page %d, which leads to it, is damaged" % number)
 
     def changed(self, key: bytes, what: str) -> DatasetChanged:
         """Return the error that says what is wrong with a sample."""
         return DatasetChanged("%s, sample %s: %s: %s" % (self.path, key.decode(), what, _ADVICE))
 
-    def _map_begins(self) -> int:
-        """Return where in memory the map begins, by the page of the first key. A page begins with its number, which may be damaged."""
-        if not self.cursor.first():
-            raise DatasetChanged("%s is empty: %s" % (self.path, _ADVICE))
-        address = int(pixels.places_of([self.cursor.key()])[0][0])
-        page = ctypes.string_at(address - address % self.page_bytes, self.page_bytes)
-        at = _NUMBER.unpack_from(page)[0] * self.page_bytes
-        with open(os.path.join(self.path, "data.mdb"), "rb") as file:
-            file.seek(min(at, self.num_bytes))
-            if file.read(self.page_bytes) != page:
-                raise DatasetChanged("%s has a damaged page: %s" % (self.path, _ADVICE))
-        return address - address % self.page_bytes - at
-
 
 def _locate(places: Sequence[SampleKey]) -> List[_Extent]:
-    """Return where these values lie, whose shards are open. None of their pages is touched, and none lies outside of its file.
+    """Return where these values lie, whose shards are open. None of their pages is touched, and none lies outside of its file."""
+    return [_open[path].find(key) for path, _, key in places]
 
-    The key lies in a leaf page, between sizes and flags and either the number of the page where a large value begins, or the value (lmdb
-    0.9, mdb.c, struct MDB_node).
-    """
-    shards = [_open[path] for path, _, _ in places]
-    addresses = pixels.places_of([shard.find(place[2]) for shard, place in zip(shards, places)])[0].tolist()  # noqa: B905 from 3.10 on
-    found = []
-    for shard, (_, _, key), address in zip(shards, places, addresses):  # noqa: B905
-        start = address + len(key) - shard.base
-        node = shard.view[start - len(key) - 8 : start + 8]  # shorter, where a small value ends the file
-        low, high, flags = _SIZES.unpack_from(node)
-        length, large = low + (high << 16), flags & _F_BIGDATA
-        if large:
-            number = _NUMBER.unpack_from(node, 8 + len(key))[0] if len(node) == len(key) + 16 else shard.num_bytes
-            start = number * shard.page_bytes + _PAGE_HEADER
-        if start + length > shard.num_bytes:
-            raise shard.changed(key, "%d bytes from byte %d on are more than the file has" % (length, start))
-        found.append(_Extent(shard, key, start, length, large))
-    return found
+
+def _key_of(page: memoryview, node: int) -> bytes:
+    return bytes(page[node + 8 :][: page[node + 6] + (page[node + 7] << 8)])
 
 
 def _mapped(places: Sequence[SampleKey]) -> pixels.Values:
@@ -337,7 +334,7 @@ def waits_for_disk() -> bool:
 
 
 def close_all() -> None:
-    """Close every environment of this process."""
+    """Close every shard of this process."""
     with _current_lock():
         readings = list(_announced.values())
         _announced.clear()
