@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import repeat
+from itertools import repeat, takewhile
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -180,7 +180,7 @@ def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str]
     title = html.escape(table.title)
     if not rows:
         return f'<p class="empty"><strong>{title}.</strong> {html.escape(table.empty)}</p>'
-    folds = sum(column in columns for column in table.columns[: table.folds])
+    folds = sum(1 for _ in takewhile(lambda column: column.folds, columns))
     heads = "".join(
         f'<th scope="col"{_class(column, fold=index < folds)}{_tip(table.name, column.key)}>{html.escape(column.title)}</th>'
         for index, column in enumerate(columns)

@@ -157,7 +157,7 @@ def frameworks(analysis: Analysis) -> Table:
         replace(column, values=[printable(row.model) for row in rows]) if column.key == "model" else column
         for column in key_columns(analysis, [row.like for row in rows])
     ]
-    columns = [*keys, words("batch_size", "Batch", [row.like.cell.batch_size for row in rows], number=True)]
+    columns = [*keys, words("batch_size", "Batch", [row.like.cell.batch_size for row in rows], number=True, folds=True)]
     for shape in analysis.shapes:
         cells = [row.cells.get(shape) for row in rows]
         found = [_batch_time(row.cells[shape]) if shape in row.cells else (Reason(row.missing), NO_MARKS) for row in rows]
@@ -173,7 +173,6 @@ def frameworks(analysis: Analysis) -> Table:
         ),
         columns=tuple(columns),
         reasons=analysis.reasons,
-        folds=len(keys) + 1,
     )
 
 

@@ -27,12 +27,15 @@ def key_columns(analysis: Analysis, cells: Sequence[CellResult]) -> list[Column]
     """Make columns of the model, every other key that differs in the study, and the source if there are several; one row per cell."""
     texts = [analysis.key_texts[cell.source, cell.cell_id] for cell in cells]
     columns = [
-        Column(key=name, title=detail_title(name).capitalize(), values=[row[index] for row in texts], number=False)
+        Column(key=name, title=detail_title(name).capitalize(), values=[row[index] for row in texts], number=False, folds=True)
         for index, name in enumerate(analysis.key_names)
     ]
     if len(analysis.sources) > 1:
         hardware = [", ".join(sorted(cell.distinct["hardware"])) or NONE for cell in cells]
-        columns += [words("source", "Source", [cell.source for cell in cells]), words("hardware", "Hardware", hardware, wrap=True)]
+        columns += [
+            words("source", "Source", [cell.source for cell in cells], folds=True),
+            words("hardware", "Hardware", hardware, wrap=True, folds=True),
+        ]
     return columns
 
 
@@ -41,7 +44,10 @@ SIZE_TITLES: Final = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": 
 
 def size_columns(cells: Sequence[CellResult], names: Iterable[str] = SIZE_TITLES) -> list[Column]:
     """Make columns of the sizes of the cells."""
-    return [Column(key=name, title=SIZE_TITLES[name], values=[getattr(cell.cell, name) for cell in cells]) for name in names]
+    return [
+        Column(key=name, title=SIZE_TITLES[name], values=[getattr(cell.cell, name) for cell in cells], folds=True)
+        for name in names
+    ]
 
 
 def rows_of(analysis: Analysis, rows: Iterable[Mapping[str, Any]]) -> tuple[list[CellResult], list[Mapping[str, Any]]]:
@@ -63,9 +69,24 @@ def cell_table(  # noqa: PLR0913 - what a table says
     empty: str = "No run was measured.",
 ) -> Table:
     """Make a table with a row for each of `cells`: what tells them apart, then `columns`, whose numbers lead to the runs of the cell."""
-    every = linked(analysis, [*key_columns(analysis, cells), *size_columns(cells, sizes), *columns], cells)
-    text = sentence(*caption, analysis.shared)
-    return Table(name=name, title=title, caption=text, columns=every, reasons=analysis.reasons, empty=empty)
+    every, stated = _stated([*key_columns(analysis, cells), *size_columns(cells, sizes), *columns])
+    text = sentence(*caption, stated, analysis.shared)
+    return Table(name=name, title=title, caption=text, columns=linked(analysis, every, cells), reasons=analysis.reasons, empty=empty)
+
+
+STATED: Final = ("gpus_per_node", "allocations", "node_sets", "input_wait_ratio")
+"""Columns that the caption states where all rows have one value: with them a table is wider than the page."""
+
+
+def _stated(columns: Sequence[Column]) -> tuple[list[Column], str]:
+    """Mark the columns of STATED that have one value in all rows; return them all, and the sentence that has these values."""
+    found, phrases = [], []
+    for column in columns:
+        values = {value for value in column.values if value} if column.key in STATED and len(column.values) > 1 else set()
+        texts = {column.show(value) for value in values}
+        found.append(replace(column, stated=len(texts) == 1) if column.key in STATED else column)
+        phrases += [f"{column.title.lower()} {text}" for text in texts if len(texts) == 1]
+    return found, f"In all rows: {', '.join(phrases)}" if phrases else ""
 
 
 def several_shapes(shapes: Iterable[Shape]) -> frozenset[int]:

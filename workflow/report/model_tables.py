@@ -58,9 +58,9 @@ def _facts(uses: Sequence[Use]) -> Table:
     }
     published = [PUBLISHED.get(model.name) for model in models]
     columns = [
-        words("model", "Model", [model.name for model in models]),
-        words("variant", "Variant", [model.variant for model in models], wrap=True),
-        words("input", "Input", [use.input + (" (as published)" if use.as_published else "") for use in uses]),
+        words("model", "Model", [model.name for model in models], folds=True),
+        words("variant", "Variant", [model.variant for model in models], wrap=True, folds=True),
+        words("input", "Input", [use.input + (" (as published)" if use.as_published else "") for use in uses], folds=True),
         *_batch_columns(uses),
         *[numbers(key, title, show, values) for key, (title, show, values) in counted.items()],
         numbers("flop_per_step", "GFLOP per step", giga, [use.step_flop for use in uses]),
@@ -86,11 +86,11 @@ def _facts(uses: Sequence[Use]) -> Table:
 
 
 def _batch_columns(uses: Sequence[Use]) -> Iterator[Column]:
-    yield numbers("batch_size", "Batch", str, [use.batch_size for use in uses])
+    yield numbers("batch_size", "Batch", str, [use.batch_size for use in uses], folds=True)
     for key in ("mode", "precision", "input_gradient"):
         values = [getattr(use, key) for use in uses]
         if len(set(values)) > 1:
-            yield words(key, detail_title(key).capitalize(), values)
+            yield words(key, detail_title(key).capitalize(), values, folds=True)
 
 
 # Table `convolutions`: multiplications and workspace of each convolution by each algorithm, and what was measured of it.

@@ -156,7 +156,7 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
     process_hours = [each and each.scaled(row.processes or 0) for row, each in zip(rows, hours, strict=True)]
     columns = [
         *key_columns(analysis, cells),
-        words("batch", "Batch", [batch_text(*row.model.line[2:]) for row in rows]),
+        words("batch", "Batch", [batch_text(*row.model.line[2:]) for row in rows], folds=True),
         numbers("processes", f"{analysis.processes[0].upper()}{analysis.processes[1:]}", whole, [row.processes for row in rows]),
         numbers("nodes", "Nodes", whole, [one and one.nodes for one in found]),
         *with_interval("rate_per_s", analysis.rate_words.capitalize(), significant, [row.rate for row in rows], _marks(rows)),

@@ -234,11 +234,13 @@
     show(on ? [...left, key].slice(-2).concat("").slice(0, 2) : [...left, "", ""].slice(0, 2));
   };
   const addBox = (row, key) => {
-    const place = [...row.cells].find((cell) => !cell.classList.contains("folded"));
-    const box = make("input", { type: "checkbox", class: "pick", "aria-label": `Compare ${choices.get(key).name}` });
-    box.addEventListener("change", () => pick(key, box.checked));
-    boxes.set(key, [...(boxes.get(key) || []), box]);
-    place.prepend(box);
+    // On a narrow screen the first cell stands for several of those after it; only one of the two is shown.
+    for (const place of [...row.cells].slice(0, row.cells[0].classList.contains("folded") ? 2 : 1)) {
+      const box = make("input", { type: "checkbox", class: "pick", "aria-label": `Compare ${choices.get(key).name}` });
+      box.addEventListener("change", () => pick(key, box.checked));
+      boxes.set(key, [...(boxes.get(key) || []), box]);
+      place.prepend(box);
+    }
   };
   const all = document.getElementById("all-runs"), folded = document.getElementById("runs-folded");
   const runRows = all ? [...all.tBodies[0].rows, ...(folded ? folded.content.querySelectorAll("tr") : [])] : [];

@@ -43,7 +43,7 @@ class Column:
 
     `show` makes the text of a value, of None too, and `raw` what CSV has. `marks` are empty, or one set for each value; `links` may end
     before the values do. `wrap`: sentences, which may be broken. `stated`: the caption, or another column, has the values too, and only
-    CSV has the column.
+    CSV has the column. `folds`: it tells the rows apart; on a narrow screen the first columns that do so are joined into one.
     """
 
     key: str
@@ -56,6 +56,7 @@ class Column:
     number: bool = True
     wrap: bool = False
     stated: bool = False
+    folds: bool = False
 
     @property
     def raws(self) -> Sequence[Any]:
@@ -118,8 +119,6 @@ class Table:
     empty: str = "No rows."
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Mark -> what is said of it in this study beside its own sentence."""
-    folds: int = 0
-    """How many of the first columns, which tell the rows apart, are joined into one on a narrow screen."""
 
     def __post_init__(self) -> None:
         if wrong := [column.key for column in self.columns if len(column.values) != self.num_rows]:

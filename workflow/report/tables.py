@@ -361,8 +361,6 @@ def _why_none(cell: CellResult, row: Mapping[str, object]) -> str | None:
 
 SLOWED: Final = frozenset({"oversubscribed", "shared", "busy", "drift", "network", "stalls", "input", "stragglers", "gaps", "threads"})
 """Marks that say why a baseline can be slower than it should: then a speed-up against it is too large."""
-STATED: Final = ("gpus_per_node", "allocations", "node_sets", "input_wait_ratio")
-"""Columns of `times` that the caption states where all rows have one value: with them the table is wider than the page."""
 EXPLAINED: Final = (
     *("run_s", "training_s", "step_p50_s", "step_p95_s", "window_s", "allocations", "node_sets", "samples_per_s", "tokens_per_s"),
 )
@@ -381,8 +379,11 @@ def speedup(analysis: Analysis) -> Table:
     lines = [{one.cell.shape: one for one in line} for line in analysis.lines.values()]
     kinds = [(kind, f"{size} {'in all' if kind == 'strong' else 'each'}") for _, _, kind, size in analysis.lines]
     shapes = sorted({shape for line in lines for shape in line})
-    keys = key_columns(analysis, [next(iter(line.values())).cell for line in lines])
-    columns = [*keys, words("scaling", "Scaling", [kind for kind, _ in kinds]), words("batch", "Batch", [size for _, size in kinds])]
+    columns = [
+        *key_columns(analysis, [next(iter(line.values())).cell for line in lines]),
+        words("scaling", "Scaling", [kind for kind, _ in kinds], folds=True),
+        words("batch", "Batch", [size for _, size in kinds], folds=True),
+    ]
     several_of, several = several_shapes(shapes), [has_several_baselines(line.values()) for line in lines]
     for shape in shapes:
         comparisons = [line.get(shape) for line in lines]
@@ -402,7 +403,6 @@ def speedup(analysis: Analysis) -> Table:
         ),
         columns=tuple(columns),
         reasons=analysis.reasons,
-        folds=len(keys) + 2,
     )
 
 
@@ -420,8 +420,6 @@ def times(analysis: Analysis) -> Table:
 
     ended = [f"{cell.num_ended_well}/{cell.num_runs}" for cell in cells]
     columns = [
-        *key_columns(analysis, cells),
-        *size_columns(cells),
         words("runs", "Runs ok", ended, number=True, marks=[cell.marks & {"partial"} for cell in cells]),
         numbers("allocations", "Jobs", str, [cell.num_allocations for cell in cells]),
         numbers("node_sets", "Node sets", str, [cell.num_node_sets for cell in cells]),
@@ -452,34 +450,22 @@ def times(analysis: Analysis) -> Table:
         numbers("perplexity", "Perplexity", significant, [_perplexity(cell) for cell in cells]),
         words("note", "Note", [_reason(one.reason) for one in comparisons], wrap=True),
     ]
-    columns, stated = _stated(columns)
-    return Table(
+    return cell_table(
+        analysis,
+        cells,
+        columns,
         name="times",
         title="Time, step and rate",
-        caption=sentence(
+        caption=[
             "Batch: of each process",
             *describe_columns("times", columns, EXPLAINED),
-            stated,
             against_text(analysis),
             interval_text(analysis),
             not_compared(analysis.frame),
             shared_machine_note(analysis),
-            analysis.shared,
-        ),
-        columns=linked(analysis, columns, cells),
-        reasons=analysis.reasons,
+        ],
+        empty="No rows.",
     )
-
-
-def _stated(columns: Sequence[Column]) -> tuple[list[Column], str]:
-    """Mark the columns of STATED that have one value in all rows; return them all, and the sentence that has these values."""
-    found, phrases = [], []
-    for column in columns:
-        values = {value for value in column.values if value} if column.key in STATED and len(column.values) > 1 else set()
-        texts = {column.show(value) for value in values}
-        found.append(replace(column, stated=len(texts) == 1))
-        phrases += [f"{column.title.lower()} {text}" for text in texts if len(texts) == 1]
-    return found, f"In all rows: {', '.join(phrases)}" if phrases else ""
 
 
 def dlbench(analysis: Analysis) -> Table:

@@ -64,7 +64,7 @@ SPILL = """[...document.querySelectorAll('.plot')].flatMap((plot) => [...plot.qu
   const box = plot.getBoundingClientRect(), r = text.getBoundingClientRect();
   return r.width && (r.left < box.left - 1 || r.right > box.right + 1);
 }).map((text) => text.textContent))"""
-SCROLLED = "[...document.querySelectorAll('figure .scroll')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.ariaLabel)"
+SCROLLED = "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.ariaLabel)"
 RUNS = "[...document.querySelectorAll('#all-runs tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
 STATUS = "document.querySelector('#runs-tools output').value"
 
@@ -86,20 +86,34 @@ def test_the_table_of_times_fits_a_screen_of_1300(opened: Browser) -> None:
 
 
 @chromium
-def test_tables_of_several_machines_fit_a_screen_of_1400(opened: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [1000, 1400])
+def test_tables_of_several_machines_fit_a_screen(opened: Browser, tmp_path: Path, width: int) -> None:
     steps_s = {"weak": {1: 0.4, 2: 0.44, 4: 0.46}, "strong": {1: 0.15, 2: 0.17, 4: 0.2}, "huge": {1: 0.05}}
     places = [machine(tmp_path / name, nodes) for name, nodes in steps_s.items()]
     write_all(places, tmp_path / "page")
-    resize(opened, 1400)
+    resize(opened, width)
     opened.open((tmp_path / "page" / "report.html").as_uri())
     assert opened.evaluate("document.querySelectorAll('#table-survey, #table-prediction').length") == 2
     assert opened.evaluate(SCROLLED) == []
 
 
 @chromium
-def test_no_table_scrolls_sideways_on_a_screen_of_1400(opened: Browser) -> None:
-    resize(opened, 1400)
-    assert opened.evaluate(SCROLLED) == []
+@pytest.mark.parametrize("width", [1000, 1400])
+def test_no_table_scrolls_sideways_on_a_screen(opened: Browser, width: int) -> None:
+    resize(opened, width)
+    assert opened.evaluate(f"document.querySelectorAll('#all-runs').length && {SCROLLED}") == []
+
+
+@chromium
+def test_on_a_narrow_screen_what_a_row_is_about_stays_in_sight_and_can_be_chosen(opened: Browser) -> None:
+    resize(opened, 500)
+    opened.evaluate("for (const e of document.querySelectorAll('.scroll')) e.scrollLeft = 1e6")
+    row = "document.querySelector('#table-times tbody tr')"
+    assert opened.evaluate(f"{row}.cells[0].innerText.trim()") == "lenet, batch 32, nodes 1"
+    left = f"{row}.cells[0].getBoundingClientRect().left - {row}.closest('.scroll').getBoundingClientRect().left"
+    assert opened.evaluate(f"[{row}.closest('.scroll').scrollLeft > 0, Math.abs({left}) < 1]") == [True, True]
+    opened.evaluate(f"[...{row}.querySelectorAll('.pick')].find((box) => box.offsetWidth).click()")
+    assert opened.evaluate("document.querySelector('.compare-bar').innerText").startswith("A: lenet")
 
 
 @chromium
@@ -436,7 +450,7 @@ def test_any_two_rows_stand_side_by_side(opened: Browser) -> None:
     assert "batch_size" not in found, "what is the same is folded"
     assert found["nodes"][:2] == ["1", "2"]
     assert found["rate [per second]"][2].startswith("\N{MULTIPLICATION SIGN}")
-    cells = "[...document.querySelectorAll('#table-times tbody .pick')]"
+    cells = "[...document.querySelectorAll('#table-times tbody td:first-child .pick')]"
     for place in (0, 1):
         opened.evaluate(f"{cells}[{place}].click()")
     assert all("batch" in name for name in opened.evaluate(CHOSEN)), "the newest two rows are compared, here cells"
