@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final, NoReturn
@@ -456,15 +458,29 @@ def refuse_keys(options: Iterable[str]) -> None:
             raise WrongUsage(f"{option}: {hint}")
 
 
+def refuse_unknown(words: Sequence[str]) -> None:
+    """Raise WrongUsage for an option that Snakemake does not know: it says so itself, but seconds later."""
+    typed = [word.partition("=")[0] for word in takewhile("--".__ne__, words) if word.startswith("--")]
+    if new := [name for name in typed if name not in LOOKS | DRY | CHANGE_JOBS]:  # its parser takes a second to load
+        known = snakemake_options()
+        if unknown := [name for name in new if not any(one.startswith(name[2:]) for one in known)]:
+            raise WrongUsage(usage_words(f"{UNKNOWN}{' '.join(unknown)}", ""))
+
+
+@cache
+def snakemake_options() -> frozenset[str]:
+    """Return the long options of Snakemake and its plug-ins, without their dashes."""
+    from snakemake.cli import get_argument_parser
+
+    return frozenset(name[2:] for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--"))
+
+
 def usage_words(message: str, where: str) -> str:
     """Explain what is wrong with an option, by Snakemake's words."""
     if not message.startswith(UNKNOWN):
         return f"snakemake does not accept this: {message}{where}"
     words = [word for word in message.removeprefix(UNKNOWN).split() if word.startswith("-")] or [message.removeprefix(UNKNOWN)]
-    from snakemake.cli import get_argument_parser
-
-    known = {name[2:] for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--")}
-    known |= OURS | CellKeys.model_fields.keys()  # refuse_keys() says where the keys are written
+    known = snakemake_options() | OURS | CellKeys.model_fields.keys()  # refuse_keys() says where the keys are written
     near = [f"--{found}" for word in words if (found := closest(word.partition("=")[0].lstrip("-"), known)) is not None]
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ";"
     return f"neither slipway run nor snakemake has the option {', '.join(words)}{hint} both --help texts list them"
@@ -529,6 +545,7 @@ def run_study(words: Sequence[str], ours: Mapping[str, str], profile: str | None
     """
     system.refuse_without_home(os.environ)
     sorted_words = parse_words(words, ours)
+    refuse_unknown(sorted_words.rest)
     study = Path(sorted_words.study) if sorted_words.study is not None else DEFAULT_STUDY
     starts = not (sorted_words.dry or sorted_words.looks or profile)
     graph = refusals.load_graph(sorted_words.config, [study], installation.FILES, os.environ, tell=print_site, ask_scheduler=starts)

@@ -327,7 +327,8 @@ class ProgressLine:
             return None
         self._due = now + (OFTEN_S if now - self._begun < BEGINNING_S else SELDOM_S)
         done = step + 1
-        told = f"train: step {done:,}" + ("" if self._steps is None else f" of {self._steps:,}")
+        # A program may count its steps from 1, or write one more than were asked.
+        told = f"train: step {done:,}" + ("" if self._steps is None or done > self._steps else f" of {self._steps:,}")
         if self._last is not None and self._first is not None and done > self._last[1]:
             each, unit = (tokens, "tokens") if self._batch is None else (self._batch, "samples")
             if each is not None:

@@ -361,6 +361,7 @@ def test_step_rate_and_time_left() -> None:
     assert progress.due(50, 2.0) is None
     assert progress.due(100, 6.0) == "train: step 101 of 200, 1,280 samples/s, 5.0 s left"
     assert progress.due(199, 10.0) == "train: step 200 of 200, 1,584 samples/s"
+    assert progress.due(200, 20.0) == "train: step 201, 6 samples/s", "a program that counts from 1 has no step 201 of 200"
 
 
 def test_without_a_number_of_steps_there_is_no_time_left() -> None:
