@@ -44,6 +44,13 @@ def link_files_outside(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(rf"\]\(({re.escape(up)}[^)#]*\.md)(#[^)]*)?\)", r"](path:\1)", source[0])
 
 
+def read_index_words(app: Sphinx, page: str, source: list[str]) -> None:
+    """Make `<!-- index: oom, memory -->` entries of the index, which the search shows first. On a forge they are not seen."""
+    words = re.compile(r"^<!-- index: (.*) -->$", re.MULTILINE)
+    source[0] = words.sub(lambda found: f"\n```{{index}} ! {found[1].replace(', ', ', ! ')}\n```\n", source[0])
+
+
 def setup(app: Sphinx) -> None:
     """Connect what this file adds to Sphinx."""
     app.connect("source-read", link_files_outside)
+    app.connect("source-read", read_index_words)

@@ -44,3 +44,13 @@ def test_a_hard_sentence_has_its_reason(sentence: str, reason: str) -> None:
 
 def test_a_plain_sentence_has_no_reason() -> None:
     assert not reasons("The supervisor writes the record of a run when its last process has ended.")
+
+
+def test_a_word_of_the_index_leads_to_one_place() -> None:
+    """The search shows the place of a word first, before pages that only have it somewhere."""
+    found = [
+        word for page in DOCS.rglob("*.md") for line in re.findall(r"<!-- index: (.*) -->", page.read_text()) for word in line.split(", ")
+    ]
+    assert {"oom", "out of memory", "walltime", "multi-node", "site file", "delete results", "notebook", "resume", "gpu"} <= set(found)
+    assert sorted(found) == sorted(set(found))
+    assert all(word == word.lower() for word in found), "the search looks for small letters"

@@ -44,10 +44,7 @@ SIZE_TITLES: Final = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": 
 
 def size_columns(cells: Sequence[CellResult], names: Iterable[str] = SIZE_TITLES) -> list[Column]:
     """Make columns of the sizes of the cells."""
-    return [
-        Column(key=name, title=SIZE_TITLES[name], values=[getattr(cell.cell, name) for cell in cells], folds=True)
-        for name in names
-    ]
+    return [Column(key=name, title=SIZE_TITLES[name], values=[getattr(cell.cell, name) for cell in cells], folds=True) for name in names]
 
 
 def rows_of(analysis: Analysis, rows: Iterable[Mapping[str, Any]]) -> tuple[list[CellResult], list[Mapping[str, Any]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from workflow.report.keys import (
     cell_links,
     cell_table,
     key_columns,
-    linked,
     not_compared,
     rows_of,
     sentence,
