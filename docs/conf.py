@@ -30,10 +30,14 @@ html_show_sourcelink = False
 html_show_copyright = False
 highlight_language = "none"  # a block without a language is what a terminal shows
 html_copy_source = False
-# The theme's captions lack their level, and code that is wider than the page has to be reached by keyboard.
+# The theme's captions lack their level, its two sidebars their names, and its search page a heading. Code and tables that are wider than
+# the page have to be reached by keyboard.
 ACCESSIBLE = """addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("p.caption[role=heading]").forEach((caption) => caption.setAttribute("aria-level", "2"));
-  document.querySelectorAll("pre").forEach((code) => { code.tabIndex = 0; });
+  document.querySelectorAll("pre, .table-wrapper").forEach((wide) => { wide.tabIndex = 0; });
+  document.querySelector(".sidebar-drawer").ariaLabel = "All pages";
+  document.querySelector(".toc-drawer").ariaLabel = "This page";
+  document.getElementById("search-results")?.insertAdjacentHTML("beforebegin", "<h1>Search</h1>");
 });"""
 html_js_files = [(None, {"body": ACCESSIBLE})]
 
