@@ -48,8 +48,8 @@ TABLE: Final[dict[Status, type[SlipwayError] | None]] = {
 
 MEANINGS: Final[dict[Status, str]] = {
     "ok": "Every rank ended with 0 and wrote `run_stop`, and storage has `run_start`, `run_stop` and all steps of each rank",
-    "oom": "The program reported missing memory (exit 41 or its error event). Or a process got SIGKILL, or failed without an "
-    "error of its own, while the kernel's count of out-of-memory kills went up",
+    "oom": "The program reported missing memory (exit 41, its error event, or the exception that it printed last). Or a process got "
+    "SIGKILL, or failed without an error of its own, while the kernel's count of out-of-memory kills went up",
     "nan": "A loss was not finite: exit 42, the error event, or the `loss` of a step",
     "timeout": "The walltime over all attempts was used, less the time for checkpoint and push (`deadline_margin`, at most 20 % "
     "of the walltime)",
@@ -274,6 +274,8 @@ SECONDARY: Final = re.compile(
     re.IGNORECASE,
 )
 OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate memory|exited unexpectedly", re.IGNORECASE)
+OUT_OF_MEMORY: Final = re.compile(r"can't allocate memory|CUDA out of memory|RESOURCE_EXHAUSTED|\b(OutOf)?MemoryError\b|ResourceExhausted")
+"""The words of PyTorch on the CPU and on a GPU, of XLA, of Python and of CuPy, as in slipway_events."""
 READ_ONLY: Final = re.compile(r"Read-only file system|\bos error 30\b|(Permission denied|\bos error 13\b)", re.IGNORECASE)
 MAY_WRITE: Final = "a program may write to SLIPWAY_OUT ({out}, where it starts) and to mounts with `writable: true`, not to its folder"
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|NotFound)\b")
@@ -295,8 +297,8 @@ def verdict(end: RankEnd) -> Verdict | None:
     """Judge how a process ended. None if it ended as it should."""
     if end.exit_code == CHECKPOINT_EXIT and end.checkpoint is not None:
         return None
-    if end.error_kind == "oom" or end.exit_code == OOM_EXIT:
-        return Verdict("oom", 0, f"ran out of memory{_message(end)}")
+    if end.error_kind == "oom" or end.exit_code == OOM_EXIT or _printed_out_of_memory(end):
+        return Verdict("oom", 0, f"ran out of memory{_message(end) or _last_words(end)}")
     if end.error_kind == "nan" or end.exit_code == NAN_EXIT:
         return Verdict("nan", 0, f"met a loss that is not a number{_message(end)}")
     prevented = prevented_by(end)
@@ -318,6 +320,11 @@ def verdict(end: RankEnd) -> Verdict | None:
         early = f"but its events stop before run_stop: it left its steps early, after step {end.last_step}"
         return Verdict("error", 1, f"ended with exit code 0, {no_step if end.last_step is None else early}{_last_words(end)}")
     return Verdict("error", 1, end.wrong_clock) if end.wrong_clock is not None else None
+
+
+def _printed_out_of_memory(end: RankEnd) -> bool:
+    """Return True for a program that ended so before slipway_events could report it, or without slipway_events."""
+    return bool(end.exit_code and end.exit_code > 0 and not end.error_message and OUT_OF_MEMORY.search(_last_words(end)))
 
 
 def _last_words(end: RankEnd) -> str:
