@@ -179,7 +179,7 @@ class Rejections:
         """Make the error for a build that accepts no rejected samples."""
         lines = [f"{entry['name']}: {entry['reason']}" for entry in self.to_json()[:_SHOWN]]
         listed = "".join(f"\n  {line}" for line in filter(None, [*lines, and_more(self.count, _SHOWN)]))
-        return DatasetError(f"{what}: {self.count} entries of the source cannot be used:{listed}")
+        return DatasetError(f"{what}: {counted(self.count, 'entry', 'entries')} of the source cannot be used:{listed}")
 
 
 # Read and write the lists of samples between plan and shards: blocks of msgpack, each an array of arrays [label, [name, size, mtime_ns,

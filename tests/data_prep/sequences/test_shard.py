@@ -184,7 +184,7 @@ def test_a_file_that_is_no_text_is_left_out_and_named(tmp_path: Path, content: b
     write(tmp_path, a_txt=b"one two three " * 9, b_txt=content)
     manifest, _ = build(tmp_path, vocabulary="words", sequence_length=3)
     assert [*manifest.rejected] == [{"name": "b.txt", "reason": reason}]
-    with pytest.raises(DatasetError, match=r"strict: 1 entries of the source cannot be used:\n  b.txt: "):
+    with pytest.raises(DatasetError, match=r"strict: 1 entry of the source cannot be used:\n  b.txt: "):
         build(tmp_path, vocabulary="words", sequence_length=3, strict=True)
 
 

@@ -109,7 +109,7 @@ def test_token_sequences_are_built_told_and_verified(house: House) -> None:
     house.study(datasets={"digits": None, "words": text}, base={"dataset": "words", "batch_size": 8}, axes={"model": ["gpt2-tiny", "lstm"]})
     said = house("dataset", "build", "--strict")
     assert said.code == 20
-    assert "1 entries of the source cannot be used:\n  b.txt: zero bytes" in said.err
+    assert "1 entry of the source cannot be used:\n  b.txt: zero bytes" in said.err
     said = house("dataset", "build")
     assert said.code == 0, said.err
     assert "words: 80 samples" in said.out

@@ -509,14 +509,20 @@ def last_error(log: Path) -> str | None:
 
 
 def messages(log: Path, most: int = TAIL_BYTES) -> list[tuple[str, str]]:
-    """Return level and message of the first line of each message in the last `most` bytes of a log."""
+    """Return level and message of the first line of each message in the last `most` bytes of a log, and what follows its colon."""
     try:
         with os.fdopen(open_plain(log), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most))
             lines = file.read(most).decode(errors="replace").splitlines()
     except OSError:
         return []
-    return [found for line in lines if (found := level_and_message(line)) is not None]
+    found: list[tuple[str, str]] = []
+    for line in lines:
+        if (one := level_and_message(line)) is not None:
+            found.append(one)
+        elif found and found[-1][1].endswith(":") and line.startswith("  "):  # the first of a list
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+    return found
 
 
 # The check of the trained network by its parameter count, the one fact that every framework can report.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from workflow.run.record.events import (
     RequestedSteps,
     RunStart,
     Step,
+    last_error,
     most_steps,
     parse_events,
     reporting_ranks,
@@ -270,3 +272,11 @@ def test_why_lines_were_left_out_is_the_reason(count: int) -> None:
 def test_a_line_of_more_steps_than_can_be_is_left_out(line: dict[str, int]) -> None:
     events = rank("log", [{"step": 9, "steps": 10, "seconds": 0.1}, {**line, "seconds": 0.1}])
     assert (len(events.steps), events.broken_lines) == (10, 1)
+
+
+def test_the_last_error_of_a_log_has_the_first_entry_of_its_list(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(
+        "10:00:00 plan ERROR earlier\n10:00:01 plan ERROR 2 entries of the source cannot be used:\n  a.txt: no image\n  b.txt: no image\n"
+        "10:00:02 plan INFO ends\n  not of the error\n"
+    )
+    assert last_error(tmp_path / "log") == "2 entries of the source cannot be used: a.txt: no image"
