@@ -26,7 +26,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 def canonical_json(value: Any) -> bytes:
     """Encode a value in the one form that is hashed: sorted keys, no spaces, UTF-8, no NaN."""
-    return _encoded(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+    return _encoded(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain))
 
 
 def plain(value: Any) -> Any:
@@ -56,9 +56,9 @@ def json_line(value: Any) -> bytes:
 
 def _dumps(value: Any, **layout: Any) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain, **layout)
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, **layout)
+        return json.dumps(_finite(plain(value)), ensure_ascii=False, allow_nan=False, **layout)
 
 
 def _finite(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from base.typed import Check, Count, Pid
@@ -100,9 +100,6 @@ class Allocation:
         """Return the node of rank 0 and of the rendezvous."""
         return self.nodes[0]
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
 
 class OtherUse(NamedTuple):
     """A process that is not ours on a GPU that is. `uuid` is empty where it cannot be known whether there are such."""
@@ -176,5 +173,6 @@ class Holder:
     machine: str | None = None
     """Which machine, whatever it is called (processes.machine); None where that is not known, as in leases of earlier versions."""
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
+
+CacheUser = dict[str, str | int | None]
+"""What a lease, a lock and `slipway cache ls --json` show of a user of a node's cache. Everything in it concerns this node."""

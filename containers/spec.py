@@ -7,7 +7,7 @@ bare engine hands out the real paths; a program reads the SLIPWAY_ variables and
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from cluster.types import Allocation, Holder
@@ -230,6 +230,6 @@ def labels_of(allocation: Allocation, node: str, owner: Owner) -> tuple[tuple[st
         USER: owner.uid,
         NODE: node,
         DEADLINE: None if owner.deadline is None else int(owner.deadline),
-        HOLDER: None if owner.holder is None else json.dumps(owner.holder.to_json(), sort_keys=True),
+        HOLDER: None if owner.holder is None else json.dumps(asdict(owner.holder), sort_keys=True),
     }
     return tuple((name, str(value)) for name, value in labels.items() if value is not None)

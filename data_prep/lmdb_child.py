@@ -48,12 +48,16 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+Entry = dict[str, str | int | bool | None]
+"""What is told of an entry, for JSON."""
+
+
 def _opened(stack: contextlib.ExitStack, path: str) -> Any:
     environment = lmdb.open(path, subdir=os.path.isdir(path), readonly=True, lock=False, create=False, lib_version=0)
     return stack.enter_context(environment).begin(buffers=True)
 
 
-def _scan(transaction: Any, told: Callable[[str, memoryview], dict[str, object]], out: BinaryIO) -> None:
+def _scan(transaction: Any, told: Callable[[str, memoryview], Entry], out: BinaryIO) -> None:
     last = None
     for key, value in transaction.cursor():
         content = bytes(key)
@@ -64,7 +68,7 @@ def _scan(transaction: Any, told: Callable[[str, memoryview], dict[str, object]]
     out.flush()
 
 
-def _datum(_name: str, value: memoryview) -> dict[str, object]:
+def _datum(_name: str, value: memoryview) -> Entry:
     try:
         datum = parse(value)
     except DatumError as error:
@@ -74,11 +78,11 @@ def _datum(_name: str, value: memoryview) -> dict[str, object]:
     return {"bytes": len(value), **shape, "label": datum.label, "head": head}
 
 
-def _image(_name: str, value: memoryview) -> dict[str, object]:
+def _image(_name: str, value: memoryview) -> Entry:
     return {"bytes": len(value), "head": bytes(value[: image_header.SNIFF_BYTES]).hex()}
 
 
-def _datapoint(name: str, value: memoryview) -> dict[str, object]:
+def _datapoint(name: str, value: memoryview) -> Entry:
     if name == "__keys__":
         return {"listed": datapoint.number_of_keys(value)}
     try:

@@ -18,7 +18,7 @@ from blake3 import blake3
 
 from base.errors import DatasetError, DigestMismatch
 from base.humanize import some
-from base.jsonfile import canonical_json, parse_json, read_content
+from base.jsonfile import canonical_json, parse_json, plain, read_content
 from base.sanitize import text
 from base.typed import Count, Name, read_as
 from data_prep.hashing import ChunkedFile, hash_file, require
@@ -159,13 +159,6 @@ class Manifest:
             require(len(split.class_counts) == len(self.classes), f"split {name!r}: class_counts does not fit the classes")
             require(split.samples == sum(split.class_counts), f"split {name!r}: class_counts does not add up to samples")
 
-    def to_json(self) -> dict[str, Any]:
-        plain = dict(vars(self))
-        plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
-        plain["shards"] = [vars(shard) for shard in self.shards]
-        later = {"mean_image": None, "check": "decode", "statistics_samples": None}
-        return {key: value for key, value in plain.items() if key not in later or value != later[key]}  # as before there were these keys
-
 
 class SplitOfShards(Protocol):
     """A split of any manifest of shards."""
@@ -194,12 +187,17 @@ class AnyManifest(Protocol):
     def name(self) -> str: ...
     @property
     def bytes(self) -> int: ...
-    def to_json(self) -> dict[str, Any]: ...
+
+
+def to_json(manifest: AnyManifest) -> dict[str, Any]:
+    """Return the content of `manifest.json`, without later keys that have their defaults: as it was before there were these keys."""
+    later = {"mean_image": None, "check": "decode", "statistics_samples": None}
+    return {key: value for key, value in plain(manifest).items() if key not in later or value != later[key]}
 
 
 def to_bytes(manifest: AnyManifest) -> bytes:
     """Encode `manifest.json`, with a newline at the end."""
-    return canonical_json(manifest.to_json()) + b"\n"
+    return canonical_json(to_json(manifest)) + b"\n"
 
 
 def digest_of(content: bytes) -> str:

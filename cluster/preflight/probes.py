@@ -185,19 +185,21 @@ def reset(connection: socket.socket) -> None:
 BLOCK: Final = 1 << 18
 READY: Final = b"!"
 Address = tuple[str, int]
+Reached = tuple[float | None, str | None]
+"""Seconds until it was connected, or what happened instead."""
 
 
-async def reach(wire: ProbeConnections, peers: Sequence[Address]) -> list[list[Any] | None]:
-    """Connect to all nodes, and return for each [seconds until it was connected, what happened instead]; None for ourselves."""
+async def reach(wire: ProbeConnections, peers: Sequence[Address]) -> list[Reached | None]:
+    """Connect to all nodes, and return what came of each; None for ourselves."""
     order = [(wire.index + step) % wire.nodes for step in range(1, wire.nodes)]  # not all at the first node at once
     answers = await asyncio.gather(*(_reach(wire, peer, peers[peer]) for peer in order))
-    found: list[list[Any] | None] = [None] * wire.nodes
+    found: list[Reached | None] = [None] * wire.nodes
     for peer, answer in zip(order, answers, strict=True):
         found[peer] = answer
     return found
 
 
-async def _reach(wire: ProbeConnections, peer: int, address: Address) -> list[Any]:
+async def _reach(wire: ProbeConnections, peer: int, address: Address) -> Reached:
     waits_for = "no answer"
 
     async def attempt() -> float:
@@ -212,15 +214,15 @@ async def _reach(wire: ProbeConnections, peer: int, address: Address) -> list[An
 
     try:
         async with asyncio.timeout(REACH_S):
-            return [await retry_refused(attempt), None]
+            return await retry_refused(attempt), None
     except OSError as error:  # our own time limit has no number, the kernel's has
         if error.errno is None:
-            return [None, f"{waits_for} within {REACH_S:g} s"]
-        return [None, os.strerror(error.errno)]
+            return None, f"{waits_for} within {REACH_S:g} s"
+        return None, os.strerror(error.errno)
     except EOFError:
-        return [None, "it connects, and the other end hangs up"]
+        return None, "it connects, and the other end hangs up"
     except handshake.NoProof:
-        return [None, "what answers there is not that node's program: two machines with one address, or a proxy between"]
+        return None, "what answers there is not that node's program: two machines with one address, or a proxy between"
 
 
 async def tournament(wire: ProbeConnections, peers: Sequence[Address], attempt: int, size: int, limit_s: float) -> list[list[float] | None]:

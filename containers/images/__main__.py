@@ -11,9 +11,9 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from base.errors import ContainerError, SlipwayError
+from base.jsonfile import plain
 from base.logs import configure
 from containers.images.archiving import archive
 from containers.images.loading import Bringing, image_to_start, load, loaded_id
@@ -47,16 +47,16 @@ def _parser() -> argparse.ArgumentParser:
     return top
 
 
-def archived(options: argparse.Namespace) -> dict[str, Any]:
+def archived(options: argparse.Namespace) -> dict[str, object]:
     """Pin an image, check that our programs can run in it, and archive it."""
     image = pin(options.reference, options.engine, pull=options.pull, credentials=options.credentials, scratch=options.scratch)
     if options.python:
         check_contract(image, options.python)
     path = archive(image, options.storage, again=options.again)
-    return {"archive": str(path), **read_manifest(path).to_json()}
+    return {"archive": str(path), **plain(read_manifest(path))}
 
 
-def loaded(options: argparse.Namespace) -> dict[str, Any]:
+def loaded(options: argparse.Namespace) -> dict[str, str]:
     """Return `image_id` as it is on this node now, `start`: what the engine is given."""
     entry = read_manifest(options.archive)
     bringing = Bringing(wait=lambda: _say(waiting=True), bring=_ask, moved=_Moved()) if options.brought else Bringing()

@@ -36,7 +36,7 @@ def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
         written = _write(image, target)
         entry = ArchivedImage(image=image, file=target.name, sha256=written.hexdigest(), bytes=written.bytes)
         jsonfile.publish_json(chunks.chunks_path(target), written.chunk_list(target.name))
-        jsonfile.publish_json(manifest_path(target), entry.to_json())
+        jsonfile.publish_json(manifest_path(target), entry)
     except OSError as error:
         if error.errno in system.DISK_FULL:
             raise not_enough(target.parent, image.size_bytes, doing) from error

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from base.errors import ContainerError, RecordError
 from base.jsonfile import read_json
@@ -67,17 +66,14 @@ class PinnedImage:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedImage:
-    """An image on storage: `file` beside its manifest."""
+    """An image on storage: `file` beside its manifest `<storage>/images/<file>.json`, which has these keys."""
 
     image: PinnedImage
     file: str
     sha256: Digest
     """The digest of the file as it lies there."""
     bytes: Count
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest `<storage>/images/<file>.json`."""
-        return {"schema": SCHEMA, "image": dataclasses.asdict(self.image), "file": self.file, "sha256": self.sha256, "bytes": self.bytes}
+    schema: str = SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +81,6 @@ class StudyImage(ArchivedImage):
     """What a study keeps of the image of a framework: what it was pinned to, and where that was archived."""
 
     archive: PathText
-
-    def to_json(self) -> dict[str, Any]:
-        return {"archive": self.archive, **super().to_json()}
 
 
 def manifest_path(file: Path) -> Path:

@@ -9,7 +9,7 @@ import platform
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -254,4 +254,4 @@ def labels_here() -> tuple[tuple[str, str], ...]:
     ended."""
     holder = holder_of(os.getpid(), "local", str(os.getpid()), 0)
     job = f"{holder.scheduler}:{holder.job_id}:{holder.restart_count}"
-    return (spec.TAG, CHECK), (spec.JOB, job), (spec.USER, str(os.geteuid())), (spec.HOLDER, json.dumps(holder.to_json(), sort_keys=True))
+    return (spec.TAG, CHECK), (spec.JOB, job), (spec.USER, str(os.geteuid())), (spec.HOLDER, json.dumps(asdict(holder), sort_keys=True))

@@ -194,7 +194,7 @@ class Run:
         self.measured_s = 0.0
         self.model: Any = None
         self.trained: Dict[str, str] = {}
-        self.memory: Dict[str, Any] = {}
+        self.memory: Dict[str, Union[int, str]] = {}
         self.inside_epochs = False
         self.asked = 0.0
         self.input_s: Optional[float] = None
@@ -759,7 +759,7 @@ def bytes_of(array: Any) -> Any:
     return numpy.ascontiguousarray(array.numpy() if hasattr(array, "numpy") else array).reshape(-1).view("u1").data
 
 
-def detect_framework() -> Dict[str, Any]:
+def detect_framework() -> Dict[str, str]:
     """Return what of the frameworks is imported: its name and version."""
     for name in FRAMEWORKS:
         version = getattr(sys.modules.get(name), "__version__", None)
@@ -768,7 +768,7 @@ def detect_framework() -> Dict[str, Any]:
     return {}
 
 
-def peak_memory(device: Optional[str]) -> Dict[str, Any]:
+def peak_memory(device: Optional[str]) -> Dict[str, Union[int, str]]:
     """Return bytes, and whose count they are, until now: of PyTorch's allocator on a GPU, on the CPU the resident set. Of another
     framework's memory on a GPU nothing is known here."""
     torch = sys.modules.get("torch")

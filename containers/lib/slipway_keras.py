@@ -8,7 +8,7 @@ A step of the study is one of the optimizer, of its `gradient_accumulation_steps
 happens.
 """
 
-from typing import Any, Dict, Optional
+from typing import Dict, Optional
 
 import keras
 import slipway_events
@@ -33,7 +33,7 @@ class SlipwayCallback(keras.callbacks.Callback):
         self.epochs_done: Optional[int] = None
         self.async_safe = not self.run.active  # by hand Keras need not wait for what does nothing
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_begin(self, logs: object = None) -> None:
         self.accumulated = getattr(self.model.optimizer, "gradient_accumulation_steps", None) or 1
         if self.run.active and getattr(self.model, "steps_per_execution", 1) not in (1, None):
             raise ValueError("compile() was given steps_per_execution > 1, whose steps nobody can tell apart: leave it out")
@@ -41,7 +41,7 @@ class SlipwayCallback(keras.callbacks.Callback):
         self.run.begin()
         self.run.wants_batch()
 
-    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         """Reset the sums, as Keras begins its means anew."""
         self.batches, self.loss_sum, self.epochs_done = 0, 0.0, epoch + 1
         steps = self.params.get("steps")
@@ -49,12 +49,12 @@ class SlipwayCallback(keras.callbacks.Callback):
             self.checked = True
             self.run.needs((self.params["epochs"] - epoch) * steps // self.accumulated, "epochs (or steps_per_epoch) of fit()")
 
-    def on_train_batch_begin(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         """Mark the end of the wait, unless TensorFlow fetches the batch later, inside of the step."""
         if keras.backend.backend() != "tensorflow":
             self.run.has_batch()
 
-    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, float]] = None) -> None:
         """Count a batch. Keras tells the mean loss of the epoch so far, of which this batch has made the last part."""
         if not self.run.active or self.run.all_done():
             return
@@ -72,13 +72,13 @@ class SlipwayCallback(keras.callbacks.Callback):
                 self.model.stop_training = True
         self.run.wants_batch()
 
-    def on_test_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_test_begin(self, logs: object = None) -> None:
         self.run.evaluating()
 
-    def on_test_batch_begin(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_test_batch_begin(self, batch: int, logs: object = None) -> None:
         self.run.evaluating()
 
-    def on_test_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_test_end(self, logs: Optional[Dict[str, float]] = None) -> None:
         if logs and "loss" in logs and self.run.rank == 0:
             self.run.evaluation(self.split, logs["loss"], accuracy=logs.get("accuracy"), epoch=self.epochs_done)
         self.run.back()

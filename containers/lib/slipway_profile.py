@@ -177,7 +177,7 @@ class ExchangeLog:
         return float(one.elapsed_time(other) / 1000.0 if self.cuda else other - one)
 
 
-def mean_parts(ranks: List[List[Dict[str, float]]]) -> Dict[str, Any]:
+def mean_parts(ranks: List[List[Dict[str, float]]]) -> Dict[str, float]:
     """Return the means over all ranks and the steps that all of them tell of. The exchange that is exposed is the least of a step over the
     ranks: what a rank waits longer, it waits for a slower one (`skew_s`). `closing_ratio`: the parts over the step."""
     count = min(len(steps) for steps in ranks)

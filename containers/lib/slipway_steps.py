@@ -65,7 +65,7 @@ class Steps:
         match = self.expression.search(_COLOURS.sub("", line) if "\x1b" in line else line, 0, MAX_LINE)
         return None if match is None else match.groupdict()
 
-    def take(self, lines: List[str], now: float) -> Optional[Dict[str, Any]]:
+    def take(self, lines: List[str], now: float) -> Optional[Dict[str, float]]:
         """Return the event of the steps that these lines, which came together at `now`, tell of; None where they tell of none."""
         begin, told = self.done, []
         for line in lines:
@@ -81,7 +81,11 @@ class Steps:
         count = self.done - begin
         # seconds that the lines tell count where they are those of all their steps: a line every ten steps may time one of them
         seconds = added([one.seconds for one in told]) if all(one.steps == one.gap for one in told) else None
-        event: Dict[str, Any] = {"step": self.done - 1, "steps": count, "measured": self.window[0] <= begin and self.done <= self.window[1]}
+        event: Dict[str, float] = {
+            "step": self.done - 1,
+            "steps": count,
+            "measured": self.window[0] <= begin and self.done <= self.window[1],
+        }
         event["seconds"] = (max(0.0, now - self.told_at) if seconds is None else seconds) / count
         for name in ("samples", "tokens"):
             total = added([None if getattr(one, name) is None else getattr(one, name) * one.gap / one.steps for one in told])

@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 LOOK_S = 1.0
 LIST_LIMIT_S = 30.0
@@ -286,7 +286,7 @@ def oom_kills() -> Optional[int]:
     return None
 
 
-def list_gpus() -> Dict[str, Any]:
+def list_gpus() -> Dict[str, Union[int, str]]:
     try:
         done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIST_LIMIT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from base.errors import LeaseError, SlipwayError, StagingError
+from cluster.types import CacheUser
 from data_prep.cache.layout import HIDDEN, Cache, dataset_name, open_cache, part_of, usable
 from data_prep.cache.lock import Lease, Lock, describe, live_leases, release_all
 from data_prep.cache.stored import (
@@ -82,7 +83,7 @@ def rm(cache_dir: Path, name: str, force: bool = False, *, group: bool = False) 
     return freed
 
 
-def remove_unused(cache_dir: Path, names: Iterable[str], holder: Mapping[str, object], group: bool = False) -> None:
+def remove_unused(cache_dir: Path, names: Iterable[str], holder: CacheUser, group: bool = False) -> None:
     """Give back what `holder` holds of these, and remove each unless somebody else uses it. Raises StagingError."""
     for name in names:
         release_all(cache_dir, holder, name)

@@ -22,7 +22,7 @@ from base.lock import LockFile
 from base.publish import publish, remove_leftover
 from base.sanitize import text, whole
 from cluster.holder import holder_of, lives
-from cluster.types import Holder
+from cluster.types import CacheUser, Holder
 from data_prep.cache.layout import Cache, dataset_name
 from data_prep.cache.stored import json_object
 from data_prep.limits import LOCK_LOOK_S
@@ -33,13 +33,13 @@ from data_prep.limits import LOCK_LOOK_S
 MAX_PID = 2**31 - 1
 
 
-def this_process() -> dict[str, object]:
+def this_process() -> CacheUser:
     """Describe this process as a user that is no job."""
     return as_user(holder_of(os.getpid(), "", "", 0), None)
 
 
-def as_user(holder: Holder, run_id: str | None) -> dict[str, object]:
-    """Return what a lease, a lock and `slipway cache ls --json` show of a user. Everything in it concerns this node."""
+def as_user(holder: Holder, run_id: str | None) -> CacheUser:
+    """Describe a holder as a user."""
     return {
         "run_id": run_id,
         "pid": holder.pid,
@@ -85,7 +85,7 @@ class Lock:
 
     def __init__(self, cache: Cache, name: str, what: str) -> None:
         self._file = LockFile(cache.locks / f"{name}.lock", cache.file_mode)
-        self._said: dict[str, object] = {**this_process(), "what": what, "done": 0, "total": 0}
+        self._said: CacheUser = {**this_process(), "what": what, "done": 0, "total": 0}
         self._said_at = 0.0
 
     def __enter__(self) -> Lock:
@@ -153,22 +153,22 @@ def release(cache_dir: Path, lease_id: str) -> None:
     (Path(cache_dir) / "leases" / dataset_name(Path(dataset)) / f"{token}.json").unlink(missing_ok=True)
 
 
-def release_all(cache_dir: Path, holder: Mapping[str, object], dataset: str | None = None) -> None:
+def release_all(cache_dir: Path, holder: CacheUser, dataset: str | None = None) -> None:
     """Give back what `holder` holds of a dataset, or of anything (None), also what it was never told of: a stager that is killed may have
     written a lease and not said so. Those of the dead go with them."""
     cache = Cache(root=Path(cache_dir), shared=False)
     names = [path.name for path in cache.leases.glob("*")] if dataset is None else [dataset_name(Path(dataset))]
     for lease in (lease for name in names for lease in live_leases(cache, name)):
-        if dict(lease.holder) == dict(holder):
+        if lease.holder == holder:
             release(cache.root, lease.id)
 
 
-def write_lease(cache: Cache, name: str, holder: Mapping[str, object]) -> str:
+def write_lease(cache: Cache, name: str, holder: CacheUser) -> str:
     """Write a lease. The caller holds the lock of the dataset."""
     token = secrets.token_hex(8)
     directory = cache.make_directory(cache.leases / name)
     path = directory / f"{token}.json"
-    publish(path, canonical_json(dict(holder)), cache.file_mode)
+    publish(path, canonical_json(holder), cache.file_mode)
     path.chmod(cache.file_mode)
     return f"{name}/{token}"
 

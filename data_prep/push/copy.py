@@ -11,10 +11,10 @@ import json
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypedDict
+from typing import BinaryIO, Final, Literal, NamedTuple, TypedDict
 
 from blake3 import blake3
 
@@ -174,7 +174,13 @@ _SYNC_BYTES = 256 << 20
 _OF_THE_NAME = (errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
 """The errors of storage that concern a name, not its content, and that no retry can cure."""
 
-PushedFile = dict[str, object]  # {"path": relative, "bytes", "blake3"}
+
+class PushedFile(TypedDict):
+    """A file on storage; its path is relative to the directory of the attempt."""
+
+    path: str
+    bytes: typed.Count
+    blake3: typed.Digest
 
 
 class Naming(NamedTuple):
@@ -267,7 +273,7 @@ class _Push:
             for path in self._written:
                 path.unlink(missing_ok=True)
             raise _full(self._local, self._part, need, str(error.strerror)) from error
-        return sorted(files, key=lambda file: str(file["path"]))
+        return sorted(files, key=lambda file: file["path"])
 
     def _copied(self, part: int, sources: Sequence[_Source], refused: list[Refusal], passed_on: Sequence[str]) -> Iterator[PushedFile]:
         """Copy the files. Files that have changed their kind since they were listed are refused, and names of the program's files that
@@ -376,15 +382,9 @@ SCHEMA: Final = "slipway.delivered/1"
 MAX_BYTES: Final = 64 << 20
 
 
-class _File(TypedDict):
-    path: str
-    bytes: typed.Count
-    blake3: typed.Digest
-
-
 class _List(TypedDict):
     schema: Literal["slipway.delivered/1"]
-    files: list[_File]
+    files: list[PushedFile]
 
 
 def list_name(attempt: str) -> str:
@@ -392,9 +392,9 @@ def list_name(attempt: str) -> str:
     return f"delivered-{attempt}.json"
 
 
-def write_list(part: Path, attempt: str, files: Iterable[Mapping[str, object]]) -> dict[str, object]:
+def write_list(part: Path, attempt: str, files: Iterable[PushedFile]) -> PushedFile:
     """Write the list into `part`; its own path, bytes and hash. Raises StorageError."""
-    name, content = list_name(attempt), json_text({"schema": SCHEMA, "files": [dict(file) for file in files]})
+    name, content = list_name(attempt), json_text({"schema": SCHEMA, "files": list(files)})
     try:
         publish(part / name, content)
     except OSError as error:
@@ -402,14 +402,13 @@ def write_list(part: Path, attempt: str, files: Iterable[Mapping[str, object]]) 
     return {"path": name, "bytes": len(content), "blake3": blake3(content).hexdigest()}
 
 
-def read_list(directory: Path, attempt: str) -> list[dict[str, object]]:
+def read_list(directory: Path, attempt: str) -> list[PushedFile]:
     """Read the list of files delivered as `attempt` in `directory`, the list itself included. The node that delivered them wrote it, and
     the makers of records compare the files with it. Raises RecordError."""
     path = directory / list_name(attempt)
     found = typed.read_as(_List, read_json(path, max_bytes=MAX_BYTES), path)
     content = json_text(dict(found))
-    own = {"path": path.name, "bytes": len(content), "blake3": blake3(content).hexdigest()}
-    return [*map(dict, found["files"]), own]
+    return [*found["files"], {"path": path.name, "bytes": len(content), "blake3": blake3(content).hexdigest()}]
 
 
 # Publishing
@@ -424,7 +423,7 @@ class TargetDiffers(PushError):
     """Another content has the name already."""
 
 
-def publish_checked_files(part_dir: Path, files: Iterable[Mapping[str, object]], target_dir: Path) -> bool:
+def publish_checked_files(part_dir: Path, files: Iterable[PushedFile], target_dir: Path) -> bool:
     """Check `part_dir` against `files` (the lists of all nodes' push_files together) and rename it to `target_dir`, durably.
 
     Returns False where the same content is there already. A record may lie beside the files and is not compared: it lists the files
@@ -437,7 +436,7 @@ def publish_checked_files(part_dir: Path, files: Iterable[Mapping[str, object]],
         raise PushError(str(error)) from error  # of the one tree, which limited calls know
 
 
-def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, object]], target_dir: Path) -> bool:
+def publish_or_differ(part_dir: Path, files: Iterable[PushedFile], target_dir: Path) -> bool:
     """Publish as `publish_checked_files` does, but raise TargetDiffers where another content has the name."""
     wanted = _by_path(files)
     try:
@@ -456,7 +455,7 @@ def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, object]], tar
     return True
 
 
-def compare_files(directory: Path, files: Iterable[Mapping[str, object]]) -> None:
+def compare_files(directory: Path, files: Iterable[PushedFile]) -> None:
     """Compare the files in `directory` with `files`. Raises PushError unless they are the same, with nothing else beside them."""
     _verify(directory, _by_path(file for file in files if file["path"] not in UNLISTED))
 
@@ -485,10 +484,10 @@ def _hash(path: Path) -> tuple[int, str]:
     return found.bytes, found.blake3
 
 
-def _by_path(files: Iterable[Mapping[str, Any]]) -> Content:
+def _by_path(files: Iterable[PushedFile]) -> Content:
     wanted: Content = {}
     for file in files:
-        path, is_ = str(file["path"]), (int(file["bytes"]), str(file["blake3"]))
+        path, is_ = file["path"], (file["bytes"], file["blake3"])
         if wanted.setdefault(path, is_) != is_:
             raise PushError(f"two nodes pushed different files {path!r}: {wanted[path]} and {is_}; names must tell the nodes apart")
     return wanted

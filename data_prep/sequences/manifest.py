@@ -128,12 +128,6 @@ class SequenceManifest:
             found[shard.length] = (samples + shard.samples, tokens + shard.tokens)
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        plain = dict(vars(self))
-        plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
-        plain["shards"] = [vars(shard) for shard in self.shards]
-        return plain
-
 
 def padding(groups: Mapping[int, tuple[int, int]]) -> float:
     """Return which part of the rows is padding, since the rows of a bucket are filled up to one length."""

@@ -156,7 +156,7 @@ def _check_size(blob: _Blob, name: str, most: int) -> None:
         raise DatasetError(f"{blob.path}: {name} has {blob.size} bytes, more than {most}: this is not a file of CIFAR")
 
 
-def _part(blob: _Blob, name: str, label_bytes: int) -> dict[str, object]:
+def _part(blob: _Blob, name: str, label_bytes: int) -> dict[str, int]:
     step = PIXEL_BYTES + label_bytes
     _check_size(blob, name, MAX_MEMBER_BYTES)
     if blob.size == 0 or blob.size % step:

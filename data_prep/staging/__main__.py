@@ -24,6 +24,7 @@ from typing import NoReturn
 from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
 from base.process import raise_file_limit
+from cluster.types import CacheUser
 from data_prep.limits import PEER_HANG_S, PEER_LATE_S, RECHECK_S, STAGING_PROGRESS_EVERY_S
 from data_prep.staging import copy, exchange
 from data_prep.staging.stage import GroupStaging, StageOptions, stage
@@ -127,7 +128,7 @@ def say(value: dict[str, object]) -> None:
         ) from error
 
 
-def _holder(text: str | None) -> dict[str, object] | None:
+def _holder(text: str | None) -> CacheUser | None:
     if text is None:
         return None
     try:

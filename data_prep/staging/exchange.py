@@ -17,12 +17,13 @@ import struct
 import time
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from base import handshake
 from base.errors import Cancelled, StagingError
+from base.jsonfile import from_plain
 from data_prep.limits import PEER_BEAT_EVERY_S, PEER_HANDSHAKE_S, PEER_HANG_S, PEER_LATE_S
 from data_prep.staging.swarm import Swarm
 from data_prep.staging.table import ChunkTable
@@ -267,16 +268,6 @@ class Others:
     readers: tuple[int, ...]
     most_readers: int | None
     late: bool
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Others:
-        """Convert the value of an order. Raises KeyError, TypeError or ValueError."""
-        return cls(
-            peers=tuple(None if peer is None else (str(peer[0]), int(peer[1]), str(peer[2])) for peer in value["peers"]),
-            readers=tuple(int(index) for index in value["readers"]),
-            most_readers=value["most_readers"],
-            late=bool(value["late"]),
-        )
 
 
 # Listening and connecting
@@ -557,7 +548,7 @@ class Exchange:
             while line := await orders.readline():
                 order = json.loads(line)
                 if "peers" in order:
-                    self._meet(Others.from_json(order["peers"]))
+                    self._meet(from_plain(order["peers"], Others))
                 self.everybody_has_it |= "staged_all" in order
                 self._happened.set()
         except (AttributeError, KeyError, TypeError, ValueError, IndexError, PeerError) as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, SlipwayError, StagingError
 from base.lock import LockFile
@@ -19,6 +19,7 @@ from base.publish import publish_directory, remove_tree
 from base.sanitize import whole
 from base.system import DISK_FULL
 from base.untrusted import described
+from cluster.types import CacheUser
 from data_prep import hashing, limits, manifest, space
 from data_prep.cache.layout import Cache, dataset_name, open_cache, part_of, usable
 from data_prep.cache.lock import Lock, describe, write_lease
@@ -358,7 +359,7 @@ def stage(
     source: Path,
     cache_dir: Path,
     *,
-    holder: Mapping[str, object] | None = None,
+    holder: CacheUser | None = None,
     max_bytes: int | None = None,
     progress: Progress = silent,
     options: StageOptions | None = None,
@@ -417,7 +418,7 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
     return StagedFiles(root=entry.root, digest=entry.file_set.digest, bytes=entry.file_set.bytes, checked_bytes=checked_bytes, hit=True)
 
 
-def _wait(other: Mapping[str, Any], show: Progress, group: GroupStaging) -> None:
+def _wait(other: Mapping[str, object], show: Progress, group: GroupStaging) -> None:
     show(*(whole(other.get(key)) or 0 for key in ("done", "total")))
     group.waits()
 

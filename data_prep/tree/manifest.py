@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base.errors import DatasetError
 from base.jsonfile import parse_json, read_content
@@ -104,9 +104,6 @@ class TreeManifest:
         folders = {name[:at] for name in names for at in range(len(name)) if name[at] == "/"}
         require(folders.isdisjoint(names), "a file of it has the name of a directory of it")
         require(self.bytes == sum(file.bytes for file in self.files), "bytes is not the sum over the files")
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "files": [vars(file) for file in self.files]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from base.publish import publish
 from extras.export.runs import ExportedRun, series_keys
 from workflow.run.record.events import RankEvents
+from workflow.run.record.model import OwnKeys
 
 NEXT: Final = "python -m mlperf_logging.compliance_checker.mlp_parser.ruleset_610 {to}/<study>/mlperf/<run>.txt"
 TOKEN: Final = ":::MLLOG "
@@ -31,7 +32,7 @@ def export(runs: Sequence[ExportedRun], to: Path) -> int:
     return len(runs)
 
 
-def log_lines(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> Iterator[str]:
+def log_lines(record: OwnKeys, events: Mapping[int, RankEvents]) -> Iterator[str]:
     """Yield the lines of one run in the order of their times, which are rank 0's; where that told none, the run's begin and end."""
     cell, performance = record["cell"], record.get("performance") or {}
     began, ended = (datetime.fromisoformat(record["time"][name]).timestamp() for name in ("start", "end"))

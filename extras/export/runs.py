@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from base.errors import RecordError
 from workflow.run.record.events import RankEvents, read_events
-from workflow.run.record.model import NotBelieved
+from workflow.run.record.model import NotBelieved, OwnKeys
 from workflow.run.record.reading import find_record, names, read_record, read_value
 from workflow.study import paths, series
-from workflow.study.cell import SIZES
+from workflow.study.cell import SIZES, Keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,15 +21,15 @@ class ExportedRun:
     """A run that has a record. `record`: as written, and believed."""
 
     run_id: str
-    record: Mapping[str, Any]
+    record: OwnKeys
     attempt: Path
     """The directory of the attempt on storage."""
     marks: tuple[str, ...] = ()
     """The marks that the tables put beside the run's number."""
 
     @property
-    def cell(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.record["cell"]
+    def cell(self) -> Keys:
+        found: Keys = self.record["cell"]
         return found
 
     def events(self) -> dict[int, RankEvents]:
@@ -64,17 +64,17 @@ TAGS: Final = ("run_id", "study", "status", "status_reason", "job_id", "schedule
 RESULTS: Final = ("samples_per_s", "samples_per_s_per_gpu", "tokens_per_s", "window_s", "first_step_s")
 
 
-def parameters(cell: Mapping[str, Any]) -> dict[str, str]:
+def parameters(cell: Keys) -> dict[str, str]:
     """Return the keys of a cell that say something, nested ones as `optimizer.momentum`."""
     return {name: _text(value) for name, value in series.flat(dict(cell)).items() if value is not None and value != {}}
 
 
-def series_keys(cell: Mapping[str, Any]) -> dict[str, str]:
+def series_keys(cell: Keys) -> dict[str, str]:
     """Return the parameters that make another series of a cell: not its sizes, its name and its seed."""
     return {key: value for key, value in parameters(cell).items() if key not in (*SIZES, "cell_id", "seed")}
 
 
-def tags(record: Mapping[str, Any], marks: Sequence[str] = ()) -> dict[str, str]:
+def tags(record: OwnKeys, marks: Sequence[str] = ()) -> dict[str, str]:
     """Return where and how the run ran, and with what; and in `marks` and `warnings` what is to be known of its numbers."""
     found = {name: record.get(name) for name in TAGS}
     found |= {"marks": ", ".join(marks) or None, "warnings": "; ".join(record.get("warnings") or ()) or None}
@@ -82,7 +82,7 @@ def tags(record: Mapping[str, Any], marks: Sequence[str] = ()) -> dict[str, str]
     return {f"slipway.{name}": _text(value) for name, value in found.items() if value is not None}
 
 
-def results(record: Mapping[str, Any]) -> dict[str, float]:
+def results(record: OwnKeys) -> dict[str, float]:
     """Return the results of the run, as far as they are known."""
     performance, training = record.get("performance") or {}, record.get("training") or {}
     found = {name: performance.get(name) for name in RESULTS}

@@ -83,7 +83,7 @@ def pin_image(request: SessionRequest, directory: Path) -> None:
     from workflow.run.images import prepare
 
     pinned = prepare(request.site, [session_cell(request, "/nowhere")], request.site.registry_credentials)
-    publish_json(directory / IMAGES, pinned.to_json())
+    publish_json(directory / IMAGES, pinned)
 
 
 def submit(request: SessionRequest, directory: Path, size: JobSize | None) -> str:

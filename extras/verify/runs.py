@@ -26,12 +26,12 @@ from extras.verify.result import Verified
 from workflow.report import collect, provenance
 from workflow.run.record.events import RequestedSteps, most_steps, read_events, requested_steps
 from workflow.run.record.machine_load import loads
-from workflow.run.record.model import NotBelieved, RunRecord
+from workflow.run.record.model import NotBelieved, OwnKeys, RunRecord
 from workflow.run.record.outcome import other_device
 from workflow.run.record.reading import ASIDE, MAX_BYTES, attempt_directories, names, read_value, record_of
 from workflow.run.record.run_record import join_measurements, measured
 from workflow.study import programs, publishing
-from workflow.study.cell import NO_EXCHANGE, Cell
+from workflow.study.cell import NO_EXCHANGE, Cell, Keys
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE, kept_program
 
 # The numbers of a record, computed again from the pushed events.
@@ -48,7 +48,7 @@ WITH_LAST_STEP: Final = frozenset({"last_half_ratio", "first_steps_ratio"})
 """Numbers that an earlier rule computed with the last step of the window; a record does not show which rule it used."""
 
 
-def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None) -> Iterator[str]:
+def differences(record: OwnKeys, attempt: Path, earlier: OwnKeys | None) -> Iterator[str]:
     """Yield one sentence for each number of the record that the events in `attempt` do not give, and one where they contradict its `ok`.
     `earlier`: the record of the attempt that this one resumed from. Raises KeyError, TypeError where the record is none."""
     read, before = (None if one is None else msgspec.convert(one, RunRecord) for one in (record, earlier))
@@ -77,7 +77,7 @@ def _as_json(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def _of_another_rule(record: Mapping[str, object], performance: Mapping[str, object]) -> bool:
+def _of_another_rule(record: OwnKeys, performance: OwnKeys) -> bool:
     """Return whether the rate was made by an earlier rule: of the median step, or of seconds that lines of output told."""
     return performance.get("samples") is None or ("assumed" not in performance and record.get("steps_source") == "log")
 
@@ -129,7 +129,7 @@ class StudyRuns:
     """The study's name, its cells by id, and of each run the cell and its number of repeat; nothing where there is no study.json."""
 
     study: str | None = None
-    cells: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cells: Mapping[str, Keys] = field(default_factory=dict)
     runs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
@@ -171,7 +171,7 @@ def file_changed(results: Path, study: collect.StudyFile) -> str | None:
     return f"it was changed since it ran (its sha256 is {there[:12]}, that of the last run's file {study.file_sha256[:12]})"
 
 
-def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Iterator[str]:
+def differences_from_study(record: OwnKeys, asked: StudyRuns) -> Iterator[str]:
     """Yield the differences between the record and the study's own cell. A key that one of the two does not know was not requested then."""
     run = asked.runs.get(record["run_id"])
     if run is None:
@@ -182,13 +182,13 @@ def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Itera
         yield f"its cell differs from the study's cell of the same run: {keys}"
 
 
-def _identifying(cell: Mapping[str, object]) -> Mapping[str, object]:
+def _identifying(cell: Keys) -> Keys:
     """Return a cell without the image, interpreter and paths of its program, which may change between its runs."""
     program = cell.get("program")
     return {**cell, "program": programs.identity(program)} if isinstance(program, Mapping) else cell
 
 
-def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> str:
+def _differing(one: Keys, other: Keys) -> str:
     return humanize.some([key for key in sorted(one.keys() & other.keys()) if one[key] != other[key]], MOST_KEYS)
 
 
@@ -306,7 +306,7 @@ def verify_run(directory: Path, asked: StudyRuns) -> Verified:
     return found
 
 
-def _published(found: Verified, directory: Path, contents: Mapping[int, bytes], records: Mapping[int, Mapping[str, Any]]) -> Iterator[str]:
+def _published(found: Verified, directory: Path, contents: Mapping[int, bytes], records: Mapping[int, OwnKeys]) -> Iterator[str]:
     """Compare the run's record with its attempts. Results are counted from 1, so one that is gone is noticed; an attempt that was
     prevented, or whose supervisor was killed, may have left nothing. Whoever holds the lease publishes what is not published."""
     path = directory / RECORD
@@ -349,7 +349,7 @@ def _believed(found: Verified, path: Path, attempt: int | None) -> bytes | None:
     return content
 
 
-def _attempt(found: Verified, directory: Path, record: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]) -> Iterator[str]:
+def _attempt(found: Verified, directory: Path, record: OwnKeys, records: Mapping[int, OwnKeys]) -> Iterator[str]:
     try:
         listed = {str(file["path"]): (file["bytes"], file["blake3"]) for file in record["files"]}
         earlier = records.get(record["resumed_from"]["attempt"]) if record["resumed_from"] else None
@@ -424,7 +424,7 @@ def verify_programs(results: Path, digests: Iterable[str], until: float | None =
     return total
 
 
-def program_digests(record: Mapping[str, Any]) -> Iterator[str]:
+def program_digests(record: OwnKeys) -> Iterator[str]:
     """Yield the digest of the folder of the record's own program, where it has one; what is no digest is nobody's path."""
     digest = (record["provenance"] or {}).get("program_digest")
     if isinstance(digest, str) and provenance.DIGEST.fullmatch(digest):

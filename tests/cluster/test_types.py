@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ def node(name: str = "n0", **changes: Any) -> Node:
 def test_an_allocation_survives_json() -> None:
     nodes = (node(), node("n1", gpus=("GPU-a",), gpu_models=("P100",), interface="ib0"))
     allocation = Allocation(scheduler="x", job_id="1", nodes=nodes, device="cuda", exclusive=True, deadline=1.5)
-    assert msgspec.json.decode(json.dumps(allocation.to_json()), type=Allocation) == allocation
+    assert msgspec.json.decode(json.dumps(asdict(allocation)), type=Allocation) == allocation
     assert allocation.head == nodes[0]
     hash(allocation)
 
@@ -39,6 +40,6 @@ def test_a_node_has_a_name_and_a_model_per_gpu() -> None:
 
 def test_a_holder_is_taken_from_a_mapping_with_more_in_it() -> None:
     holder = Holder(scheduler="local", job_id="1", restart_count=0, host="h", pid=1, pid_start=2, boot_id="b", pid_namespace="p")
-    assert read_as(Holder, {**holder.to_json(), "token": "x"}, "the holder") == holder
+    assert read_as(Holder, {**asdict(holder), "token": "x"}, "the holder") == holder
     with pytest.raises(RecordError):
         read_as(Holder, {"pid": 1}, "the holder")

@@ -15,7 +15,7 @@ from cluster.schedulers import local
 from data_prep.build import dataset, steps
 from data_prep.cache.layout import DATASET
 from data_prep.limits import RECHECK_S
-from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, read_manifest, verify_dataset
+from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, read_manifest, to_json, verify_dataset
 from data_prep.sequences.manifest import SequenceManifest, is_sequences, padding, read_sequence_manifest, verify_sequences
 from data_prep.space import limit_own_memory
 from data_prep.staging import StageOptions, stage
@@ -71,7 +71,7 @@ def tree_info(root: Path, as_json: bool) -> None:
     place = str(root / FOLDER) if (root / FOLDER).is_dir() else read_location(root).path
     if as_json:
         files = [{"name": file.name, "bytes": file.bytes} for file in manifest.files]
-        output.json_value({**manifest.to_json(), "files": files, "digest": digest, "root": str(root), "place": place})
+        output.json_value({**to_json(manifest), "files": files, "digest": digest, "root": str(root), "place": place})
         return
     output.line(f"{manifest.name}: {counted(len(manifest.files), 'file')}, {format_size(manifest.bytes)}, digest {digest[:12]}")
     output.line(f"  in      {place}")
@@ -139,7 +139,7 @@ def info(
         return
     manifest = read_sequence_manifest(root) if is_sequences(root) else read_manifest(root)
     if as_json:
-        value = manifest.to_json()
+        value = to_json(manifest)
         value["shards"] = [{key: item for key, item in shard.items() if key != "chunks"} for shard in value["shards"]]
         output.json_value({**value, "digest": manifest_digest(root), "root": str(root)})
         return

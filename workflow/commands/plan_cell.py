@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.humanize import and_more, counted, format_size
+from base.jsonfile import plain
 from cluster import schedulers
 from cluster.types import Allocation
 from containers import engines, models, program_folder
@@ -68,7 +69,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
         "attempt": attempt,
         **{name: _submitted(study, cell, run_id) if site.scheduler == name else None for name in schedulers.with_jobs()},
         "supervisor": list(supervisor),
-        "allocation": allocation.to_json(),
+        "allocation": plain(allocation),
         "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
         "nodes": [_node(study, allocation, index, workload, needs) for index in range(len(allocation.nodes))],
         "cell_json": document.to_json(),

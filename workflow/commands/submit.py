@@ -93,7 +93,7 @@ def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
     who ask at once, on two login nodes, do not both submit.
     """
     number, noted_wait = 1, False
-    while not publish.publish_new(_claim(study, token, number), jsonfile.json_line(holder_of(os.getpid(), LOCAL, "submit", 0).to_json())):
+    while not publish.publish_new(_claim(study, token, number), jsonfile.json_line(holder_of(os.getpid(), LOCAL, "submit", 0))):
         if not noted_wait:
             output.notice("the same submission is at work in another process; it is waited for")
             noted_wait = True

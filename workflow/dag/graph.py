@@ -29,7 +29,7 @@ from workflow.run.record.continuation import LEAST_MARGINS, margin_of
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.run.storage.results import parse_requested, requested_result
-from workflow.study.cell import Run, datasets_of
+from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.paths import STUDY_FILE
 from workflow.study.publishing import STORAGE_S, origin_of, publish_content, refuse_unless_owner, resolved_study
 from workflow.study.series import stage_words, train_words, words_of
@@ -71,7 +71,7 @@ def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:
     return max(1, (cores or 1) // host_cores) if way == "allocation" else 1
 
 
-def _of_cell(study: Study, way: Way, cell: Any) -> dict[str, Any]:
+def _of_cell(study: Study, way: Way, cell: Cell) -> job_size.Resources:
     if way == "allocation":
         return {NODES: cell.nodes}
     return job_size.resources_of(job_size.run_size(cell, study.site, study.limits.walltime_s))
@@ -104,10 +104,17 @@ def watch_deadline(jobs: schedulers.Jobs, environ: Mapping[str, str], least_s: f
 # The look at storage, in an interpreter of its own (base/calls.py), for which this module imports little.
 
 
+class PublishedResult(TypedDict):
+    """How a run ended whose record is published, and the number of that result."""
+
+    status: str
+    result_number: int
+
+
 class StorageView(TypedDict):
     """The results of the runs, the datasets that are built, and when outdated tables were made."""
 
-    results: dict[str, dict[str, object]]
+    results: dict[str, PublishedResult]
     built: list[str]
     outdated: int | None
 
@@ -143,7 +150,7 @@ def outdated(results_dir: str, digest: str) -> int | None:
     return None if current else made
 
 
-def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, object]]:
+def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, PublishedResult]:
     """Return the results of those runs that have a published record. It is called in a child with a time limit."""
     runs = Path(results_dir, "runs")
     there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
@@ -152,8 +159,8 @@ def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, 
     return {run_id: result_at(path, study) for run_id, path in paths.items() if path.exists()}
 
 
-def result_at(path: Path, study: str | None = None) -> dict[str, object]:
-    """Return the status and the number of a published record.
+def result_at(path: Path, study: str | None = None) -> PublishedResult:
+    """Return what a published record says.
 
     A record that is not believed stops nobody: the tables show it, and `retry=failed` asks for any result: that of the attempt's own copy,
     where it can be read, or a new one.
@@ -244,10 +251,10 @@ class Graph:
         return hashlib.sha256(jsonfile.canonical_json(resolved_study(self.study))).hexdigest()[:16]
 
     @cached_property
-    def _finished(self) -> dict[str, dict[str, Any]]:
+    def _finished(self) -> dict[str, PublishedResult]:
         """Read the published records. Raises StorageError where storage does not answer."""
         what, names = f"the records of {self.study.name}", list(self._order)
-        found: dict[str, dict[str, Any]] = calls.call_isolated(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
+        found: dict[str, PublishedResult] = calls.call_isolated(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
         return found
 
     @property

@@ -19,7 +19,10 @@ WORDS: Final = ("queue", "account", "qos", "constraint", "parallel_environment")
 """Resources that are words, and fields of a job's size and of a site."""
 
 
-def resources_of(size: JobSize) -> dict[str, int | str | None]:
+Resources = dict[str, int | str | None]
+
+
+def resources_of(size: JobSize) -> Resources:
     """Return the Snakemake resources of a job as numbers and words. A resource that the job does not request is None."""
     return {
         **{name: getattr(size, field) for name, field in NUMBERS.items()},

@@ -23,7 +23,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, log_sample, ratio
 from workflow.report.derive import Comparison
 from workflow.report.keys import cell_table, counted_shape, line_label
-from workflow.report.step_parts import mean_parts, network_s, node_bytes, sent_bytes
+from workflow.report.step_parts import Parts, mean_parts, network_s, node_bytes, sent_bytes
 from workflow.report.table import MEGA, MILLI, NONE, Column, Table, estimate_text, estimates, numbers, percent, scaled, significant, words
 from workflow.study.cell import NO_EXCHANGE
 
@@ -308,7 +308,7 @@ def judged(analysis: Analysis) -> list[tuple[CellResult, Bound]]:
     return found
 
 
-def _network_words(cell: CellResult, row: Mapping[str, Any] | None) -> str:
+def _network_words(cell: CellResult, row: Parts | None) -> str:
     """Say how long the exchange must take by the network's rate; empty where that is not known."""
     sent, of_node, least_s = (None, None, None) if row is None else (sent_bytes(cell, row), node_bytes(cell, row), network_s(cell, row))
     if row is None or sent is None or of_node is None or least_s is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -506,50 +506,38 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         *drift_sums(pl.col("measured")),
         *[expression.filter("ended_well").any().alias(f"mark.{name}") for name, expression in RUN_MARKS.items()],
     )
+    return tuple(_results(groups))
+
+
+def _results(groups: pl.DataFrame) -> Iterator[CellResult]:
+    """Yield the cell of each row. What cells have in common, of a series or of all, is one object for them."""
     first: dict[str, Cell] = {}
     met: dict[tuple[tuple[str, ...], ...], Mapping[str, frozenset[str]]] = {}
-    return tuple(_result(row, _cell(row, first), _distinct(row, met)) for row in groups.iter_rows(named=True))
-
-
-def _cell(row: Mapping[str, Any], first: dict[str, Cell]) -> Cell:
-    """Return the cell, which reuses what the first one of its series has in common with it."""
-    if row["series"] not in first:
-        first[row["series"]] = cell_of(row["cell"])
-    return dataclasses.replace(first[row["series"]], **{key: row[key] for key in NOT_SERIES})
-
-
-def _distinct(row: Mapping[str, Any], met: dict[tuple[tuple[str, ...], ...], Mapping[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
-    """Reuse one object for equal values: those of most cells are equal."""
-    values = tuple([tuple(row[name]) for name in DISTINCT])
-    if values not in met:
-        met[values] = {name: frozenset(found) for name, found in zip(DISTINCT, values, strict=True)}
-    return met[values]
-
-
-def _result(row: Mapping[str, Any], cell: Cell, distinct: Mapping[str, frozenset[str]]) -> CellResult:
-    marks = {name for name in RUN_MARKS if row[f"mark.{name}"]}
-    if 0 < row["num_ended_well"] < row["num_runs"]:
-        marks.add("partial")
-    if drifts(row):
-        marks.add("drift")
-    return CellResult(
-        **{name: row[name] for name in _TAKEN},
-        cell=cell,
-        keys_digest=row["series"],
-        rate=_sample(row, "rate_per_s", tuple(sorted(zip(row["blocks"], row["rates"], strict=True)))),
-        step=_sample(row, "step_p50_s"),
-        p95=_sample(row, "step_p95_s"),
-        means={name: row[name] for name in MEANS},
-        distinct=distinct,
-        failures=frozenset(row["failures"]),
-        marks=frozenset(marks | mixed_marks_of(distinct)),
-        first_losses=first_of(row["first_losses"]),
-    )
-
-
-def _sample(row: Mapping[str, Any], name: str, by_block: tuple[tuple[int, float], ...] = ()) -> LogSample | None:
-    n = row[f"{name}.n"]
-    return LogSample(n=n, mean=row[f"{name}.mean"], variance=row[f"{name}.variance"] or 0.0, by_block=by_block) if n else None
+    for row in groups.iter_rows(named=True):
+        cell = first.get(row["series"]) or first.setdefault(row["series"], cell_of(row["cell"]))
+        values = tuple([tuple(row[name]) for name in DISTINCT])
+        if values not in met:
+            met[values] = {name: frozenset(found) for name, found in zip(DISTINCT, values, strict=True)}
+        marks = {name for name in RUN_MARKS if row[f"mark.{name}"]} | mixed_marks_of(met[values])
+        marks |= {"partial"} if 0 < row["num_ended_well"] < row["num_runs"] else set()
+        marks |= {"drift"} if drifts(row) else set()
+        rate, step, p95 = (
+            LogSample(n=row[f"{name}.n"], mean=row[f"{name}.mean"], variance=row[f"{name}.variance"] or 0.0) if row[f"{name}.n"] else None
+            for name in SAMPLES
+        )
+        yield CellResult(
+            **{name: row[name] for name in _TAKEN},
+            cell=dataclasses.replace(cell, **{key: row[key] for key in NOT_SERIES}),
+            keys_digest=row["series"],
+            rate=rate and replace(rate, by_block=tuple(sorted(zip(row["blocks"], row["rates"], strict=True)))),
+            step=step,
+            p95=p95,
+            means={name: row[name] for name in MEANS},
+            distinct=met[values],
+            failures=frozenset(row["failures"]),
+            marks=frozenset(marks),
+            first_losses=first_of(row["first_losses"]),
+        )
 
 
 def mixed_marks_of(distinct: Mapping[str, frozenset[str]]) -> set[str]:

@@ -31,7 +31,7 @@ from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
 from workflow.run.record.continuation import STATUS as WAITING
 from workflow.run.record.reading import names
 from workflow.run.storage.results import waiting_runs
-from workflow.study.cell import SIZES, WORDS, Cell, profile_run
+from workflow.study.cell import SIZES, WORDS, Cell, Keys, profile_run
 from workflow.study.publishing import SCHEMA, last_version
 from workflow.study.series import NOT_SERIES
 
@@ -98,7 +98,7 @@ class Source:
     study: str
     site: str | None = None
     site_keys: Mapping[str, Any] = field(default_factory=dict)
-    baseline: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Keys = field(default_factory=dict)
     target_accuracy: float | None = None
     file_sha256: str | None = None
     left_out: int = 0
@@ -123,7 +123,7 @@ class StudyFile:
     study: str
     site: str | None
     site_keys: Mapping[str, Any]
-    baseline: Mapping[str, Any]
+    baseline: Keys
     cells: Mapping[str, Cell]
     runs: Mapping[str, tuple[str, int]]
     profiles: Mapping[str, Cell] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -31,7 +31,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workflow.report.cells import RISING, SUPERLINEAR, CellResult, Estimate, mixed_marks_of, ratio
-from workflow.study.cell import NO_EXCHANGE, Cell
+from workflow.study.cell import NO_EXCHANGE, Cell, Keys
 from workflow.study.series import baseline_mismatch, baselines, comparable, is_named, joined_series, keys_text
 
 BATCH: Final = {"weak": "batch_size", "strong": "global_batch_size"}
@@ -66,7 +66,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return self.cell.source, self.cell.series, kind, self.cell.size(BATCH[kind])
 
 
-def compare_to_baseline(cells: Sequence[CellResult], baseline: Mapping[str, object]) -> tuple[Comparison, ...]:
+def compare_to_baseline(cells: Sequence[CellResult], baseline: Keys) -> tuple[Comparison, ...]:
     """Return all comparisons, in the order of `cells`; exactly one of each cell is primary."""
     found_names: dict[tuple[str, str], str] = {}
     names = []
@@ -139,18 +139,18 @@ def has_several_baselines(line: Iterable[Comparison]) -> bool:
     return len({id(one.partner) for one in line if one.partner is not None}) > 1
 
 
-def regrouped(cells: Sequence[CellResult], baseline: Mapping[str, object]) -> tuple[CellResult, ...]:
+def regrouped(cells: Sequence[CellResult], baseline: Keys) -> tuple[CellResult, ...]:
     """Return the cells with one series also for those that differ in what the baseline names and changes with the size."""
     names = joined_series([cell.cell for cell in cells], baseline)
     return tuple(cell if name is None else replace(cell, series=name) for cell, name in zip(cells, names, strict=True))
 
 
-def _family(cell: CellResult, baseline: Mapping[str, object]) -> str:
+def _family(cell: CellResult, baseline: Keys) -> str:
     """Return a text that is equal for cells that may be partners: source, and series keys that the baseline does not name."""
     return json.dumps([cell.source, comparable(cell.cell, baseline)], sort_keys=True)
 
 
-def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Mapping[str, object]) -> dict[str, Candidates]:
+def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Keys) -> dict[str, Candidates]:
     """Return the baseline cells of each family: all under None, and those of each batch under its key and size."""
     families: dict[str, list[CellResult]] = defaultdict(list)
     for cell, name in zip(cells, names, strict=True):
@@ -163,7 +163,7 @@ def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Mappi
     return found
 
 
-def _partners(cell: CellResult, candidates: Candidates, baseline: Mapping[str, object]) -> dict[str, CellResult]:
+def _partners(cell: CellResult, candidates: Candidates, baseline: Keys) -> dict[str, CellResult]:
     alike = {kind: candidates.get((key, cell.size(key)), []) for kind, key in BATCH.items()}
     if any(cell is candidate for candidate in alike["weak"]):
         return {"baseline": cell}
@@ -175,7 +175,7 @@ def _partners(cell: CellResult, candidates: Candidates, baseline: Mapping[str, o
     return {kind: partner for kind, partner in found.items() if partner}
 
 
-def _closest(cell: CellResult, candidates: Sequence[CellResult], baseline: Mapping[str, object]) -> CellResult | None:
+def _closest(cell: CellResult, candidates: Sequence[CellResult], baseline: Keys) -> CellResult | None:
     open_keys = [key for key in OPEN if key not in baseline]
 
     def distance(candidate: CellResult) -> tuple[int, int, str]:
@@ -184,7 +184,7 @@ def _closest(cell: CellResult, candidates: Sequence[CellResult], baseline: Mappi
     return min(candidates, key=distance, default=None)
 
 
-def _no_partner(cell: CellResult, has_baseline: bool, why: str, baseline: Mapping[str, object]) -> str:
+def _no_partner(cell: CellResult, has_baseline: bool, why: str, baseline: Keys) -> str:
     if cell.reason:
         return cell.reason
     if cell.cell.comm_hook == NO_EXCHANGE:

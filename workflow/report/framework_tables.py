@@ -246,7 +246,7 @@ def precision(analysis: Analysis) -> Table:
     its rate to that of the base, and the final loss."""
     rows = [row for row in _precision_rows(analysis) if len(row) > 1]
     kinds = sorted({kind for row in rows for kind in row}, key=lambda kind: kind != BASE)
-    bases = [_base(row) for row in rows]
+    bases = [BASE if BASE in row else next(iter(row)) for row in rows]
     first = [row[base] for row, base in zip(rows, bases, strict=True)]
     columns = [column for column in key_columns(analysis, first) if column.key not in ("precision", "layout")]
     columns += [*size_columns(first), words("base", "Base", [" ".join(base) for base in bases])]
@@ -282,10 +282,6 @@ def _precision_rows(analysis: Analysis) -> list[dict[Kind, CellResult]]:
         row = rows.setdefault((cell.source, cell.shape, cell.cell.batch_size, alike[cell.keys_digest]), {})
         row[cell.cell.precision, cell.cell.layout] = cell
     return list(rows.values())
-
-
-def _base(row: Mapping[Kind, CellResult]) -> Kind:
-    return BASE if BASE in row else next(iter(row))
 
 
 def _ratio(cell: CellResult | None, base: CellResult) -> tuple[str, Marks]:

@@ -68,12 +68,14 @@ Places = dict[RunKey, list[str]]
 def failures(analysis: Analysis) -> tuple[Table, Places]:
     """Group the runs without a measurement: those that failed alike, but for numbers and the names of run and host, share a row."""
     rows = analysis.frame.filter(~MEASURED).with_columns(END.alias("end_word")).sort(pl.col("status") == MISSING, maintain_order=True)
-    alike: dict[tuple[Any, ...], list[Mapping[str, object]]] = {}
+    alike: dict[tuple[str, Any, str, str], list[Any]] = {}
     for row in rows.iter_rows(named=True):
         end = row["failed_signal"] or row["failed_exit_code"]
-        texts = (_without_names(row, reason_of(row) or ""), _without_names(row, last_lines(row)))
+        names = [row["run_id"], row["cell_id"], row["failed_host"]]
+        texts = (_without(names, reason_of(row) or ""), _without(names, last_lines(row["failed_last_lines"])))
         alike.setdefault((row["end_word"], end, *texts), []).append(row)
     groups = list(alike.values())
+    runs = [[(row["source"], row["run_id"]) for row in group] for group in groups]
 
     def each(name: str) -> list[str]:
         return [_some(row[name] for row in group) for group in groups]
@@ -81,15 +83,15 @@ def failures(analysis: Analysis) -> tuple[Table, Places]:
     columns = (
         words("end", "End", [key[0] for key in alike]),
         words("reason", "Reason", [short(reason_of(group[0])) for group in groups], wrap=True),
-        words("last_lines", "Last lines", [short(last_lines(group[0])) for group in groups], wrap=True),
+        words("last_lines", "Last lines", [short(last_lines(group[0]["failed_last_lines"])) for group in groups], wrap=True),
         words("ranks", "Rank", each("failed_rank")),
         words("hosts", "Host", map(short, each("failed_host")), wrap=True),
         words("exit", "Exit", [key[1] for key in alike]),
-        _which(groups),
+        _which(runs),
     )
     return _groups(
         "failure",
-        groups,
+        runs,
         Table(
             name="failures",
             title="Runs without a measurement",
@@ -103,15 +105,13 @@ def failures(analysis: Analysis) -> tuple[Table, Places]:
 
 def warnings(analysis: Analysis) -> tuple[Table, Places]:
     """Group the warnings of the runs, each kind once: they may differ in numbers, and in the names of nodes and of others' programs."""
-    kinds: dict[str, tuple[str, list[Mapping[str, Any]]]] = {}
+    kinds: dict[str, tuple[str, dict[RunKey, None]]] = {}
     noted = analysis.frame.select("source", "run_id", "warnings", "hosts").filter(pl.col("warnings").is_not_null())
-    for row in noted.iter_rows(named=True):
-        for text in row["warnings"]:
-            _, rows = kinds.setdefault(_kind(text, set((row["hosts"] or "").split(","))), (text, []))
-            if not rows or rows[-1] is not row:
-                rows.append(row)
+    for source, run_id, texts, hosts in noted.iter_rows():
+        for text in texts:
+            kinds.setdefault(_kind(text, set((hosts or "").split(","))), (text, {}))[1][source, run_id] = None
     shown = list(kinds.values())[:MOST_WARNINGS]
-    groups = [rows for _, rows in shown]
+    groups = [list(runs) for _, runs in shown]
     more = f"; the first {MOST_WARNINGS} of {len(kinds)}" if len(kinds) > MOST_WARNINGS else ""
     return _groups(
         "warning",
@@ -134,25 +134,25 @@ def _kind(text: str, hosts: Collection[str]) -> str:
     return _VARYING.sub("0", _PROGRAMS.sub("", words))
 
 
-def _groups(kind: str, groups: Sequence[Sequence[Mapping[str, Any]]], table: Table) -> tuple[Table, Places]:
+def _groups(kind: str, groups: Sequence[Sequence[RunKey]], table: Table) -> tuple[Table, Places]:
     places: Places = {}
-    for index, rows in enumerate(groups, 1):
-        for row in rows:
-            places.setdefault((row["source"], row["run_id"]), []).append(f"{kind}-{index}")
+    for index, runs in enumerate(groups, 1):
+        for run in runs:
+            places.setdefault(run, []).append(f"{kind}-{index}")
     sizes = numbers("runs", "Runs", str, [*map(len, groups)], links=[f"{kind}-{index}" for index in range(1, len(groups) + 1)])
     return replace(table, columns=(sizes, *table.columns)), places
 
 
-def _which(groups: Sequence[Sequence[Mapping[str, Any]]]) -> Column:
-    return words("which", "Which", [some([row["run_id"] for row in rows], MOST_NAMES, "\n") for rows in groups], wrap=True)
+def _which(groups: Sequence[Sequence[RunKey]]) -> Column:
+    return words("which", "Which", [some([run_id for _, run_id in runs], MOST_NAMES, "\n") for runs in groups], wrap=True)
 
 
 def _some(values: Iterable[Any]) -> str:
     return some(list(dict.fromkeys(str(value) for value in values if value is not None)), MOST_NAMES)
 
 
-def _without_names(row: Mapping[str, Any], words: str) -> str:
-    for name in (row["run_id"], row["cell_id"], row["failed_host"]):
+def _without(names: Iterable[str | None], words: str) -> str:
+    for name in names:
         words = words.replace(name, "") if name else words
     return _VARYING.sub("0", words)
 

@@ -13,6 +13,8 @@ from typing import Any, Final
 import altair as alt
 import polars as pl
 import vl_convert
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from base.logs import printable
 from workflow.report.analysis import Analysis
@@ -32,6 +34,8 @@ from workflow.run.record.columns import SHOWN_STEPS, Point
 # Rendering of charts as SVG and Vega-Lite JSON, without browser and network.
 
 
+Spec = dict[str, Any]
+"""A chart, or a part of one, in the language of Vega-Lite."""
 FONT: Final = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 WIDTH: Final = 430
 HEIGHT: Final = 300
@@ -49,7 +53,7 @@ _AXIS_COLOURS: Final = {"labelColor": MUTED, "titleColor": INK, "gridColor": GRI
 _AXIS_TEXT: Final = {"labelFontSize": 11.5, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8, "labelPadding": 4}
 _LEGEND_TEXT: Final = {"labelFontSize": 11.5, "titleFontSize": 11.5, "titleFontWeight": "normal", "labelLimit": 0}
 _HEADER: Final = {"labelColor": INK, "labelFontSize": 12.5, "labelFontWeight": "bold", "labelAnchor": "start", "title": None}
-CONFIG: Final[dict[str, object]] = {
+CONFIG: Final[Spec] = {
     "font": FONT,
     "background": "white",
     "padding": {"left": 22, "right": 14, "top": 12, "bottom": 12},
@@ -63,7 +67,7 @@ CONFIG: Final[dict[str, object]] = {
 }
 
 
-def to_svg(spec: dict[str, object], name: str) -> str:
+def to_svg(spec: Spec, name: str) -> str:
     """Render the chart as an SVG of its own, on white. Nothing is loaded from anywhere: an address in the data is text.
 
     Ids are counted through the life of the process: here they get the chart's `name`, so that the same chart is the same bytes, and
@@ -76,12 +80,12 @@ def to_svg(spec: dict[str, object], name: str) -> str:
     return _GEOMETRY.sub(lambda match: _LONG.sub(lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), match[0]), named)
 
 
-def to_json(spec: dict[str, Any]) -> str:
+def to_json(spec: Spec) -> str:
     """Return the chart's Vega-Lite specification with its data."""
     return json.dumps(spec, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def wrapped_labels(labels: Sequence[str]) -> dict[str, Any]:
+def wrapped_labels(labels: Sequence[str]) -> Spec:
     """Show labels in lines of at most LABEL_WIDTH characters, nothing cut off. A label is text in the expression, never code."""
     lines = {label: label_lines(label) for label in labels}
     if all(len(those) == 1 for those in lines.values()):
@@ -102,18 +106,18 @@ def label_lines(label: str) -> list[str]:
     return [line for line in lines if line] or [""]
 
 
-def titled(text: str, subtitle: str | Sequence[str] = "") -> dict[str, Any]:
+def titled(text: str, subtitle: str | Sequence[str] = "") -> Spec:
     """Return title parameters; the subtitle says how to read the chart."""
     return {"text": text, **({"subtitle": subtitle} if subtitle else {})}
 
 
-def finished(chart: Any) -> dict[str, Any]:
+def finished(chart: Any) -> Spec:
     """Return the chart as a plain value, with the look of all charts."""
-    spec: dict[str, Any] = chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).to_dict(validate=False)
+    spec: Spec = chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).to_dict(validate=False)
     return {**spec, "config": CONFIG}
 
 
-def nothing(text: str, reason: str) -> dict[str, Any]:
+def nothing(text: str, reason: str) -> Spec:
     """Make a chart that says why it shows nothing, so that its file exists."""
     note = alt.Chart(alt.InlineData(values=[{}])).mark_text(color=MUTED, fontSize=13)
     note = note.encode(text=alt.value(reason), description=alt.value(f"{EMPTY}{reason}"))
@@ -140,7 +144,7 @@ NOTHING: Final = "no run was measured"
 AHEAD: Final = "dotted, with a band: predicted, 90 % interval"
 
 
-def throughput(analysis: Analysis) -> dict[str, Any]:
+def throughput(analysis: Analysis) -> Spec:
     """Draw the rate over processes, both logarithmic, with the ideal from the baseline on; samples and tokens have panels of their own."""
     points = _beside(_points(analysis, lambda comparison: comparison.cell.rate_per_s, significant, by_unit=True))
     if not points:
@@ -151,63 +155,83 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
         "Throughput", [_subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"), *([AHEAD] if ahead else [])]
     )
     dashed = _layer("ideal").mark_line(aria=False, strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
-    values = [point["value"] for point in points]
+    values = [point.value for point in points]
     points = clipped(points, min(values) / MOST_WIDE, max(values) * MOST_WIDE, significant)
     shown: dict[str, list[float]] = {}
     for point in [*points, *ideal, *ahead]:
-        shown.setdefault(point["panel"], []).extend(value for value in (point["value"], point["low"], point["high"]) if value)
+        shown.setdefault(point.panel, []).extend(value for value in (point.value, point.low, point.high) if value)
     y_title = f"{analysis.units[0]} / s" if len(analysis.units) == 1 else "per second"
-    y_axis = alt.Y("value:Q", title=y_title, **log_scale(*shown.values(), own_per_panel=points[0]["panel"] != ""))
+    y_axis = alt.Y("value:Q", title=y_title, **log_scale(*shown.values(), own_per_panel=points[0].panel != ""))
     dashed = dashed.encode(x=_x(analysis, [*points, *ahead]), y=y_axis)
-    return _panels(alt.layer(dashed, *_measured(analysis, points, y_axis, ahead)), [*points, *ideal, *ahead], title)
+    return _panels(alt.layer(dashed, *_measured(analysis, points, y_axis, ahead)), points, [*ideal, *ahead], title)
 
 
-def efficiency(analysis: Analysis) -> dict[str, Any]:
+def efficiency(analysis: Analysis) -> Spec:
     """Draw efficiency over processes, with the line below which more processes are seldom worth their price."""
     points = _beside(_points(analysis, lambda comparison: comparison.efficiency, percent))
     if not points:
         return nothing("Efficiency", "no comparison with a baseline")
     ahead = _ahead(analysis, points, lambda row: row.efficiency)
-    top = MOST_ABOVE * max(1.0, *(point["value"] for point in [*points, *ahead]))
+    top = MOST_ABOVE * max(1.0, *(point.value for point in [*points, *ahead]))
     points = clipped(points, 0.0, top, lambda value: percent(value, 0))
     step = 0.25 if top < 2 else 0.5 if top < 4 else math.ceil(top / 8)
     ticks = [step * index for index in range(int(top / step) + 1)]
     scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(format=".0%", values=ticks)
     y_axis = alt.Y("value:Q", title="efficiency", scale=scale, axis=axis)
     limit = _layer("limit").mark_rule(aria=False, strokeDash=[4, 4], color=IDEAL, strokeWidth=1.2).encode(y=y_axis)
-    labels = sorted({point["panel"] for point in points})
-    limits = [{"kind": "limit", "panel": panel, "value": GOOD_EFFICIENCY} for panel in labels]
+    limits = [{"kind": "limit", "panel": panel, "value": GOOD_EFFICIENCY} for panel in sorted(_panels_of(points))]
     text = _subtitle(analysis, "speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %")
     layers = alt.layer(limit, *_measured(analysis, points, y_axis, ahead))
-    return _panels(layers, [*points, *limits, *ahead], titled("Efficiency", [text, *([AHEAD] if ahead else [])]))
+    return _panels(layers, points, [*limits, *ahead], titled("Efficiency", [text, *([AHEAD] if ahead else [])]))
 
 
-def clipped(points: Sequence[dict[str, Any]], least: float, most: float, show: Callable[[float], str]) -> list[dict[str, Any]]:
-    """Cut whiskers off at the ends of the axis. `above` and `below` then hold the value at which the whisker really ends.
+class PlotPoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A point over processes, as its chart has it: a measured cell, or an end of a line that is drawn (`ideal`, `ahead`)."""
+
+    kind: str
+    panel: str
+    label: str
+    line: str
+    part: str
+    processes: int
+    shape: tuple[int, int]
+    """Nodes, and processes of each."""
+    value: float
+    low: float | None
+    high: float | None
+    baseline: bool
+    says: str
+    x: float
+    above: str = ""
+    """The value at which the whisker really ends, where it is cut off at the end of the axis; `below` likewise."""
+    below: str = ""
+    row: int | None = None
+    beside: float | None = None
+
+
+def clipped(points: Sequence[PlotPoint], least: float, most: float, show: Callable[[float], str]) -> list[PlotPoint]:
+    """Cut whiskers off at the ends of the axis.
 
     The values of points at one number of processes stand one below the other (`row`), to the right of all their whiskers (`beside`).
     """
     found, rows = [], Counter[tuple[str, int]]()
     for point in points:
-        place = point["panel"], point["processes"]
-        told = {}
-        if point["low"] is not None:
-            told = {"low": max(point["low"], least), "high": min(point["high"], most)}
-        if told and told["high"] < point["high"]:
-            told |= {"above": f"\N{UPWARDS ARROW} {show(point['high'])}"}
-        if told and told["low"] > point["low"]:
-            told |= {"below": f"\N{DOWNWARDS ARROW} {show(point['low'])}"}
-        if len(told) > 2:
-            beside = max(other["x"] for other in points if (other["panel"], other["processes"]) == place and other["low"] is not None)
-            told |= {"row": rows[place], "beside": beside}
+        cut, place = point, (point.panel, point.processes)
+        if point.low is not None and point.high is not None:
+            above = f"\N{UPWARDS ARROW} {show(point.high)}" if point.high > most else ""
+            below = f"\N{DOWNWARDS ARROW} {show(point.low)}" if point.low < least else ""
+            cut = replace(point, low=max(point.low, least), high=min(point.high, most), above=above, below=below)
+        if cut.above or cut.below:
+            beside = max(other.x for other in points if (other.panel, other.processes) == place and other.low is not None)
+            cut = replace(cut, row=rows[place], beside=beside)
             rows[place] += 1
-        found.append({**point, **told})
+        found.append(cut)
     return found
 
 
 def _points(
     analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], show: Callable[[float], str], *, by_unit: bool = False
-) -> list[dict[str, object]]:
+) -> list[PlotPoint]:
     """Return a point for each measured cell, with what it says in words; `show` formats its value.
 
     Many lines of several models have one panel per model. `by_unit`: a panel for each unit.
@@ -217,48 +241,49 @@ def _points(
     paneled = several and len(analysis.lines) > MOST_IN_ONE
     apart = by_unit and len(analysis.units) > 1
     return [
-        {
-            "kind": "measured",
-            "panel": SEPARATOR.join(
+        PlotPoint(
+            kind="measured",
+            panel=SEPARATOR.join(
                 [*([printable(str(comparison.cell.cell.model))] if paneled else []), *([f"{comparison.cell.unit} / s"] if apart else [])]
             ),
-            "label": line_label(analysis, comparison, line, with_model=not paneled),
-            "line": " ".join(map(str, line)),
-            "part": comparison.partner.cell_id if comparison.partner else "",
-            "processes": comparison.cell.num_processes,
-            "shape": comparison.cell.shape[1:],
-            "value": estimate.value,
-            "low": estimate.low,
-            "high": estimate.high,
-            "baseline": comparison.is_baseline,
-            "says": f"{line_label(analysis, comparison, line)}, {counted_shape(analysis, comparison.cell)}: "
+            label=line_label(analysis, comparison, line, with_model=not paneled),
+            line=" ".join(map(str, line)),
+            part=comparison.partner.cell_id if comparison.partner else "",
+            processes=comparison.cell.num_processes,
+            x=comparison.cell.num_processes,
+            shape=comparison.cell.shape[1:],
+            value=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            baseline=comparison.is_baseline,
+            says=f"{line_label(analysis, comparison, line)}, {counted_shape(analysis, comparison.cell)}: "
             f"{range_text(show, estimate)}{f' {comparison.cell.unit} / s' if by_unit else ''}",
-        }
+        )
         for line in lines
         for comparison in analysis.lines[line]
         if (estimate := quantity(comparison))
     ]
 
 
-def _beside(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _beside(points: Sequence[PlotPoint]) -> list[PlotPoint]:
     """Move the points of several lines apart, so that no whisker covers another.
 
     All of a line are moved by one factor, together by less than half the way to the next number of processes.
     """
-    counts = sorted({point["processes"] for point in points})
+    counts = sorted({point.processes for point in points})
     gap = min((math.log2(high / low) for low, high in pairwise(counts)), default=1.0)
-    lines = {panel: list(dict.fromkeys(point["line"] for point in points if point["panel"] == panel)) for panel in _panels_of(points)}
+    lines = {panel: list(dict.fromkeys(point.line for point in points if point.panel == panel)) for panel in _panels_of(points)}
     placed = []
     for point in points:
-        own = lines[point["panel"]]
+        own = lines[point.panel]
         step = min(APART, MOST_APART * gap / len(own))
-        shift = step * (own.index(point["line"]) - (len(own) - 1) / 2)
-        placed.append({**point, "x": point["processes"] * 2**shift})
+        shift = step * (own.index(point.line) - (len(own) - 1) / 2)
+        placed.append(replace(point, x=point.processes * 2**shift))
     return placed
 
 
-def _panels_of(points: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(point["panel"] for point in points))
+def _panels_of(points: Sequence[PlotPoint]) -> list[str]:
+    return list(dict.fromkeys(point.panel for point in points))
 
 
 def _subtitle(analysis: Analysis, text: str) -> str:
@@ -266,40 +291,31 @@ def _subtitle(analysis: Analysis, text: str) -> str:
     return f"{text}; the first {MOST_LINES} of {total} lines" if total > MOST_LINES else text
 
 
-def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ideal(points: Sequence[PlotPoint]) -> list[PlotPoint]:
     found = []
-    for part in dict.fromkeys((point["line"], point["part"]) for point in points):
-        own = [point for point in points if (point["line"], point["part"]) == part]
-        base = min((point for point in own if point["baseline"]), key=lambda point: point["processes"], default=None)
-        last = max(point["processes"] for point in own)
-        if base and last > base["processes"]:
-            for processes in (base["processes"], last):
-                found.append(
-                    {
-                        **base,
-                        "kind": "ideal",
-                        "processes": processes,
-                        "x": base["x"] * processes / base["processes"],
-                        "value": base["value"] * processes / base["processes"],
-                        "low": None,
-                        "high": None,
-                    }
-                )
+    for part in dict.fromkeys((point.line, point.part) for point in points):
+        own = [point for point in points if (point.line, point.part) == part]
+        base = min((point for point in own if point.baseline), key=lambda point: point.processes, default=None)
+        last = max(point.processes for point in own)
+        if base and last > base.processes:
+            for processes in (base.processes, last):
+                x, value = base.x * processes / base.processes, base.value * processes / base.processes
+                found.append(replace(base, kind="ideal", processes=processes, x=x, value=value, low=None, high=None))
     return found
 
 
-def _ahead(analysis: Analysis, points: Sequence[dict[str, Any]], quantity: Callable[[Row], Estimate | None]) -> list[dict[str, Any]]:
+def _ahead(analysis: Analysis, points: Sequence[PlotPoint], quantity: Callable[[Row], Estimate | None]) -> list[PlotPoint]:
     """Return for each line that is predicted its largest measured point, and that of twice the nodes with its interval."""
     found = []
-    by_place = {(point["line"], point["shape"]): point for point in points}
+    by_place = {(point.line, point.shape): point for point in points}
     for model in line_models(analysis):
         last = by_place.get((" ".join(map(str, model.line)), (model.largest, model.per_node)))
         row = next(rows_of([model]))
-        values = quantity(row)
-        if last is not None and values is not None and row.processes is not None:
-            begin = {**last, "kind": "ahead", "low": last["value"], "high": last["value"]}
-            end = {"value": values.value, "low": values.low, "high": values.high, "processes": row.processes}
-            found += [begin, {**begin, **end, "x": last["x"] * row.processes / last["processes"]}]
+        end = quantity(row)
+        if last is not None and end is not None and row.processes is not None:
+            x = last.x * row.processes / last.processes
+            begin = replace(last, kind="ahead", low=last.value, high=last.value)
+            found += [begin, replace(begin, value=end.value, low=end.low, high=end.high, processes=row.processes, x=x)]
     return found
 
 
@@ -307,17 +323,17 @@ def _layer(kind: str) -> Any:
     return alt.Chart().transform_filter(f"datum.kind == '{kind}'")
 
 
-def _x(analysis: Analysis, points: Sequence[dict[str, Any]]) -> Any:
-    counts = sorted({point["processes"] for point in points})
-    places = [point["x"] for point in points]
+def _x(analysis: Analysis, points: Sequence[PlotPoint]) -> Any:
+    counts = sorted({point.processes for point in points})
+    places = [point.x for point in points]
     scale = alt.Scale(type="log", base=2, domain=[min(places) / 1.12, max(places) * 1.12], nice=False)
     return alt.X(
         "x:Q", title=analysis.processes, scale=scale, axis=alt.Axis(values=counts, format="d", grid=False, ticks=True, domain=True)
     )
 
 
-def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any, ahead: Sequence[dict[str, Any]]) -> list[Any]:
-    labels = list(dict.fromkeys(point["label"] for point in points))
+def _measured(analysis: Analysis, points: Sequence[PlotPoint], y_axis: Any, ahead: Sequence[PlotPoint]) -> list[Any]:
+    labels = list(dict.fromkeys(point.label for point in points))
     x_axis = _x(analysis, [*points, *ahead])
     scheme = {} if len(labels) <= len(SERIES) else {"scheme": "tableau20"}
     legend = alt.Legend(title=None, orient="bottom", columns=legend_columns(labels), **wrapped_labels(labels))
@@ -333,7 +349,7 @@ def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any,
         base.mark_line(aria=False, strokeWidth=2.2, clip=True).encode(y=y_axis, detail=PART),
         base.transform_filter("datum.low != null").mark_rule(aria=False, strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_point(filled=True, size=62, opacity=1).encode(y=y_axis, shape=shape, description="says:N"),
-        *(_whisker_end(base, side) for side in ("above", "below") if any(point.get(side) for point in points)),
+        *(_whisker_end(base, side) for side in ("above", "below") if any(getattr(point, side) for point in points)),
         *(continued if ahead else []),
     ]
 
@@ -346,7 +362,7 @@ def _whisker_end(base: Any, side: str) -> Any:
     return text.encode(x="beside:Q", y=alt.Y(f"{end}:Q"), text=f"{side}:N")
 
 
-def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> dict[str, Any]:
+def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> Spec:
     """Return a logarithmic scale with ticks at 1, 2 and 5 over the values of `panels`.
 
     Panels with scales of their own choose their domain, from one power of ten to another if one of them has a single value.
@@ -381,7 +397,7 @@ def legend_columns(labels: Sequence[str]) -> int:
     return max(1, min(4, 66 // (longest + 6)))
 
 
-def overview(analysis: Analysis) -> dict[str, Any]:
+def overview(analysis: Analysis) -> Spec:
     """Draw throughput beside efficiency: one picture of a study."""
     parts = [throughput(analysis), efficiency(analysis)]
     shared = {key: parts[0][key] for key in ("$schema", "config", "usermeta")}
@@ -390,9 +406,10 @@ def overview(analysis: Analysis) -> dict[str, Any]:
     return {**shared, "datasets": datasets, "hconcat": panels, "spacing": 36}
 
 
-def _panels(layers: Any, values: list[dict[str, object]], title: dict[str, object]) -> dict[str, object]:
-    data, parameters = alt.InlineData(values=values), alt.TitleParams(**title)
-    panels = _panels_of([value for value in values if value["kind"] == "measured"])
+def _panels(layers: Any, points: Sequence[PlotPoint], more: Sequence[object], title: Spec) -> Spec:
+    """Draw the layers over the points, and `more` data, in a panel for each that the points are in."""
+    data, parameters = alt.InlineData(values=to_builtins([*points, *more])), alt.TitleParams(**title)
+    panels = _panels_of(points)
     if len(panels) == 1:
         return finished(layers.properties(data=data, width=WIDTH, height=HEIGHT, title=parameters))
     small = layers.properties(width=WIDTH // 2, height=HEIGHT * 2 // 3)
@@ -415,14 +432,14 @@ DIRECTIONS: Final = ("forward", "backward")
 LAYER_COLOURS: Final = dict(zip(STACKED, [*(SERIES[place] for place in (4, 0, 5, 1, 2, 8, 3)), STEPS["assign"]], strict=True))
 
 
-def budget(analysis: Analysis) -> dict[str, object]:
+def budget(analysis: Analysis) -> Spec:
     """Draw the steps of a run, stacked, one bar per cell."""
     bars = [(label, {step: one.cell.means[f"{step}_s"] for step in SHOWN_STEPS}) for label, one in _labelled(analysis)]
     title = titled("Where the time of a run goes", _of_many("assign comes from the scheduler; the other five are the run", len(bars)))
     return _stacked(title, bars, {step: STEPS[step] for step in SHOWN_STEPS}, "mean over runs", NOTHING)
 
 
-def step_parts(analysis: Analysis) -> dict[str, Any]:
+def step_parts(analysis: Analysis) -> Spec:
     """Draw the parts of a step, stacked, one bar per cell that tells them, framework beside framework."""
     told = mean_parts(analysis)
     bars = [
@@ -434,7 +451,7 @@ def step_parts(analysis: Analysis) -> dict[str, Any]:
     return _stacked(title, bars, PART_COLOURS, "mean step", "no program told parts of its steps")
 
 
-def layers(analysis: Analysis) -> dict[str, Any]:
+def layers(analysis: Analysis) -> Spec:
     """Draw what a traced step is made of, stacked, one bar per cell that has a profile, framework beside framework; and below for each
     network what its layers take, forward and then backward."""
     told = {(cell.source, cell.cell_id): found for cell, _, found in profiles(analysis) if not isinstance(found, str)}
@@ -484,13 +501,13 @@ def _side_by_side(analysis: Analysis) -> list[tuple[str, CellResult]]:
 
 
 def _stacked(
-    title: dict[str, Any],
+    title: Spec,
     bars: Sequence[tuple[str, Mapping[str, float | None]]],
     colours: Mapping[str, str],
     x_title: str,
     empty: str,
     below: Sequence[Any] = (),
-) -> dict[str, Any]:
+) -> Spec:
     """Draw the first bars, labels with their parts, stacked; `below`: charts under them. `empty`: why there may be none."""
     shown = bars[:MOST_BARS]
     values = [
@@ -537,13 +554,13 @@ def _bars(values: Sequence[dict[str, Any]], order: Sequence[str], colours: Mappi
     return bars.properties(width=WIDTH, height=alt.Step(_bar(order)))
 
 
-def step_time(analysis: Analysis) -> dict[str, Any]:
+def step_time(analysis: Analysis) -> Spec:
     """Draw how even the steps are: per cell the fastest step, the median, p95 and p99, and each run's own median."""
     cells = _labelled(analysis)[:MOST_BARS]
     if not cells:
         return nothing("Step time", NOTHING)
     order = [label for label, _ in cells]
-    spread = [_spread(label, comparison.cell) for label, comparison in cells]
+    spread = [(label, _spread(comparison.cell)) for label, comparison in cells]
     labels = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in cells}
     ok = analysis.frame.filter(MEASURED)
     medians_s = [comparison.cell.step_s.value for _, comparison in cells if comparison.cell.step_s]
@@ -553,9 +570,9 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
         if (source, cell_id) in labels
     ]
     ends_s = [seconds for _, seconds in of_runs]
-    ends_s += [entry[name] for entry in spread for name in ("min", "p50", "p99") if entry[name]]
+    ends_s += [seconds for _, times in spread for name in ("min", "p50", "p99") if (seconds := times[name])]
     unit, size = time_unit(ends_s, short=True)
-    rows = [_in_unit(entry, unit, size) for entry in spread]
+    rows = [_in_unit(label, times, unit, size) for label, times in spread]
     medians = [{"cell": label, "run": seconds / size} for label, seconds in of_runs]
     wide = max(medians_s) > 8 * min(medians_s)
     x_axis = log_scale([seconds / size for seconds in ends_s]) if wide else {"scale": alt.Scale(zero=True), "axis": _plain_numbers()}
@@ -577,7 +594,7 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
     )
 
 
-def loss(analysis: Analysis) -> dict[str, Any]:
+def loss(analysis: Analysis) -> Spec:
     """Draw the training loss of one run per cell over samples or tokens seen (over steps if cells count different things).
 
     It is read from the records: nothing else has the curves.
@@ -597,7 +614,7 @@ def loss(analysis: Analysis) -> dict[str, Any]:
     wide = lowest > 0 and highest > 50 * lowest
     scale = log_scale([lowest / NARROW, highest * NARROW]) if wide else {"scale": alt.Scale(zero=False)}
     y_axis = alt.Y("smooth:Q", title="loss", **scale)
-    x_axis = alt.X("seen:Q", title=seen, axis=_short_numbers())
+    x_axis = alt.X("seen:Q", title=seen, axis=alt.Axis(format="~s", tickCount=6, labelExpr="datum.value == 0 ? '0' : datum.label"))
     note = "mean over processes; pale: as recorded, strong: moving average"
     return _curves(list(cells.values()), values, (x_axis, y_axis), "Training loss", len(trained), note, raw="loss")
 
@@ -614,12 +631,12 @@ def _curve(label: str, points: Sequence[tuple[float, float]]) -> list[dict[str, 
     return rows
 
 
-def accuracy(analysis: Analysis) -> dict[str, Any]:
+def accuracy(analysis: Analysis) -> Spec:
     """Draw the accuracy of one run per cell over the seconds that it had trained, where it was evaluated more than once."""
     told: dict[tuple[str, str], list[Point]] = {}
-    for row, points in curves(analysis):
-        if len(points) > 1:
-            told.setdefault((row["source"], row["cell_id"]), points)
+    for run in curves(analysis):
+        if len(run.points) > 1:
+            told.setdefault((run.source, run.cell_id), run.points)
     evaluated = [(label, one) for label, one in _labelled(analysis) if (one.cell.source, one.cell.cell_id) in told]
     cells = {label: told[one.cell.source, one.cell.cell_id] for label, one in _spread_out(evaluated)}
     unit, size = time_unit((point.training_s for points in cells.values() for point in points), short=True)
@@ -648,7 +665,7 @@ def _curves(  # noqa: PLR0913 - what the curves say
     note: str = "",
     *,
     raw: str = "",
-) -> dict[str, Any]:
+) -> Spec:
     """Draw a line for each of `labels` that has `values`, of `total` cells. `raw`: the key of the values that were smoothed."""
     order = [label for label in labels if any(value["run"] == label for value in values)]
     colour = alt.Color(
@@ -672,7 +689,7 @@ def _curves(  # noqa: PLR0913 - what the curves say
     return finished(chart)
 
 
-PLOTS: Final[dict[str, Callable[[Analysis], dict[str, object]]]] = {
+PLOTS: Final[dict[str, Callable[[Analysis], Spec]]] = {
     "overview": overview,
     "throughput": throughput,
     "efficiency": efficiency,
@@ -695,10 +712,6 @@ def _of_a_step(analysis: Analysis) -> pl.Expr:
 def _bar(labels: Sequence[str]) -> int:
     """Return the points from one row to the next, so that labels of several lines do not meet."""
     return BAR + LINE * (max(len(label_lines(label)) for label in labels) - 1)
-
-
-def _short_numbers() -> Any:
-    return alt.Axis(format="~s", tickCount=6, labelExpr="datum.value == 0 ? '0' : datum.label")
 
 
 def _plain_numbers() -> Any:
@@ -730,17 +743,17 @@ def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparis
     return [entry for entry in cells if entry[0] in chosen]
 
 
-def _spread(label: str, cell: CellResult) -> dict[str, Any]:
+def _spread(cell: CellResult) -> dict[str, float | None]:
     p50, p95 = cell.step_s, cell.p95_s
-    seconds = {"min": cell.means["step_min_s"], "p99": cell.means["step_p99_s"]}
-    return {"cell": label, **seconds, "p50": p50.value if p50 else None, "p95": p95.value if p95 else None}
+    ends = {"min": cell.means["step_min_s"], "p99": cell.means["step_p99_s"]}
+    return {**ends, "p50": p50.value if p50 else None, "p95": p95.value if p95 else None}
 
 
-def _in_unit(entry: Mapping[str, Any], unit: str, size: float) -> dict[str, Any]:
+def _in_unit(label: str, times: Mapping[str, float | None], unit: str, size: float) -> dict[str, str | float]:
     """Return the row of a cell's step times in a unit of `size` seconds, with what it says in words."""
-    amounts = {name: value / size for name, value in entry.items() if name != "cell" and value is not None}
+    amounts = {name: value / size for name, value in times.items() if value is not None}
     texts = [f"{TIMES[name]} {significant(amounts[name])} {unit}" for name in TIMES if name in amounts]
-    return {"cell": entry["cell"], **amounts, "says": f"{entry['cell']}: {', '.join(texts)}"}
+    return {"cell": label, **amounts, "says": f"{label}: {', '.join(texts)}"}
 
 
 def _of_many(text: str, total: int) -> str:

@@ -149,7 +149,7 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
     """Build the table of what more nodes would bring: rate, efficiency and hours for so many `samples`, each with its interval."""
     rows = list(rows_of(line_models(analysis), sizes))
     cells = [row.model.comparison.cell for row in rows]
-    found = [row.prediction for row in rows]
+    found, marks = [row.prediction for row in rows], [row.model.marks if row.prediction else NO_MARKS for row in rows]
     unit = analysis.units[0] if len(analysis.units) == 1 else "samples or tokens"
     work = samples / HOUR_S
     hours = [one and Estimate(value=work / one.rate, low=work / one.high, high=work / one.low, n=one.nodes) for one in found]
@@ -159,7 +159,7 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
         words("batch", "Batch", [batch_text(*row.model.line[2:]) for row in rows], folds=True),
         numbers("processes", f"{analysis.processes[0].upper()}{analysis.processes[1:]}", whole, [row.processes for row in rows]),
         numbers("nodes", "Nodes", whole, [one and one.nodes for one in found]),
-        *with_interval("rate_per_s", analysis.rate_words.capitalize(), significant, [row.rate for row in rows], _marks(rows)),
+        *with_interval("rate_per_s", analysis.rate_words.capitalize(), significant, [row.rate for row in rows], marks),
         *with_interval("efficiency", "Efficiency", percent, [row.efficiency for row in rows]),
         *with_interval("hours", "Hours", significant, hours),
         *with_interval("process_hours", {"GPU": "GPU hours"}.get(analysis.process_name, "Process hours"), significant, process_hours),
@@ -199,10 +199,6 @@ def _words(analysis: Analysis) -> Iterator[str]:
                     f"{model.comparison.cell.unit}/s{share}. In the published series such an interval held {percent(one.covered)} of the "
                     "true values."
                 )
-
-
-def _marks(rows: Sequence[Row]) -> list[Marks]:
-    return [row.model.marks if row.prediction else NO_MARKS for row in rows]
 
 
 def _measured(model: LineModel) -> str:

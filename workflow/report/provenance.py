@@ -47,7 +47,8 @@ def provenance(analysis: Analysis) -> tuple[Block, ...]:
 def _of_source(analysis: Analysis, source: Source) -> Block:
     rows = analysis.frame.filter((pl.col("source") == source.label) & pl.col("attempt").is_not_null())
     items = [("directory", source.path), ("study", source.study), ("hosts", _hosts(rows)), ("each host", _values(rows["machine"]))]
-    items += [("GPU memory", _values(rows["gpu_memory_bytes"].map_elements(_gib, return_dtype=pl.String)))]
+    memory = rows["gpu_memory_bytes"].map_elements(lambda size: f"{size / 2**30:.0f} GiB each", return_dtype=pl.String)
+    items += [("GPU memory", _values(memory))]
     items += [(name.replace("_", " "), _values(rows[name])) for name in SHOWN]
     if source.left_out:
         items.append(("left out", f"{source.left_out} runs that the study no longer asks for"))
@@ -67,10 +68,6 @@ def _values(column: pl.Series) -> str:
 def _hosts(rows: pl.DataFrame) -> str:
     hosts = sorted({host for text in rows["hosts"].drop_nulls().unique().to_list() for host in text.split(",") if host})
     return f"{len(hosts)}: {some(hosts, MOST_HOSTS)}" if hosts else ""
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.0f} GiB each"
 
 
 # Write how to reproduce a study: its file as it was typed, its site, its programs and the commands. A test runs them in a fresh clone.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult
-from workflow.report.keys import cell_table, rows_of
+from workflow.report.keys import cell_table
 from workflow.report.meanings import describe_columns
 from workflow.report.table import MEGA, MILLI, NONE, Table, numbers, percent, scaled
 
@@ -28,45 +28,47 @@ STEP_PARTS: Final[dict[str, str]] = {
 EXPLAINED: Final = ("backward_s", "exposed_s", "skew_s", "other_s", "residual_ratio", "sent_bytes", "network_s")
 GRADIENT_BYTES: Final = {"none": 4, "fp16": 2, "bf16": 2, "noop": 0}
 """Bytes of a number in the exchange, by `comm_hook`; of the others they depend on the shapes of the network."""
+Parts = Mapping[str, float | None]
+"""Seconds of the parts of a mean step, and of `step_s`, and beside them `parameters` and `network_mbit`, the preflight's rate."""
 
 
-def mean_parts(analysis: Analysis) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Return by source and cell the means over its measured runs, of the parts in seconds, `step_s` among them.
+def mean_parts(analysis: Analysis) -> dict[tuple[str, str], Parts]:
+    """Return by source and cell the means over its measured runs.
 
-    They are arithmetic means, so that the parts add up to the step. A part that some run does not tell is None, and in `other_s`. Beside
-    them stand the parameters and the preflight's rate. Cells without a run that tells parts are left out.
+    They are arithmetic means, so that the parts add up to the step. A part that some run does not tell is None, and in `other_s`. Cells
+    without a run that tells parts are left out.
     """
     told = analysis.frame.filter(MEASURED & pl.col("part_step_s").is_not_null())
     names = [name for name in (*STEP_PARTS, "step_s") if name != "other_s"]
     each = [pl.when(pl.col(f"part_{name}").null_count() == 0).then(pl.col(f"part_{name}").mean()).alias(name) for name in names]
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    found: dict[tuple[str, str], Parts] = {}
     each += [pl.col("parameters").max(), pl.col("network_mbit").mean()]
     for row in told.group_by("source", "cell_id", maintain_order=True).agg(*each).iter_rows(named=True):
         known = math.fsum(row[name] or 0.0 for name in names if name != "step_s")
-        found[row["source"], row["cell_id"]] = {**row, "other_s": row["step_s"] - known}
+        found[row.pop("source"), row.pop("cell_id")] = {**row, "other_s": row["step_s"] - known}
     return found
 
 
-def gradient_bytes(cell: CellResult, row: Mapping[str, Any]) -> int | None:
+def gradient_bytes(cell: CellResult, row: Parts) -> float | None:
     """Return the bytes of all gradients as they are exchanged in a step; None where they are not, or nobody knows how."""
-    own, width = cell.cell, GRADIENT_BYTES.get(cell.cell.comm_hook)
+    own, width, parameters = cell.cell, GRADIENT_BYTES.get(cell.cell.comm_hook), row["parameters"]
     exchanged = cell.num_processes > 1 and own.mode == "train" and own.program is None and own.strategy != "fsdp2"
-    return None if width is None or row["parameters"] is None or not exchanged else width * row["parameters"]
+    return None if width is None or parameters is None or not exchanged else width * parameters
 
 
-def sent_bytes(cell: CellResult, row: Mapping[str, Any]) -> float | None:
+def sent_bytes(cell: CellResult, row: Parts) -> float | None:
     """Return the bytes that a process sends in the exchange of a step: 2 (n - 1)/n times the gradients (Patarasuk and Yuan, 2009)."""
     whole = gradient_bytes(cell, row)
     return None if whole is None else 2 * (1 - 1 / cell.num_processes) * whole
 
 
-def node_bytes(cell: CellResult, row: Mapping[str, Any]) -> float | None:
+def node_bytes(cell: CellResult, row: Parts) -> float | None:
     """Return the least that a node sends to others in the exchange of a step, whatever its processes send each other."""
     whole = gradient_bytes(cell, row)
     return None if whole is None else 2 * (1 - 1 / cell.cell.nodes) * whole
 
 
-def network_s(cell: CellResult, row: Mapping[str, Any]) -> float | None:
+def network_s(cell: CellResult, row: Parts) -> float | None:
     """Return the least time of the exchange of a step by the rate between nodes that the preflight measured, if each node sends no more
     than it must. None where that is not known."""
     sent, mbit = node_bytes(cell, row), row["network_mbit"]
@@ -75,7 +77,9 @@ def network_s(cell: CellResult, row: Mapping[str, Any]) -> float | None:
 
 def parts(analysis: Analysis) -> Table:
     """Build the table `parts`: one row per measured cell whose program tells parts."""
-    cells, rows = rows_of(analysis, mean_parts(analysis).values())
+    told = mean_parts(analysis)
+    cells = [cell for cell in analysis.cells if (cell.source, cell.cell_id) in told]
+    rows = [told[cell.source, cell.cell_id] for cell in cells]
     sent, at_rate = list(map(sent_bytes, cells, rows)), list(map(network_s, cells, rows))
     columns = [
         *[
@@ -89,7 +93,12 @@ def parts(analysis: Analysis) -> Table:
             for name, title in STEP_PARTS.items()
         ],
         numbers("step_s", "Step [ms]", _milliseconds, [row["step_s"] for row in rows], [cell.measuring - {"partial"} for cell in cells]),
-        numbers("residual_ratio", "Residual", percent, [row["other_s"] / row["step_s"] if row["step_s"] else None for row in rows]),
+        numbers(
+            "residual_ratio",
+            "Residual",
+            percent,
+            [(row["other_s"] or 0.0) / row["step_s"] if row["step_s"] else None for row in rows],
+        ),
         numbers("sent_bytes", "Sent [MB]", partial(scaled, MEGA), sent),
         numbers("network_s", "At the preflight's rate [ms]", _milliseconds, at_rate),
     ]

@@ -143,7 +143,7 @@ def failures(analysis: Analysis) -> Table:
         numbers("rank", "Rank", whole, each("failed_rank")),
         words("host", "Host", map(short, each("failed_host"))),
         words("exit", "Exit", [row["failed_signal"] or row["failed_exit_code"] for row in rows]),
-        words("last_lines", "Last lines", [short(last_lines(row)) for row in rows], wrap=True),
+        words("last_lines", "Last lines", [short(last_lines(row["failed_last_lines"])) for row in rows], wrap=True),
         words("files", "Files", map(_files, rows), wrap=True),
     ]
     return Table(
@@ -169,9 +169,9 @@ def _files(row: Mapping[str, Any]) -> str | None:
     return f"runs/{row['record']}" if row["status"] == UNREADABLE else None
 
 
-def last_lines(row: Mapping[str, Any]) -> str:
-    """Return the last lines that the failed rank wrote."""
-    return "\n".join((row["failed_last_lines"] or "").splitlines()[-LAST_LINES:])
+def last_lines(text: str | None) -> str:
+    """Return the last lines of what the failed rank wrote."""
+    return "\n".join((text or "").splitlines()[-LAST_LINES:])
 
 
 def short(value: str | None) -> str | None:
@@ -241,15 +241,11 @@ def _interval_method(ratio: Estimate | None) -> str | None:
     return None if ratio is None or ratio.low is None else "paired" if ratio.paired else "welch"
 
 
-def _to_four(value: float | None) -> str:
-    return significant(value, 4)
-
-
 def _three(
     keys: tuple[str, str, str],
     estimates: Sequence[Estimate | None],
     marks: Sequence[Marks],
-    show: Callable[[float | None], str] = _to_four,
+    show: Callable[[float | None], str] = lambda value: significant(value, 4),
 ) -> Iterator[Column]:
     yield numbers(keys[0], _title(keys[0]), show, [one and one.value for one in estimates], marks)
     yield numbers(keys[1], _title(keys[1]), show, [one and one.low for one in estimates])

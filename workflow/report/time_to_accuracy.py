@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cells import geometric_mean, log_sample
+from workflow.report.cells import Estimate, geometric_mean, log_sample
 from workflow.report.keys import cell_table
 from workflow.report.table import Table, estimates, numbers, percent, significant, words
 from workflow.run.record.columns import MISSING, PREVENTED, Point
@@ -18,51 +18,62 @@ TIME_TO_ACCURACY: Final = "time-to-accuracy"
 ANOTHER: Final = "target_accuracy of the study file names another"
 
 
-def curve_of(row: Mapping[str, Any]) -> list[Point]:
+class Evaluated(NamedTuple):
+    """A run with a result, and its evaluations."""
+
+    source: str
+    cell_id: str
+    repeat: int
+    status: str
+    points: list[Point]
+
+    @property
+    def best(self) -> float:
+        return max(point.accuracy for point in self.points)
+
+
+def curve_of(evaluations: Any, samples: int | None, global_batch_size: int) -> list[Point]:
     """Return the evaluations in a row of records.parquet. Where the program tells no epoch, the samples do."""
-    flat, samples = row["evaluations"] or [], row["train_samples"]
+    flat = evaluations or ()
     points = [Point(*flat[place : place + len(Point._fields)]) for place in range(0, len(flat), len(Point._fields))]
-    if not samples:
-        return points
-    by_samples = row["global_batch_size"] / samples
-    return [point if point.epoch is not None else point._replace(epoch=point.step * by_samples) for point in points]
+    by_samples = global_batch_size / samples if samples else None
+    return [point if point.epoch is not None or not by_samples else point._replace(epoch=point.step * by_samples) for point in points]
 
 
-def curves(analysis: Analysis) -> Iterator[tuple[Mapping[str, Any], list[Point]]]:
-    """Yield the rows of all runs with a result, and their evaluations."""
+def curves(analysis: Analysis) -> Iterator[Evaluated]:
+    """Yield all runs with a result."""
     ended = analysis.frame.filter(~pl.col("status").is_in([MISSING, *PREVENTED]))
     names = ("source", "cell_id", "repeat", "status", "evaluations", "train_samples", "global_batch_size")
-    for row in ended.select(names).iter_rows(named=True):
-        yield row, curve_of(row)
+    for source, cell_id, repeat, status, *told in ended.select(names).iter_rows():
+        yield Evaluated(source, cell_id, repeat, status, curve_of(*told))
 
 
 def has_curves(analysis: Analysis) -> bool:
     """Return True if a run was evaluated in the midst of its training."""
-    return any(len(points) > 1 for _, points in curves(analysis))
+    return any(len(run.points) > 1 for run in curves(analysis))
 
 
 def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
     """Build the table: one row per cell with a run that tells an accuracy. Without a `target`, here or in the study, it is the best that
     all runs reached, but for those that did not end well: one that broke off after its first evaluation would make it the target of all."""
-    runs: dict[tuple[str, str], list[tuple[Mapping[str, Any], list[Point]]]] = {}
-    for row, points in curves(analysis):
-        runs.setdefault((row["source"], row["cell_id"]), []).append((row, points))
-    cells = [cell for cell in analysis.cells if any(points for _, points in runs.get((cell.source, cell.cell_id), ()))]
+    runs: dict[tuple[str, str], list[Evaluated]] = {}
+    for run in curves(analysis):
+        runs.setdefault((run.source, run.cell_id), []).append(run)
+    cells = [cell for cell in analysis.cells if any(run.points for run in runs.get((cell.source, cell.cell_id), ()))]
     own = [runs[cell.source, cell.cell_id] for cell in cells]
     target, origin = analysis.sources[0].target_accuracy if target is None else target, ""
     if target is None:
-        ended = [(row["status"], _best(points)) for found in own for row, points in found if points]
-        best = [accuracy for status, accuracy in ended if status == "ok"] or [accuracy for _, accuracy in ended]
-        target = min(best, default=0.0)
+        ended = [run for found in own for run in found if run.points]
+        target = min((run.best for run in [run for run in ended if run.status == "ok"] or ended), default=0.0)
         origin = f", the best accuracy that all runs reached that ended well ({ANOTHER})"
     rows = [_row(found, target) for found in own]
     columns = [
         numbers("target", "Target", percent, [target] * len(cells)),
-        words("reached", "Runs that reached it", [row["reached"] for row in rows], number=True),
-        numbers("epochs", "Epochs", significant, [row["epochs"] for row in rows]),
-        estimates("training_s", "Training [s]", [row["training_s"] for row in rows], [cell.measuring for cell in cells]),
-        numbers("best_accuracy", "Best accuracy", percent, [row["best"] for row in rows]),
-        words("note", "Note", [row["note"] for row in rows], wrap=True),
+        words("reached", "Runs that reached it", [row.reached for row in rows], number=True),
+        numbers("epochs", "Epochs", significant, [row.epochs for row in rows]),
+        estimates("training_s", "Training [s]", [row.training_s for row in rows], [cell.measuring for cell in cells]),
+        numbers("best_accuracy", "Best accuracy", percent, [row.best for row in rows]),
+        words("note", "Note", [row.note for row in rows], wrap=True),
     ]
     return cell_table(
         analysis,
@@ -80,34 +91,38 @@ def time_to_accuracy(analysis: Analysis, target: float | None = None) -> Table:
     )
 
 
-def _best(points: Sequence[Point]) -> float:
-    return max(point.accuracy for point in points)
+class _Row(NamedTuple):
+    reached: str
+    best: float
+    """The mean of the runs' best accuracies."""
+    note: str
+    epochs: float | None
+    training_s: Estimate | None
 
 
-def _row(runs: list[tuple[Mapping[str, Any], list[Point]]], target: float) -> dict[str, Any]:
-    """Return the values of a row by the keys of the columns; `best` is the mean of the runs' best accuracies."""
-    firsts = [next((point for point in points if point.accuracy >= target), None) for _, points in runs]
+def _row(runs: Sequence[Evaluated], target: float) -> _Row:
+    firsts = [next((point for point in run.points if point.accuracy >= target), None) for run in runs]
     reached = [point for point in firsts if point is not None]
     short, others = [], []
-    for (row, points), first in zip(runs, firsts, strict=True):
+    for run, first in zip(runs, firsts, strict=True):
         if first is None:
-            short.append(f"repeat {row['repeat']}: {_most(row, points)}")
+            short.append(f"repeat {run.repeat}: {_most(run)}")
         else:
             after = "" if first.training_s is None else f" after {significant(first.training_s)} s"
-            others.append(f"repeat {row['repeat']}{after}")
+            others.append(f"repeat {run.repeat}{after}")
     note = f"not reached: {'; '.join(short)}" + (f"; reached: {', '.join(others)}" if others else "")
     epochs = [point.epoch for point in reached if point.epoch is not None]
     seconds = [point.training_s for point in reached if point.training_s]
-    return {
-        "reached": f"{len(reached)}/{len(runs)}",
-        "best": statistics.fmean(_best(points) for _, points in runs if points),
-        "note": note if short else "",
-        "epochs": statistics.fmean(epochs) if len(epochs) == len(runs) else None,
-        "training_s": geometric_mean(log_sample(seconds)) if len(seconds) == len(runs) else None,
-    }
+    return _Row(
+        reached=f"{len(reached)}/{len(runs)}",
+        best=statistics.fmean(run.best for run in runs if run.points),
+        note=note if short else "",
+        epochs=statistics.fmean(epochs) if len(epochs) == len(runs) else None,
+        training_s=geometric_mean(log_sample(seconds)) if len(seconds) == len(runs) else None,
+    )
 
 
-def _most(row: Mapping[str, Any], points: list[Point]) -> str:
+def _most(run: Evaluated) -> str:
     """Say how far a run came that did not reach the target, and how it ended where it did not end well."""
-    told = [] if row["status"] == "ok" else [row["status"]]
-    return ", ".join([*told, *([f"at most {percent(_best(points))}"] if points else [])])
+    told = [] if run.status == "ok" else [run.status]
+    return ", ".join([*told, *([f"at most {percent(run.best)}"] if run.points else [])])

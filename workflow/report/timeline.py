@@ -225,16 +225,12 @@ def lanes_of(runs: Sequence[Placed]) -> list[tuple[str, int]]:
     ends: dict[str, list[float]] = {}
     found = []
     for run in runs:
-        node = _first_node(run)
+        node = printable(run.hosts[0]) if run.hosts else "no node is known"
         own = ends.setdefault(node, [])
         lane = next((number for number, end in enumerate(own) if end <= run.begin), len(own))
         own[lane : lane + 1] = [run.end]
         found.append((node, lane))
     return found
-
-
-def _first_node(run: Placed) -> str:
-    return printable(run.hosts[0]) if run.hosts else "no node is known"
 
 
 def _legend() -> Iterator[str]:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from base import humanize, jsonfile, logs, typed
 from base.errors import ContainerError, RecordError, SlipwayError, StorageError
@@ -39,9 +38,6 @@ class PinnedImages:
     engine: str
     images: Mapping[str, StudyImage]
     """Images by framework."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {"engine": self.engine, "images": {name: image.to_json() for name, image in self.images.items()}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +83,7 @@ def check_archives(file: str, storage: str) -> None:
     value = read_pinned(path)
     found = {name: image_on_storage(Pinned(image=image, file=path), Path(storage)) for name, image in value.images.items()}
     if found != value.images:
-        jsonfile.publish_json(path, dataclasses.replace(value, images=found).to_json())
+        jsonfile.publish_json(path, dataclasses.replace(value, images=found))
 
 
 def image_on_storage(pinned: Pinned, storage: Path) -> StudyImage:
@@ -156,7 +152,7 @@ def pin_study(results: Path, output: Path, credentials: Path | None = None) -> N
     logs.private_umask(study.site.shared == "group")
     before = pinned_before(results, study.site.engine)
     try:
-        jsonfile.publish_json(output, prepare(study.site, study.cells, credentials or study.site.registry_credentials, before).to_json())
+        jsonfile.publish_json(output, prepare(study.site, study.cells, credentials or study.site.registry_credentials, before))
     except OSError as error:
         raise StorageError(f"pin the images of the study: {error.strerror or error}: {error.filename or output}") from error
 

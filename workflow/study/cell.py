@@ -59,6 +59,10 @@ class ParametersFile(TypedDict):
     blake3: Digest
 
 
+Keys = Mapping[str, Any]
+"""Keys of a cell, or of a dataset, and their values, as a study has them."""
+
+
 class ProfileWords(TypedDict):
     """What a profile run is a profile of, as its cell has it."""
 
@@ -102,7 +106,7 @@ class Cell:
     mode: Mode
     model: Word
     dataset: Name
-    dataset_spec: Mapping[str, Any]
+    dataset_spec: Keys
     batch_size: FromOne
     global_batch_size: FromOne
     nodes: Nodes
@@ -113,7 +117,7 @@ class Cell:
     device: Device
     threads: PerNode | Literal["auto"]
     seed: Annotated[int, Meta(ge=0, le=jsonfile.MAX_INTEGER)]
-    optimizer: Mapping[str, Any]
+    optimizer: Keys
     steps: Mapping[str, Count] | None
     epochs: FromOne | None
     save_parameters: bool
@@ -190,7 +194,7 @@ class Cell:
         return {name: value for name, value in self.all_keys().items() if name not in LEFT_OUT or value != LEFT_OUT[name]}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Cell:
+    def from_json(cls, value: Keys) -> Cell:
         """Read the cell in `value`; keys of others beside it are left alone. Raises RecordError for a missing or a wrong key."""
         return read_as(cls, dict(value), "a cell", advice="it was written by another version of Slipway, or edited")
 
@@ -199,7 +203,7 @@ UNITS: Final = ("samples", "tokens")
 """The units that a rate counts; the first one where a cell names none."""
 
 
-def unit_of(keys: Mapping[str, Any]) -> str:
+def unit_of(keys: Keys) -> str:
     """Return what the rate of a cell with these keys counts: `samples` or `tokens`. For a program the study says it."""
     program = keys.get("program")
     if program is not None:
@@ -213,7 +217,7 @@ ARGS: Final = "args."
 """Beginning of the name of an argument, where it stands beside other keys."""
 OF_PROGRAMS: Final = ("program", "args")
 OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file", "profile", "bucket_cap_mb", "crop_size", "evaluate_every")
-LEFT_OUT: Final[Mapping[str, object]] = {"conv_algorithm": "auto", "input_gradient": False}
+LEFT_OUT: Final[Keys] = {"conv_algorithm": "auto", "input_gradient": False}
 """Keys that are written only where a cell has another value, so that a study without them has the files that earlier versions wrote."""
 PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")
 """The keys of a program that are no part of a cell's identity, as the path of a framework's folder is none: where it and what it reads
@@ -272,7 +276,7 @@ class RunLimits:
     init_s: Seconds = 600.0
 
 
-def cell_id(keys: Mapping[str, object], dataset: Mapping[str, object]) -> str:
+def cell_id(keys: Keys, dataset: Keys) -> str:
     """Return the id of a cell: a short readable slug and 10 hex digits of the SHA-256 of what identifies the cell.
 
     8 digits would meet twice in 10^4 cells of one slug with probability 0.01.

@@ -16,7 +16,7 @@ from containers.frameworks import SUPPORTED, check_strategy, check_supports, che
 from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size
 from containers.spec import PARAMETERS
 from data_prep.spec import OF_ONE_SIZE, DatasetSpec
-from workflow.study.cell import OF_PROGRAMS, SEED, Cell, ParametersFile, cell_id
+from workflow.study.cell import ARGS, SEED, Cell, Keys, ParametersFile, cell_id
 from workflow.study.explain import Fault
 from workflow.study.matrix import MERGED, Candidate, Layers, key_path_of
 from workflow.study.model import CellKeys, defaults
@@ -53,7 +53,7 @@ class CellMaker:
         layers: Layers,
         datasets: Mapping[str, DatasetSpec],
         site: Site,
-        programs: Mapping[str, Mapping[str, Any]],
+        programs: Mapping[str, Keys],
         supports: Mapping[str, Supports | None],
         find_parameters: Callable[[str], ParametersFile],
     ) -> None:
@@ -79,24 +79,26 @@ class CellMaker:
         for check, names in _CHECKS:
             mark = (check, *(repr(keys[name]) if name in ("args", "optimizer") else keys[name] for name in names))
             if mark not in self._verdicts:
-                self._verdicts[mark] = check(self, keys)
+                self._verdicts[mark] = check(self, self._cell("", keys))
                 self._note(self._verdicts[mark], candidate)
             if self._verdicts[mark]:
                 return None
-        values = {key: keys[key] for key in CellKeys.model_fields if key not in OF_PROGRAMS}
+        return self._cell(cell_id(self._identity(keys), self.identities[keys["dataset"]]), keys)
+
+    def _cell(self, name: str, keys: Keys) -> Cell:
+        values = {key: keys[key] for key in CellKeys.model_fields if key != "program"}
         if keys["program"] is not None:
             program = self.programs[keys["program"]]
-            values |= {"framework": program["name"], "program": program, "args": keys["args"]}
-        identity = cell_id(self._identity(keys), self.identities[keys["dataset"]])
+            values |= {"framework": program["name"], "program": program}
         values["parameters_file"] = self.given.get(keys["parameters"])
-        return Cell(cell_id=identity, dataset_spec=self.specs[keys["dataset"]], **values)
+        return Cell(cell_id=name, dataset_spec=self.specs[keys["dataset"]], **values)
 
     def _note(self, verdict: Verdict, candidate: Candidate) -> None:
         if verdict:
             key, message = verdict
             self.faults.append(Fault(place=key_path_of(self.layers, candidate.place, key), message=message))
 
-    def _identity(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+    def _identity(self, keys: Keys) -> Keys:
         found = {}
         for key in CellKeys.model_fields.keys() - {"dataset", "global_batch_size"}:
             value, default = keys[key], self.defaults.get(key)
@@ -123,30 +125,31 @@ def size_faults(datasets: Mapping[str, DatasetSpec], used: Collection[str]) -> I
             yield Fault(place=("datasets", name), message=message)
 
 
-def without_sum(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_sum(values: Mapping[str, int]) -> Mapping[str, int]:
     """Return steps without a total that only adds up the others."""
     if "total" in values and values["total"] == values["warmup"] + values["measured"]:
         return {name: value for name, value in values.items() if name != "total"}
     return values
 
 
-def _check_batch(_maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    batch, world, total = keys["batch_size"], keys["world_size"], keys["global_batch_size"]
-    if isinstance(batch, int):
+def _check_batch(_maker: CellMaker, cell: Cell) -> Verdict:
+    world, total = cell.world_size, cell.global_batch_size
+    if total % world == 0:
         return None
     near = sorted({total // world * world, (total // world + 1) * world} - {0})
     return "global_batch_size", (
-        f"found {total}, which does not divide by nodes {keys['nodes']} x gpus_per_node {keys['gpus_per_node']} = {world}; "
+        f"found {total}, which does not divide by nodes {cell.nodes} x gpus_per_node {cell.gpus_per_node} = {world}; "
         f"valid: a multiple of {world}, such as {' or '.join(map(str, near))}, or exclude these cells"
     )
 
 
-def _check_program(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    if keys["program"] is None and keys["args"]:
-        return "args." + next(
-            iter(keys["args"])
-        ), "found an argument for cells without a program, which nothing would read; valid: program: NAME"
-    program = maker.programs.get(keys["program"], {})
+def _check_program(maker: CellMaker, cell: Cell) -> Verdict:
+    if cell.program is None and cell.args:
+        return (
+            f"{ARGS}{next(iter(cell.args))}",
+            "found an argument for cells without a program, which nothing would read; valid: program: NAME",
+        )
+    program = cell.program or {}
     if program and in_container(maker.site.engine) and not (program.get("image") or program["name"] in (maker.site.images or {})):
         return "program", (
             f"found {program['name']!r}, which has no image, and the site's engine is {maker.site.engine}; "
@@ -158,87 +161,87 @@ def _check_program(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
             f"found {program['name']!r}, which wants {moved[0]['source']} at {moved[0]['target']}, and the site's engine is "
             f"{maker.site.engine}, which can put nothing elsewhere; valid: a target that is the source"
         )
-    if program and keys["epochs"] is not None:
+    if program and cell.epochs is not None:
         return "epochs", "found epochs, and how many steps are an epoch is up to the program; valid: steps"
-    if keys["program"] is None and keys["model"] not in MODELS:
-        return "model", f"found {keys['model']!r}, which is not a model; {humanize.choices(keys['model'], MODELS)}"
+    if cell.program is None and cell.model not in MODELS:
+        return "model", f"found {cell.model!r}, which is not a model; {humanize.choices(cell.model, MODELS)}"
     return None
 
 
-def _check_dataset(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    spec, model, name = maker.datasets[keys["dataset"]], keys["model"], keys["dataset"]
-    if keys["program"] is None and not (spec.has_images or spec.has_sequences):
+def _check_dataset(maker: CellMaker, cell: Cell) -> Verdict:
+    spec, model, name = maker.datasets[cell.dataset], cell.model, cell.dataset
+    if cell.program is None and not (spec.has_images or spec.has_sequences):
         return "dataset", (
-            f"found {name!r} (source: {spec.source}), and framework {keys['framework']} trains on images or token sequences; "
+            f"found {name!r} (source: {spec.source}), and framework {cell.framework} trains on images or token sequences; "
             "valid: a dataset of these, or a program of your own"
         )
     if model not in MODELS or (spec.has_sequences if reads_tokens(model) else spec.has_images):
-        return _check_tokens(spec, keys)
+        return _check_tokens(spec, cell)
     of_these = [other for other in MODELS if reads_tokens(other) == spec.has_sequences] if spec.has_images or spec.has_sequences else []
     what = "token sequences" if reads_tokens(model) else "images"
     return "model", (
         f"found {model!r}, a network of Slipway's for {what}, and dataset {name!r} (source: {spec.source}) has none to build it for; "
-        f"valid: {'a name of your own' if keys['program'] is not None else ', '.join(of_these)}, or a dataset of {what}"
+        f"valid: {'a name of your own' if cell.program is not None else ', '.join(of_these)}, or a dataset of {what}"
     )
 
 
-def _check_tokens(spec: DatasetSpec, keys: Mapping[str, Any]) -> Verdict:
-    if not reads_tokens(keys["model"]):
+def _check_tokens(spec: DatasetSpec, cell: Cell) -> Verdict:
+    if not reads_tokens(cell.model):
         return None
-    if keys["layout"] != "nchw":
-        return "layout", f"found {keys['layout']}, which is an order of the pixels of images, and {keys['model']} reads tokens; valid: nchw"
+    if cell.layout != "nchw":
+        return "layout", f"found {cell.layout}, which is an order of the pixels of images, and {cell.model} reads tokens; valid: nchw"
     try:
-        build_for_tokens(keys["model"], 2, max(spec.lengths))
+        build_for_tokens(cell.model, 2, max(spec.lengths))
     except ConfigError as error:
         return "model", str(error)
     return None
 
 
-def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    if keys["model"] not in MODELS or reads_tokens(keys["model"]):
+def _check_size(maker: CellMaker, cell: Cell) -> Verdict:
+    if cell.model not in MODELS or reads_tokens(cell.model):
         return None
-    size, crop = maker.datasets[keys["dataset"]].known_size, keys["crop_size"]
-    smallest = smallest_size(keys["model"])
+    size, crop = maker.datasets[cell.dataset].known_size, cell.crop_size
+    smallest = smallest_size(cell.model)
     if crop is not None and crop < smallest:
-        return "crop_size", f"found {crop}, and {keys['model']} needs images of at least {smallest}x{smallest}; valid: {smallest} or more"
+        return "crop_size", f"found {crop}, and {cell.model} needs images of at least {smallest}x{smallest}; valid: {smallest} or more"
     if size is None or min(size) >= smallest:
         return None
     return "model", (
-        f"found {keys['model']}, which needs images of at least {smallest}x{smallest}, and dataset {keys['dataset']} of "
+        f"found {cell.model}, which needs images of at least {smallest}x{smallest}, and dataset {cell.dataset} of "
         f"{size[0]}x{size[1]}; valid: size: {smallest} or more in the dataset, or another model"
     )
 
 
-def _check_crop(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    crop, spec = keys["crop_size"], maker.datasets[keys["dataset"]]
+def _check_crop(maker: CellMaker, cell: Cell) -> Verdict:
+    crop, spec = cell.crop_size, maker.datasets[cell.dataset]
     if crop is None:
         return None
     if not spec.has_images:
-        return "crop_size", f"found {crop}, and dataset {keys['dataset']!r} has no images; leave crop_size out"
+        return "crop_size", f"found {crop}, and dataset {cell.dataset!r} has no images; leave crop_size out"
     if spec.known_size is not None and crop > min(spec.known_size):
         height, width = spec.known_size
         return "crop_size", (
-            f"found {crop}, and the images of dataset {keys['dataset']!r} have {height}x{width}; valid: at most {min(height, width)}, or a "
+            f"found {crop}, and the images of dataset {cell.dataset!r} have {height}x{width}; valid: at most {min(height, width)}, or a "
             "larger size in the dataset"
         )
-    if keys["reader"] == "native":
+    if cell.reader == "native":
         return "crop_size", f"found {crop}, and with reader native Slipway does not see the images; leave crop_size out"
-    if keys["program"] is None and load_framework(keys["framework"]).supports.augmentation == ("none",):
+    if cell.program is None and load_framework(cell.framework).supports.augmentation == ("none",):
         return (
             "crop_size",
-            f"found {crop}, and framework {keys['framework']} takes whole images; leave crop_size out, or take another framework",
+            f"found {crop}, and framework {cell.framework} takes whole images; leave crop_size out, or take another framework",
         )
     return None
 
 
-def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    device = device_of(keys["device"], maker.site)
-    requested = {key: {"device": device, key: device if key == "device" else keys[key]} for key in SUPPORTED}
-    requested["layout"]["model"] = keys["model"]  # which may have no use for one
-    if keys["program"] is not None:
-        return _check_supports_of_program(keys["program"], maker.supports.get(keys["program"]), requested)
+def _check_support(maker: CellMaker, cell: Cell) -> Verdict:
+    device = device_of(cell.device, maker.site)
+    requested = {key: {"device": device, key: device if key == "device" else getattr(cell, key)} for key in SUPPORTED}
+    requested["layout"]["model"] = cell.model  # which may have no use for one
+    if cell.program is not None:
+        return _check_supports_of_program(cell.framework, maker.supports.get(cell.framework), requested)
     try:
-        spec = load_framework(keys["framework"])
+        spec = load_framework(cell.framework)
     except SlipwayError as error:
         return "framework", str(error)
     for key, words in requested.items():
@@ -247,13 +250,13 @@ def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
         except SlipwayError as error:
             return key, str(error)
     try:
-        check_strategy({**keys, "device": device})
+        check_strategy(cell.all_keys())
     except SlipwayError as error:
         return "strategy", str(error)
     return None
 
 
-def _check_supports_of_program(name: str, supports: Supports | None, requested: Mapping[str, Mapping[str, object]]) -> Verdict:
+def _check_supports_of_program(name: str, supports: Supports | None, requested: Mapping[str, Mapping[str, str]]) -> Verdict:
     for key, words in requested.items() if supports is not None else ():
         try:
             check_words(f"program {name!r}", supports, words)
@@ -262,74 +265,77 @@ def _check_supports_of_program(name: str, supports: Supports | None, requested: 
     return None
 
 
-def _check_optimizer(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    if keys["program"] is not None or keys["mode"] != "train":
+def _check_optimizer(_: CellMaker, cell: Cell) -> Verdict:
+    if cell.program is not None or cell.mode != "train":
         return None
-    supports, optimizer = load_framework(keys["framework"]).supports, keys["optimizer"]
+    supports, optimizer = load_framework(cell.framework).supports, cell.optimizer
     if optimizer["name"] not in supports.optimizers:
         return (
             "optimizer",
-            f"found {optimizer['name']}, which framework {keys['framework']} has not; valid: {', '.join(supports.optimizers)}",
+            f"found {optimizer['name']}, which framework {cell.framework} has not; valid: {', '.join(supports.optimizers)}",
         )
     if "clip_norm" in optimizer and not supports.clipping:
-        return "optimizer", f"found clip_norm, which framework {keys['framework']} has not; valid: none, or framework pytorch or jax"
-    if "clip_norm" in optimizer and keys["strategy"] == "horovod":
+        return "optimizer", f"found clip_norm, which framework {cell.framework} has not; valid: none, or framework pytorch or jax"
+    if "clip_norm" in optimizer and cell.strategy == "horovod":
         return "optimizer", "found clip_norm, and with strategy horovod gradients are averaged in the update; valid: none, or strategy ddp"
     return None
 
 
-def _check_processes(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+def _check_processes(_: CellMaker, cell: Cell) -> Verdict:
     """Refuse several processes for a framework of one process, as its rate would stand in a row of several."""
-    if keys["program"] is not None:
+    if cell.program is not None:
         return None
-    spec = load_framework(keys["framework"])
-    several = next((key for key in ("nodes", "gpus_per_node") if keys[key] > 1), None)
+    spec = load_framework(cell.framework)
+    several = "nodes" if cell.nodes > 1 else "gpus_per_node" if cell.gpus_per_node > 1 else None
     if several is None or spec.launcher != "single" or any(one.where == "each" for one in spec.sidecars):
         return None
-    return several, f"found {keys[several]}, and framework {spec.name} is one process, with nobody to share its work with; valid: 1"
+    return (
+        several,
+        f"found {getattr(cell, several)}, and framework {spec.name} is one process, with nobody to share its work with; valid: 1",
+    )
 
 
-def _check_training(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    if keys["augmentation"] == "none":
+def _check_training(maker: CellMaker, cell: Cell) -> Verdict:
+    if cell.augmentation == "none":
         return None
-    if keys["program"] is None and not maker.datasets[keys["dataset"]].has_images:
-        return "augmentation", f"found {keys['augmentation']!r}, and dataset {keys['dataset']!r} has no images; valid: none"
-    if keys["mode"] == "train":
+    if cell.program is None and not maker.datasets[cell.dataset].has_images:
+        return "augmentation", f"found {cell.augmentation!r}, and dataset {cell.dataset!r} has no images; valid: none"
+    if cell.mode == "train":
         return None
-    return "augmentation", f"found {keys['augmentation']!r}, and with mode infer nothing is trained; valid: none, or exclude these cells"
+    return "augmentation", f"found {cell.augmentation!r}, and with mode infer nothing is trained; valid: none, or exclude these cells"
 
 
-def _check_reader(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    if keys["reader"] == "slipway":
+def _check_reader(maker: CellMaker, cell: Cell) -> Verdict:
+    if cell.reader == "slipway":
         return None
-    if keys["program"] is not None:
-        return "reader", f"found {keys['reader']!r}, and how {keys['program']!r} reads is up to the program; valid: slipway"
-    if keys["reader"] == "memory":
+    if cell.program is not None:
+        return "reader", f"found {cell.reader!r}, and how {cell.framework!r} reads is up to the program; valid: slipway"
+    if cell.reader == "memory":
         return None
-    if keys["mode"] != "train":
-        return "reader", f"found native, which reads what is trained on, and the mode is {keys['mode']}; valid: slipway"
-    if keys["augmentation"] != "none":
-        return "augmentation", f"found {keys['augmentation']!r}, and with reader native Slipway does not see the images; valid: none"
-    spec = maker.datasets[keys["dataset"]]
+    if cell.mode != "train":
+        return "reader", f"found native, which reads what is trained on, and the mode is {cell.mode}; valid: slipway"
+    if cell.augmentation != "none":
+        return "augmentation", f"found {cell.augmentation!r}, and with reader native Slipway does not see the images; valid: none"
+    spec = maker.datasets[cell.dataset]
     if spec.encoding == "raw" and spec.layout != "caffe":
         return "reader", (
-            f"found native, and the raw images of dataset {keys['dataset']!r} have layout {spec.layout}, which {keys['framework']} "
+            f"found native, and the raw images of dataset {cell.dataset!r} have layout {spec.layout}, which {cell.framework} "
             "does not read; valid: layout: caffe in the dataset, or encoding: jpeg"
         )
     return None
 
 
-def _check_parameters(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+def _check_parameters(maker: CellMaker, cell: Cell) -> Verdict:
     """Find the parameters that a run starts from, so that cells have the digest of the file."""
-    text = keys["parameters"]
+    text = cell.parameters
     if text == SEED:
         return None
-    if keys["program"] is not None:
-        return "parameters", f"found {text!r}, and what {keys['program']!r} starts from is up to the program; valid: seed"
-    if not load_framework(keys["framework"]).supports.parameters:
+    if cell.program is not None:
+        return "parameters", f"found {text!r}, and what {cell.framework!r} starts from is up to the program; valid: seed"
+    if not load_framework(cell.framework).supports.parameters:
         return (
             "parameters",
-            f"found {text!r}, and framework {keys['framework']} starts from the seed only; valid: seed, or another framework",
+            f"found {text!r}, and framework {cell.framework} starts from the seed only; valid: seed, or another framework",
         )
     if text not in maker.given:
         try:
@@ -339,38 +345,38 @@ def _check_parameters(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return None
 
 
-def _check_exchange(_: CellMaker, keys: Mapping[str, object]) -> Verdict:
-    size, hook = keys["bucket_cap_mb"], keys["comm_hook"]
-    if hook != "none" and keys["mode"] != "train":
-        return "comm_hook", f"found {hook}, and with mode {keys['mode']} there are no gradients; valid: none, or exclude these cells"
-    of_buckets = keys["mode"] == "train" and keys["strategy"] == "ddp" and hook != "powersgd"
-    if size is None or keys["program"] is not None or (of_buckets and load_framework(keys["framework"]).supports.bucket_size):
+def _check_exchange(_: CellMaker, cell: Cell) -> Verdict:
+    size, hook = cell.bucket_cap_mb, cell.comm_hook
+    if hook != "none" and cell.mode != "train":
+        return "comm_hook", f"found {hook}, and with mode {cell.mode} there are no gradients; valid: none, or exclude these cells"
+    of_buckets = cell.mode == "train" and cell.strategy == "ddp" and hook != "powersgd"
+    if size is None or cell.program is not None or (of_buckets and load_framework(cell.framework).supports.bucket_size):
         return None
     only = "framework pytorch that trains with strategy ddp and without powersgd"
     return "bucket_cap_mb", f"found {size}, which is only for {only}; valid: none, or exclude other cells"
 
 
-def _check_input_gradient(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    if not keys["input_gradient"]:
+def _check_input_gradient(maker: CellMaker, cell: Cell) -> Verdict:
+    if not cell.input_gradient:
         return None
-    of_images = keys["program"] is None and keys["mode"] == "train" and maker.datasets[keys["dataset"]].has_images
-    if of_images and load_framework(keys["framework"]).supports.input_gradient:
+    of_images = cell.program is None and cell.mode == "train" and maker.datasets[cell.dataset].has_images
+    if of_images and load_framework(cell.framework).supports.input_gradient:
         return None
     return "input_gradient", "found true, which is only for framework pytorch that trains on images; valid: false, or exclude other cells"
 
 
-def _check_evaluation(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    every = keys["evaluate_every"]
+def _check_evaluation(_: CellMaker, cell: Cell) -> Verdict:
+    every = cell.evaluate_every
     if every is None:
         return None
-    if keys["program"] is not None:
-        return "evaluate_every", f"found {every}, and when {keys['program']!r} evaluates is up to the program; valid: no such key"
-    if not load_framework(keys["framework"]).supports.evaluate_every:
+    if cell.program is not None:
+        return "evaluate_every", f"found {every}, and when {cell.framework!r} evaluates is up to the program; valid: no such key"
+    if not load_framework(cell.framework).supports.evaluate_every:
         return (
             "evaluate_every",
-            f"found {every}, which is not for framework {keys['framework']}: it evaluates at the end; valid: no such key",
+            f"found {every}, which is not for framework {cell.framework}: it evaluates at the end; valid: no such key",
         )
-    if keys["mode"] != "train" or keys["reader"] != "slipway":
+    if cell.mode != "train" or cell.reader != "slipway":
         return (
             "evaluate_every",
             f"found {every}, which is only for mode train with reader slipway; valid: no such key, or exclude these cells",
@@ -378,17 +384,17 @@ def _check_evaluation(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return None
 
 
-def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+def _check_site(maker: CellMaker, cell: Cell) -> Verdict:
     most = maker.site.gpus_per_node
-    if most is None or keys["gpus_per_node"] <= most or device_of(keys["device"], maker.site) != "cuda":
+    if most is None or cell.gpus_per_node <= most or device_of(cell.device, maker.site) != "cuda":
         return None
     return "gpus_per_node", (
-        f"found gpus_per_node {keys['gpus_per_node']}; valid: at most {most}, which is what a node of the site {maker.site.name!r} has"
+        f"found gpus_per_node {cell.gpus_per_node}; valid: at most {most}, which is what a node of the site {maker.site.name!r} has"
     )
 
 
-_CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tuple[str, ...]], ...]] = (
-    (_check_batch, ("global_batch_size", "nodes", "gpus_per_node", "batch_size")),
+_CHECKS: Final[tuple[tuple[Callable[[CellMaker, Cell], Verdict], tuple[str, ...]], ...]] = (
+    (_check_batch, ("global_batch_size", "nodes", "gpus_per_node")),
     (_check_program, ("program", "model", "args", "epochs")),
     (_check_dataset, ("dataset", "program", "framework", "model", "layout")),
     (_check_size, ("model", "dataset", "crop_size")),

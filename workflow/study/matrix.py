@@ -6,14 +6,15 @@ import ast
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from base.errors import ConfigError, SlipwayError
 from base.humanize import choices
 from containers import frameworks, models
-from workflow.study.cell import ARGS, NO_DATASET, plain_text
+from data_prep.spec import DatasetSpec
+from workflow.study.cell import ARGS, NO_DATASET, Keys, plain_text
 from workflow.study.explain import Fault
 from workflow.study.loader import KeyPath
 from workflow.study.model import CellKeys, Optimizer, Steps, StudyFile, defaults, of_its_rule
@@ -29,10 +30,8 @@ _ALLOWED: Final = (
     *(ast.Name, ast.Attribute, ast.Constant, ast.List, ast.Tuple),
 )
 
-Values = Mapping[str, Any]
 
-
-def compile_expression(text: str, names: tuple[str, ...]) -> Callable[[Values], bool]:
+def compile_expression(text: str, names: tuple[str, ...]) -> Callable[[Keys], bool]:
     """Compile an expression to a function that tells whether a cell's keys match.
 
     Raises ConfigError without the file's line, which the caller knows.
@@ -42,23 +41,23 @@ def compile_expression(text: str, names: tuple[str, ...]) -> Callable[[Values], 
             warnings.simplefilter("ignore")  # "is" with a literal, and the like: refused below anyway
             tree = ast.parse(text.strip(), mode="eval")
         compares = isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Attribute)
-        code = compile(_Keys(names).visit(tree), "<exclude>", "eval")
+        code = compile(_Names(names).visit(tree), "<exclude>", "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "it cannot be parsed"
         raise ConfigError(f"{text[:80]!r} is not an expression ({reason}); valid: {SYNTAX}") from error
     if not compares:
         raise ConfigError(f"{text[:80]!r} compares nothing; valid: {SYNTAX}")
 
-    def matches(values: Values) -> bool:
+    def matches(values: Keys) -> bool:
         try:
-            return bool(eval(code, {"__builtins__": {}}, {**_TRUTH, **values}))  # noqa: S307 - only what _Keys lets through
+            return bool(eval(code, {"__builtins__": {}}, {**_TRUTH, **values}))  # noqa: S307 - only what _Names lets through
         except TypeError as error:
             raise ConfigError(f"{text!r} compares values of different kinds: {error}") from error
 
     return matches
 
 
-class _Keys(ast.NodeTransformer):
+class _Names(ast.NodeTransformer):
     """A check of an expression, which makes one name of a key with a dot, `args.width`. Raises ConfigError for what is not allowed."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -96,11 +95,11 @@ class Layers:
     `optimizer` and `steps` are already completed from base and defaults; each argument is a key of its own, `args.width`.
     """
 
-    base: Mapping[str, Any]
+    base: Keys
     given: frozenset[str]  # keys of base that the file names
     axes: Mapping[str, tuple[Any, ...]]
-    zip: tuple[Mapping[str, Any], ...]
-    include: tuple[Mapping[str, object], ...]
+    zip: tuple[Keys, ...]
+    include: tuple[Keys, ...]
 
     @property
     def has_matrix(self) -> bool:
@@ -127,7 +126,7 @@ def layers_of(keys: StudyFile) -> Layers:
     merged = {key: {**plain[key], **given.get(key, {})} for key in MERGED}
     base = {**plain, **given, **merged}
 
-    def complete(row: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(row: Keys) -> Keys:
         return {key: {**merged[key], **value} if key in MERGED else value for key, value in _with_single_args(row).items()}
 
     given_axes = _with_single_args(keys.axes.model_dump(exclude_unset=True))
@@ -136,12 +135,12 @@ def layers_of(keys: StudyFile) -> Layers:
     return Layers(base=base, given=frozenset(given), axes=axes, zip=rows[0], include=rows[1])
 
 
-def _with_single_args(keys: Mapping[str, Any]) -> dict[str, Any]:
+def _with_single_args(keys: Keys) -> dict[str, Any]:
     args = {f"{ARGS}{name}": value for name, value in (keys.get("args") or {}).items()}
     return {**{key: value for key, value in keys.items() if key != "args"}, **args}
 
 
-def layer_faults(layers: Layers, datasets: Mapping[str, Any], programs: Mapping[str, Any]) -> list[Fault]:
+def layer_faults(layers: Layers, datasets: Mapping[str, DatasetSpec], programs: Collection[str]) -> list[Fault]:
     """Return what is wrong before any cell is made."""
     has_programs = any(key == "program" for _, key, _ in _values(layers))
     faults = [*_zip_faults(layers), *_repeated(layers), *_combination_faults(layers)]
@@ -173,7 +172,7 @@ def _values(layers: Layers) -> Iterator[tuple[KeyPath, str, Any]]:
                 yield (part, number, key), key, value
 
 
-def _word_fault(key: str, value: Any, datasets: Mapping[str, object], programs: Mapping[str, object]) -> str | None:
+def _word_fault(key: str, value: Any, datasets: Collection[str], programs: Collection[str]) -> str | None:
     if key == "dataset" and value not in datasets:
         return f"found {value!r}, which is not under datasets; {choices(value, datasets)}"
     if key == "program" and value not in programs:
@@ -271,7 +270,7 @@ EXPRESSION_KEYS: Final = tuple(
 class Candidate:
     """The keys of a cell before they are checked, and the row of axes, zip or include that they come from."""
 
-    keys: Mapping[str, Any]
+    keys: Keys
     place: KeyPath
 
 
@@ -321,7 +320,7 @@ def complete(keys: dict[str, Any]) -> dict[str, Any]:
     return keys
 
 
-def expression_values(keys: Mapping[str, Any]) -> dict[str, Any]:
+def expression_values(keys: Keys) -> Keys:
     """Return the values that an exclude expression can name."""
     optimizer = keys["optimizer"]
     steps = keys["steps"] or dict.fromkeys(Steps.model_fields)
@@ -332,7 +331,7 @@ def expression_values(keys: Mapping[str, Any]) -> dict[str, Any]:
 def excluded(layers: Layers, texts: Sequence[str]) -> tuple[list[Candidate], list[int], list[Fault]]:
     """Return the candidates that stay, how many each expression removed, and the faults of the expressions."""
     faults: list[Fault] = []
-    conditions: list[Callable[[Mapping[str, Any]], bool]] = []
+    conditions: list[Callable[[Keys], bool]] = []
     for number, text in enumerate(texts):
         try:
             conditions.append(compile_expression(text, (*EXPRESSION_KEYS, *layers.arguments)))

@@ -19,7 +19,7 @@ from base.jsonfile import canonical_json, read_content, read_json
 from base.sanitize import text
 from base.typed import FromOne, Name, ReadableAs, read_as
 from cluster.installation import default_storage
-from workflow.study.cell import Cell, Run, RunLimits, datasets_of
+from workflow.study.cell import Cell, Keys, Run, RunLimits, datasets_of
 from workflow.study.next_command import command
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE, results_dir
 from workflow.study.site import Site
@@ -253,7 +253,7 @@ class ResolvedStudy:
     """The content of study.json, as it is read."""
 
     study: Name
-    baseline: Mapping[str, Any]
+    baseline: Keys
     limits: RunLimits
     site: Site
     cells: tuple[Cell, ...]

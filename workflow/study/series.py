@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any, Final, TypeVar
 
 from base.humanize import counted
-from workflow.study.cell import NO_EXCHANGE, PROGRAM_PLACES, SIZES, WORDS, Cell, Run
+from workflow.study.cell import NO_EXCHANGE, PROGRAM_PLACES, SIZES, WORDS, Cell, Keys, Run
 from workflow.study.explain import Fault, fault_error, first_names
 from workflow.study.loader import Document
 from workflow.study.model import StudyFile
@@ -37,7 +37,6 @@ IMPLIED_BY_FRAMEWORK: Final = ("program", PROGRAM_STARTED)
 PARAMETERS_FILE: Final = "parameters_file"
 MOST_LOOKED_AT: Final = 200
 T = TypeVar("T")
-Keys = Mapping[str, object]
 
 
 def flat(keys: Keys) -> dict[str, object]:
@@ -174,7 +173,7 @@ class Series:
         return tuple(sorted({cell.world_size for cell in self.cells}))
 
 
-def series_of(cells: Sequence[Cell], baseline: Mapping[str, object]) -> tuple[Series, ...]:
+def series_of(cells: Sequence[Cell], baseline: Keys) -> tuple[Series, ...]:
     """Return the series of a study, in the order of their first cells."""
     groups: dict[str, list[Cell]] = {}
     families: dict[str, list[Cell]] = {}
@@ -190,7 +189,7 @@ def series_of(cells: Sequence[Cell], baseline: Mapping[str, object]) -> tuple[Se
     )
 
 
-def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Mapping[str, object]) -> Series:
+def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Keys) -> Series:
     smallest = min(cell.world_size for cell in cells)
     against = base or [cell for cell in cells if cell.world_size == smallest]
     batches = {cell.batch_size for cell in against}
@@ -239,7 +238,7 @@ def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> d
     return given
 
 
-def _no_baseline(given: Mapping[str, object], cells: Sequence[Cell]) -> Fault:
+def _no_baseline(given: Keys, cells: Sequence[Cell]) -> Fault:
     named = flat(given)
     have = {key: sorted({str(value_at(cell, key)) for cell in cells}, key=lambda text: (len(text), text)) for key in named}
     for key, value in named.items():
@@ -287,7 +286,7 @@ def keys_not_in_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
     return {cell_id: ", ".join(_value(name, keys.get(name)) for name in names) for cell_id, keys in flats.items()} if names else {}
 
 
-def _differing(flats: Mapping[str, Mapping[str, object]]) -> list[str]:
+def _differing(flats: Mapping[str, Keys]) -> list[str]:
     """Return the keys with more than one value, except those that are described elsewhere."""
     described = {*_DESCRIBED_ELSEWHERE, *redundant_keys(list(flats.values()))}
     names = dict.fromkeys(name for keys in flats.values() for name in keys)

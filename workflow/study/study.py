@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,7 +18,7 @@ from base.humanize import choices, counted, format_duration
 from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths, publishing
-from workflow.study.cell import NO_DATASET, Cell, ParametersFile, Run, RunLimits, profile_run
+from workflow.study.cell import NO_DATASET, Cell, Keys, ParametersFile, Run, RunLimits, profile_run
 from workflow.study.cell_maker import CellMaker, find_parameters, size_faults
 from workflow.study.explain import Fault, fault_error, first_names, validation_error
 from workflow.study.loader import Document, read_document
@@ -115,7 +115,7 @@ class Study:
     cells: tuple[Cell, ...]
     runs: tuple[Run, ...]
     repeats: int
-    baseline: Mapping[str, Any]
+    baseline: Keys
     limits: Limits
     results_dir: Path
     text: str = field(repr=False)
@@ -313,7 +313,7 @@ def _cells(
     return cells, notes
 
 
-def _arguments(cells: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
+def _arguments(cells: Iterable[Keys]) -> dict[str, frozenset[str]]:
     """Return for each program the names of the arguments that all its cells have; `cells`: keys of candidates."""
     found: dict[str, frozenset[str]] = {}
     for keys in cells:

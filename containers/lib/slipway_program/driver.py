@@ -3,7 +3,7 @@
 import math
 import os
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Tuple
 
 import numpy as np
 import slipway_reader
@@ -14,7 +14,7 @@ from .evaluation import evaluate, mean_loss
 from .events import Events, common_provenance
 from .feed import follow_native, repeat_first, start_reading
 from .loop import Around, Evaluations, HostClock, Moments, run_steps
-from .parameters import Arrays, Cell
+from .parameters import Arrays, Cell, Facts
 from .plan import check_fits, make_plan, shapes_of_sequences
 from .rank import LossNotFinite
 from .trainer import Trainer, dropout_seed, drops
@@ -143,6 +143,6 @@ def check_finite(state: Arrays, steps: int) -> None:
         raise LossNotFinite("after step %d the parameters of the network are not finite" % (steps - 1))
 
 
-def summary(state: Arrays) -> Dict[str, Any]:
+def summary(state: Arrays) -> Facts:
     """Return count, norm and checksum of the parameters. The checksum of a large network takes a second."""
     return {"parameters": parameters.count_of(state), "norm": parameters.norm_of(state), "checksum": parameters.checksum_of(state)}

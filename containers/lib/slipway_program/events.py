@@ -5,16 +5,18 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 import numpy
 import slipway_reader
+
+from .parameters import Facts
 
 SHOWN = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE", "GLOO_SOCKET_IFNAME", "XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS")
 SHOWN_PREFIX = "NCCL_"
 
 
-def common_provenance() -> Dict[str, Any]:
+def common_provenance() -> Facts:
     """Collect versions, cores and variables, JSON-able. What does not exist here is None."""
     return {
         "python": platform.python_version(),

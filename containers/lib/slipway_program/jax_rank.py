@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .parameters import Cell
+from .parameters import Cell, Facts
 from .trainer import Trainer
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -23,7 +23,7 @@ class JaxRank(Trainer):
     """One rank, with one device. Its axis in the mesh is `ranks`. A sub-class sets `_state`, parameters and running statistics by their
     names, and `_memory`, what the update rule remembers, on all ranks the same, and gives to `_compile` what is computed."""
 
-    _state = {}  # type: Dict[str, Any]
+    _state: Dict[str, "jax.Array"] = {}
     _memory = None  # type: Any
 
     def __init__(self, cell: Cell, dataset: Any) -> None:
@@ -82,8 +82,8 @@ class JaxRank(Trainer):
         sharding = NamedSharding(self._mesh, PartitionSpec())
         return {name: jax.make_array_from_process_local_data(sharding, np.array(array)) for name, array in arrays.items()}
 
-    def provenance(self) -> Dict[str, Any]:
-        found = {"jaxlib_version": jax.lib.__version__, "backend": None}  # type: Dict[str, Any]
+    def provenance(self) -> Facts:
+        found = {"jaxlib_version": jax.lib.__version__, "backend": None}  # type: Facts
         if self.device == "cpu":
             return dict(found, backend="gloo" if jax.process_count() > 1 else None)
         device, tf32 = jax.local_devices()[0], jax.config.jax_default_matmul_precision == MATRICES["tf32"]

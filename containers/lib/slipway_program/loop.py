@@ -114,7 +114,7 @@ def run_steps(
                 raise LossNotFinite("the loss of step %d is %r" % (number, loss))
             measured = steps.first_measured <= number < steps.end_measured
             measured_s += seconds if measured else 0.0
-            times = {"seconds": seconds, "input_s": input_s, "samples": samples}  # type: Dict[str, Any]
+            times = {"seconds": seconds, "input_s": input_s, "samples": samples}  # type: Dict[str, float]
             times.update({part + "_s": lasted for part, lasted in parts.items()})
             times.update({name: value for name, value in (("tokens", tokens), ("length", length)) if value is not None})
             events.emit("step", step=number, measured=measured, **times, loss=loss, loss_scope="local")

@@ -11,7 +11,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy as np
 
@@ -19,7 +19,12 @@ Cell = Mapping[str, Any]
 """cell.json, as docs/developers/framework-contract.md has it."""
 Layer = Mapping[str, Any]
 """A layer of its `model_layers`."""
+Optimizer = Mapping[str, Any]
+"""Its `optimizer`."""
+Facts = Dict[str, Union[str, int, float, List[int], Dict[str, str], None]]
+"""What a program reports of itself and its network."""
 Arrays = Dict[str, np.ndarray]
+T = TypeVar("T")
 
 ALIGNMENT = 8
 MAX_HEADER_BYTES = 100 << 20
@@ -50,7 +55,7 @@ def read_tensors(path: Path) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
     content = bytearray(path.read_bytes())
     try:
         (length,) = struct.unpack_from("<Q", content)
-        header: Dict[str, Any] = json.loads(bytes(content[8 : 8 + length]))
+        header = json.loads(bytes(content[8 : 8 + length]))
         metadata = header.pop("__metadata__", {})
         arrays = {name: _array(content, 8 + length, entry) for name, entry in header.items()}
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
@@ -138,7 +143,7 @@ def _weights(layer: Layer, shape: Tuple[int, ...], seed: int, what: str = "weigh
     return weight
 
 
-def trained(arrays: Mapping[str, Any]) -> Dict[str, Any]:
+def trained(arrays: Mapping[str, T]) -> Dict[str, T]:
     """Return the arrays that are parameters, not running statistics."""
     return {name: array for name, array in arrays.items() if not name.endswith(RUNNING)}
 
@@ -152,7 +157,7 @@ def norm_of(arrays: Mapping[str, np.ndarray]) -> float:
     return float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in trained(arrays).values())))
 
 
-def checksum_of(tensors: Mapping[str, Any], as_array: Callable[[Any], np.ndarray] = np.asarray) -> str:
+def checksum_of(tensors: Mapping[str, T], as_array: Callable[[T], np.ndarray] = np.asarray) -> str:
     """Return the SHA-256 of all parameters as a file of them has them: in the order of their names, each as little-endian float32. They are
     taken one after the other, so that what `as_array` makes of the second may take the room of the first.
     """

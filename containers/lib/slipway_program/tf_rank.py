@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from .parameters import Cell
+from .parameters import Cell, Facts
 from .trainer import Trainer
 
 SUM = tf.distribute.ReduceOp.SUM
@@ -71,5 +71,5 @@ class TensorFlowRank(Trainer):
     def total(self, values: np.ndarray) -> np.ndarray:
         return self._sum(tf.constant(values, tf.float64)).numpy()  # type: np.ndarray
 
-    def provenance(self) -> Dict[str, Any]:
+    def provenance(self) -> Facts:
         return {"backend": "grpc" if self._world_size > 1 else None}

@@ -2,13 +2,13 @@
 
 import os
 import socket
-from typing import Any, Dict
+from typing import Dict, Union
 
 import torch
 import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 
-from .parameters import Cell
+from .parameters import Cell, Facts
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -48,7 +48,7 @@ def leave_group(device: torch.device) -> None:
         dist.destroy_process_group()
 
 
-def provenance_of(device: torch.device) -> Dict[str, Any]:
+def provenance_of(device: torch.device) -> Facts:
     """Collect versions, hardware and settings, JSON-able. What does not exist here is None."""
     cuda = device.type == "cuda"
     properties = torch.cuda.get_device_properties(device) if cuda else None
@@ -69,7 +69,7 @@ def provenance_of(device: torch.device) -> Dict[str, Any]:
     }
 
 
-def meeting() -> Dict[str, Any]:
+def meeting() -> Dict[str, Union[dist.Store, int]]:
     """Return where the ranks find each other, as init_process_group takes it: a store of rank 0 on the run's own address.
 
     PyTorch's own would listen on all addresses of the node, and it knows no password: whoever can connect reads and changes what the ranks

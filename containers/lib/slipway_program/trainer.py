@@ -5,13 +5,13 @@ State is passed by name in canonical layout (parameters.py), as numpy arrays, so
 
 import resource
 import zlib
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import slipway_reader
 
 from .loop import Laps
-from .parameters import Arrays, Cell, Layer
+from .parameters import Arrays, Cell, Facts, Layer
 
 
 def padding_of(layer: Layer, size: Sequence[int]) -> List[Tuple[int, int]]:
@@ -106,7 +106,7 @@ class Trainer:
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
         raise NotImplementedError
 
-    def provenance(self) -> Dict[str, Any]:
+    def provenance(self) -> Facts:
         """Return versions and settings, JSON-able."""
         return {}
 

@@ -9,6 +9,7 @@ import pytest
 
 from base.errors import DatasetError, StorageError
 from data_prep.build.shard import build_shard
+from data_prep.manifest import to_bytes
 from data_prep.sources import folder, listing
 from data_prep.sources.files import FileReader, retried
 from data_prep.sources.naming import class_name, own_splits, printable, sorted_classes, to_raw, to_text
@@ -123,7 +124,7 @@ def test_a_split_with_a_folder_of_its_own(tmp_path: Path) -> None:
     assert manifest.left_out_classes == ("zebra",)
     assert manifest.splits["test"].class_counts == (1, 2)
     assert manifest.splits["train"].samples + manifest.splits["validation"].samples == 6
-    assert str(tmp_path) not in (tmp_path / "datasets" / "set-x").name + str(manifest.to_json())
+    assert str(tmp_path) not in (tmp_path / "datasets" / "set-x").name + to_bytes(manifest).decode()
 
 
 def test_a_list_of_paths_and_labels(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from workflow.report.plots import (
     MOST_CURVES,
     MOST_LINES,
     PLOTS,
+    PlotPoint,
     clipped,
     log_scale,
     overview,
@@ -221,9 +222,10 @@ def test_a_long_whisker_is_clipped_and_its_end_is_written_beside_it(tmp_path: Pa
 
 def test_the_ends_of_whiskers_at_one_place_stand_in_rows_beside_the_last() -> None:
     ends = (("", 1.9, 3.0), ("", 2.1, 4.0), ("", 2.0, 1.1), ("other panel", 2.0, 5.0))
-    points = [{"panel": panel, "processes": 2, "x": x, "value": 1.0, "low": 0.5, "high": high} for panel, x, high in ends]
-    found = [(one.get("above"), one.get("row"), one.get("beside")) for one in clipped(points, 0.0, 1.2, str)]
-    assert found == [("\N{UPWARDS ARROW} 3.0", 0, 2.1), ("\N{UPWARDS ARROW} 4.0", 1, 2.1), (None,) * 3, ("\N{UPWARDS ARROW} 5.0", 0, 2.0)]
+    same: Any = dict.fromkeys(("kind", "label", "line", "part", "says"), "") | {"processes": 2, "shape": (1, 2), "value": 1.0}
+    points = [PlotPoint(panel=panel, x=x, low=0.5, high=high, baseline=False, **same) for panel, x, high in ends]
+    found = [(one.above.removeprefix("\N{UPWARDS ARROW} "), one.row, one.beside) for one in clipped(points, 0.0, 1.2, str)]
+    assert found == [("3.0", 0, 2.1), ("4.0", 1, 2.1), ("", None, None), ("5.0", 0, 2.0)]
 
 
 def test_the_axis_of_step_times_reaches_to_the_medians_of_single_runs(tmp_path: Path) -> None:

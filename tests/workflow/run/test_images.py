@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from base.errors import ContainerError, RecordError
-from base.jsonfile import publish_json
+from base.jsonfile import plain, publish_json
 from containers.frameworks import load_framework
 from containers.images.model import PinnedImage, StudyImage, check_same, manifest_path, read_manifest
 from tests.workflow.run.cells import document, made_site
@@ -28,7 +28,8 @@ def study_on(storage: Path, engine: str, **images: str) -> tuple[Site, tuple[Cel
 
 def prepared(site: Site, cells: tuple[Cell, ...], before: Mapping[str, Pinned] | None = None) -> dict[str, Any]:
     """As the file has it."""
-    return prepare(site, cells, None, before).to_json()
+    found: dict[str, Any] = plain(prepare(site, cells, None, before))
+    return found
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_a_file_that_says_nothing_of_the_image_is_named(tmp_path: Path) -> None:
         reference="a:1", engine="docker", platform="linux/amd64", size_bytes=1, digest=f"sha256:{'1' * 64}", image_id=f"sha256:{'2' * 64}"
     )
     entry = StudyImage(archive="a", image=pinned, file="a", sha256="3" * 64, bytes=1)
-    publish_json(file, {"engine": "docker", "images": {"pytorch": entry.to_json()}})
+    publish_json(file, {"engine": "docker", "images": {"pytorch": entry}})
     assert image_of(str(file), "docker", "pytorch") == entry
     for engine, framework in (("docker", "jax"), ("podman", "pytorch")):
         with pytest.raises(ContainerError, match=r"images-0123456789ab.json names no image of .* remove it"):

@@ -6,11 +6,12 @@ The docstring of a message says when it is sent.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from cluster.types import Allocation
 from workflow.run.link.reports import Value, What, tag_of
 from workflow.run.plan import CellDocument, Framework
+from workflow.run.record.model import OwnKeys
 
 
 class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
@@ -83,9 +84,9 @@ class Pending(Value, frozen=True, kw_only=True):
     target: str
     """Its path on storage after the delivery."""
     reason: str
-    record: dict[str, Any] | None
+    record: OwnKeys | None
     """The record of the attempt, on the head; null elsewhere. The node writes it down as it is."""
-    ended: dict[str, Any] | None
+    ended: OwnKeys | None
     """How the attempt ends once it is delivered from all nodes, on the head; null elsewhere. The node writes it down as it is."""
 
 

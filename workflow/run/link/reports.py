@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from cluster.types import GpuFault, Grant, OtherUse
-from workflow.run.record.model import Interface, MachineCores
+from workflow.run.record.model import File, Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState
 
 What = Literal["dataset", "image", "checkpoint"]
@@ -82,14 +82,6 @@ class LoadedImage(Value, frozen=True, kw_only=True):
     """Bytes of its archive that were read from storage."""
     peer_bytes: int
     """Bytes of its archive that were sent by other nodes."""
-
-
-class PushedFile(Value, frozen=True, kw_only=True):
-    """A file that is on storage now."""
-
-    path: str
-    bytes: int
-    blake3: str
 
 
 class ProbesListen(Value, tag_field="say", tag="listening", frozen=True, kw_only=True):
@@ -281,7 +273,7 @@ class Collected(Message, frozen=True, kw_only=True):
 class Pushed(Message, frozen=True, kw_only=True):
     """The files of this node are on storage."""
 
-    files: tuple[PushedFile, ...]
+    files: tuple[File, ...]
 
 
 class Released(Message, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
@@ -23,7 +23,6 @@ from workflow.run.record.events import parse_line
 READ_BYTES: Final = 1 << 18
 T = TypeVar("T")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 Problem = tuple[str, str]
 """The name of a class of base/errors.py, and a message."""
 
@@ -118,16 +117,21 @@ class Child(Generic[T]):
             end_child(self._process)
 
 
-class WorkLine(Value, frozen=True, kw_only=True):
-    """A line of a child that has one thing to do; sub-classes add its result."""
+class WorkLine(Value, Generic[R], frozen=True, kw_only=True):
+    """A line of a child that has one thing to do. `failure`: what an end without an answer is, and whose end it is."""
 
+    failure: ClassVar[Problem]
     progress: tuple[int, int] | None = None
     """Bytes done, and in all."""
     waiting: bool = False
     """True while another process of this machine does the same work."""
 
+    def answer(self) -> tuple[R | None, Problem | None]:
+        """Return the result, or the problem, if this line has one."""
+        raise NotImplementedError
 
-def report_progress(report: Callable[[Progress | Waiting], None], what: What, line: WorkLine) -> None:
+
+def report_progress(report: Callable[[Progress | Waiting], None], what: What, line: WorkLine[R]) -> None:
     """Tell the supervisor how far the work on `what` is, where the line tells it."""
     if line.progress is not None:
         report(Progress(what=what, done=line.progress[0], total=line.progress[1]))
@@ -135,16 +139,7 @@ def report_progress(report: Callable[[Progress | Waiting], None], what: What, li
         report(Waiting(what=what))
 
 
-class Answer(Protocol[R_co]):
-    """A kind of WorkLine. `failure`: what an end without an answer is, and whose end it is."""
-
-    failure: ClassVar[Problem]
-
-    def answer(self) -> tuple[R_co | None, Problem | None]:
-        """Return the result, or the problem, if this line has one."""
-
-
-class Worker(Child[Answer[R]]):
+class Worker(Child[WorkLine[R]]):
     """A child that has one thing to do: `on_line(line)` for each line, `then(result, problem)` once, one of them None; not after `kill`.
     The result counts when the child has ended well, or `at_once` where it goes on to be of use to others."""
 
@@ -152,7 +147,7 @@ class Worker(Child[Answer[R]]):
         self,
         loop: Loop,
         argv: Sequence[str],
-        kind: type[Answer[R]],
+        kind: type[WorkLine[R]],
         on_line: Callable[[Any], None],
         then: Callable[[R | None, Problem | None], None],
         at_once: bool = False,
@@ -163,7 +158,7 @@ class Worker(Child[Answer[R]]):
         self._is_over = False
         super().__init__(loop, argv, kind, self._note, self._finish)
 
-    def _note(self, line: Answer[R]) -> None:
+    def _note(self, line: WorkLine[R]) -> None:
         self._on_line(line)
         result, problem = line.answer()
         self._result, self._problem = result or self._result, problem or self._problem

@@ -22,6 +22,7 @@ from workflow.run.node import limits, preparation, workdir
 from workflow.run.node.child import SUPERVISOR, Child, Watcher, pid_here, watching_argv
 from workflow.run.node.ranks import Ranks, Shutdown
 from workflow.run.plan import TAG, Workload, container_spec, node_ranks
+from workflow.run.record.model import File
 from workflow.run.record.outcome import RankEnd, RankState
 from workflow.run.storage.attempt import names_on_storage, push_node_files
 
@@ -298,7 +299,7 @@ class NodeWork:
     def _pushed(self, call: Call) -> None:
         self.pushing = None
         try:
-            self.report(reports.Pushed(files=call.result(tuple[reports.PushedFile, ...])))
+            self.report(reports.Pushed(files=call.result(tuple[File, ...])))
         except errors.SlipwayError as error:
             self.fail("push", type(error).__name__, str(error))
 

@@ -21,7 +21,7 @@ from base.errors import DigestMismatch, NodeLost, SlipwayError, StagingError, Tr
 from cluster import processes
 from cluster.holder import holder_of
 from cluster.schedulers import LOCAL
-from cluster.types import GpuFault, OtherUse
+from cluster.types import CacheUser, GpuFault, OtherUse
 from containers.engines import STORES, in_container
 from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
 from workflow.run.link import commands, reports
@@ -58,7 +58,7 @@ class Preparation:
         self.faults: tuple[GpuFault, ...] = ()
         self.resumed = False
         self._reservation: Reservation | None = None
-        self._holder: dict[str, object] | None = None
+        self._holder: CacheUser | None = None
         """The holder of the leases of what is staged, from the moment in which a stager may write one."""
         self._archive: reports.StagedCopy | None = None
         """The image's archive in the cache, where the engine did not have the image."""

@@ -11,6 +11,7 @@ from typing import ClassVar
 from msgspec.structs import asdict
 
 from base.humanize import format_duration
+from cluster.types import CacheUser
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.reports import Listening, Loading, Progress, StagedCopy, Value, Waiting, What
 from workflow.run.node import limits
@@ -34,7 +35,7 @@ def stage_argv(  # noqa: PLR0913 - the options of a program
     source: str,
     cache: str,
     *words: str,
-    holder: dict[str, object] | None = None,
+    holder: CacheUser | None = None,
     max_bytes: int | None = None,
     bytes_per_s: float | None = None,
     group: bool = False,
@@ -72,7 +73,7 @@ class Address(Value, frozen=True, kw_only=True):
     have: str
 
 
-class StageLine(WorkLine, frozen=True, kw_only=True):
+class StageLine(WorkLine[StagedCopy], frozen=True, kw_only=True):
     """A line of `python -m data_prep.staging`."""
 
     failure: ClassVar[Problem] = ("StagingError", "the staging process")
@@ -117,7 +118,7 @@ class Loaded(Value, frozen=True, kw_only=True):
     seconds: float
 
 
-class LoadLine(WorkLine, frozen=True, kw_only=True):
+class LoadLine(WorkLine[Loaded], frozen=True, kw_only=True):
     """A line of `python -m containers.images load`."""
 
     failure: ClassVar[Problem] = ("ContainerError", "the load of the image")

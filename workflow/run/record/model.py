@@ -23,7 +23,7 @@ Status = Literal["ok", "oom", "nan", "timeout", "hang", "error", "killed", "node
 
 
 OwnKeys = dict[str, Any]
-"""An object of JSON with keys that are not ours."""
+"""A record as JSON, or an object in it with keys that are not ours."""
 
 
 LEAST_STAGED: Final = 64 << 20

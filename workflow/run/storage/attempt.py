@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from base import humanize, jsonfile, untrusted
 from base.errors import DigestMismatch, LeaseError, PushError, RecordError, StagingError, StorageError
@@ -29,7 +29,7 @@ from workflow.run.storage.results import ENDED, RECORD, PreparedRun, attempt_num
 from workflow.study.cell import NO_EXCHANGE, Cell
 
 if TYPE_CHECKING:
-    from data_prep.push import Naming
+    from data_prep.push.copy import Naming, PushedFile
     from data_prep.staging.copy import Rate
 
 
@@ -79,7 +79,7 @@ def publish_result(run: PreparedRun, part: str, files: Sequence[File], make_reco
         )
     if there:
         publish_sealed(Path(part, RECORD), record)
-        publish_checked_files(Path(part), [asdict(file) for file in files], target)
+        publish_checked_files(Path(part), msgspec.to_builtins(files), target)
     if new.record.kind == RESULT:
         if not leases.holds(run_dir, run.token):
             raise LeaseError(
@@ -199,7 +199,7 @@ def complete_delivered(run_dir: Path) -> dict[int, str]:
             continue
         if not _is_settled(directory):
             said[number] = _completed(run_dir, directory)
-        if _is_result(directory):
+        if _record_of(directory).get("kind") == RESULT:
             said.pop(number, None)
             for part in _parts(directory):
                 remove_leftover(part)
@@ -286,10 +286,6 @@ def _parts(directory: Path) -> list[Path]:
     return [path for path in directory.parent.glob(f"{directory.name}.node-*") if path.name.rpartition("-")[2].isdecimal()]
 
 
-def _is_result(directory: Path) -> bool:
-    return _record_of(directory).get("kind") == RESULT
-
-
 def _is_settled(directory: Path) -> bool:
     """Return True if the record is final: a result, or prevented, with its files listed, and nothing was delivered since."""
     record = _record_of(directory)
@@ -320,11 +316,11 @@ def names_on_storage(ranks: Sequence[int], index: int) -> Naming:
     return Naming((*events, PARAMETERS, CHECKPOINT), None, (CHECKPOINT,)) if index == 0 else Naming(events, f"of-node-{index}")
 
 
-def push_node_files(places: tuple[str, str, str], names: Naming, nodes: int) -> list[dict[str, object]]:
+def push_node_files(places: tuple[str, str, str], names: Naming, nodes: int) -> list[PushedFile]:
     """Copy what the program wrote, and what we wrote, to storage, and return path, bytes, hash of every file. Runs in a child. `places`:
     both, and the target; `nodes`: how many share the number of files that a record takes."""
     from data_prep.push import MOST_FILES, push_files
 
     out, own, part = map(Path, places)
     most = max(LEAST_FILES, MOST_FILES // nodes)
-    return list(push_files(out, part, own_dir=own, naming=names, most=most))
+    return push_files(out, part, own_dir=own, naming=names, most=most)

@@ -17,9 +17,9 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from base import jsonfile, publish, system, typed
 from base.errors import LeaseError, RunHeld, StorageError
@@ -45,8 +45,9 @@ class Lease:
     since: typed.Moment
     holder: Holder
 
-    def to_json(self) -> dict[str, Any]:
-        return {"schema": "slipway.lease/1", "token": self.token, "attempt": self.attempt, "since": self.since, **self.holder.to_json()}
+    def to_json(self) -> dict[str, object]:
+        own = {"schema": "slipway.lease/1", "token": self.token, "attempt": self.attempt, "since": self.since}
+        return {**own, **asdict(self.holder)}
 
 
 def new_lease(holder: Holder, attempt: int) -> Lease:

@@ -174,19 +174,17 @@ def nodes_to_avoid(run_dir: Path, now: float) -> tuple[str, ...]:
 
 def avoided(found: Iterable[RunRecord], now: float) -> tuple[str, ...]:
     """Name the nodes that failed by `found`, the run's records, newest first; those before its last result do not count."""
-    return tuple(dict.fromkeys(_nodes(found, now)))[:MOST_NODES]
-
-
-def _nodes(found: Iterable[RunRecord], now: float) -> Iterator[str]:
+    nodes: dict[str, None] = {}
     for record in found:
         if record.kind == outcome.RESULT:
-            return
+            break
         try:
             age_s = now - datetime.fromisoformat(record.time.end).timestamp()
         except ValueError:  # of a month 13
             continue
         if age_s < FORGOTTEN_S:
-            yield from (name for name in record.failed_nodes if NODE.fullmatch(name))
+            nodes.update(dict.fromkeys(filter(NODE.fullmatch, record.failed_nodes)))
+    return tuple(nodes)[:MOST_NODES]
 
 
 # Results that wait on the nodes, as the logs of their supervisors report.

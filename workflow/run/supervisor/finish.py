@@ -121,7 +121,7 @@ class _Finish:
         self.run, self.nodes, self.clock, self.limit = attempt.run, attempt.nodes, attempt.clock, attempt.limit
         self.loop = attempt.scope.loop
         self.part_directory: str | None = None
-        self.files: dict[int, list[File]] = {}
+        self.files: dict[int, tuple[File, ...]] = {}
         self.found = Measurements()
 
     def main(self) -> int:
@@ -225,7 +225,7 @@ class _Finish:
         for node in missing:
             pushed = node.last(reports.Pushed)
             if pushed is not None:
-                self.files[node.index] = [File(path=file.path, bytes=file.bytes, blake3=file.blake3) for file in pushed.files]
+                self.files[node.index] = pushed.files
             elif node.lost:
                 self._begin_again()
                 raise PushError(f"{node.node.name} was lost while it pushed")

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base.errors import AllocationError, SlipwayError
 from base.lock import LockFile, lock_some
@@ -229,7 +229,7 @@ class Job:
 
     def _answered(self, call: Call) -> None:
         try:
-            facts: dict[str, Any] = call.result()
+            facts: dict[str, float | None] = call.result()
         except SlipwayError as error:
             logger.warning(
                 "the job's end is not known, the run's own walltime counts: %s; asked again in %.0f s", error, time_limits.JOB_FACTS_AGAIN_S

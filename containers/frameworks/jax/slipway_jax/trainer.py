@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from slipway_program.jax_rank import JaxRank
-from slipway_program.parameters import Arrays, Cell, trained
+from slipway_program.parameters import Arrays, Cell, Optimizer, trained
 
 from .network import Network
 
@@ -20,10 +20,10 @@ VARIANCE = ".variance"
 UPDATES = "updates"
 LEAST = 1e-6
 """Added to the norm of the gradients, as PyTorch does, so that nothing is divided by zero."""
-Values = dict[str, Any]
+Values = dict[str, jax.Array]
 
 
-def first_memory(constants: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def first_memory(constants: Optimizer, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the memory before the first step: of each parameter, and of AdamW how many updates there were."""
     memory = {name: np.zeros_like(array) for name, array in weights.items()}
     if constants["name"] == "adamw":
@@ -32,7 +32,7 @@ def first_memory(constants: Mapping[str, Any], weights: Mapping[str, np.ndarray]
     return memory
 
 
-def update(constants: Mapping[str, Any], weights: Values, gradients: Values, memory: Values) -> tuple[Values, Values]:
+def update(constants: Optimizer, weights: Values, gradients: Values, memory: Values) -> tuple[Values, Values]:
     """Return weights and memory after a step. Weight decay goes to weights only, not to biases and batch normalisation."""
     if "clip_norm" in constants:
         norm = jnp.sqrt(sum(jnp.square(gradient).sum() for gradient in gradients.values()))
@@ -41,14 +41,14 @@ def update(constants: Mapping[str, Any], weights: Values, gradients: Values, mem
     return (_adamw if constants["name"] == "adamw" else _sgd)(constants, weights, gradients, memory)
 
 
-def _sgd(constants: Mapping[str, Any], weights: Values, gradients: Values, memory: Values) -> tuple[Values, Values]:
+def _sgd(constants: Optimizer, weights: Values, gradients: Values, memory: Values) -> tuple[Values, Values]:
     for name, weight in weights.items():
         decay = constants["weight_decay"] if weight.ndim > 1 else 0.0
         memory[name] = constants["momentum"] * memory[name] + gradients[name] + decay * weight
     return {name: weight - constants["learning_rate"] * memory[name] for name, weight in weights.items()}, memory
 
 
-def _adamw(constants: Mapping[str, Any], weights: Values, gradients: Values, memory: Values) -> tuple[Values, Values]:
+def _adamw(constants: Optimizer, weights: Values, gradients: Values, memory: Values) -> tuple[Values, Values]:
     """Update as Loshchilov and Hutter (2019). 1 - beta^n by expm1: in float32 the difference of two numbers near 1 has few digits."""
     memory[UPDATES] = memory[UPDATES] + 1
     rate, betas = constants["learning_rate"], (constants["beta1"], constants["beta2"])
@@ -72,7 +72,7 @@ class JaxTrainer(JaxRank):
     def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         super().__init__(cell, dataset)
         self._network = Network(cell["model_layers"], nhwc=cell["layout"] == "nhwc")
-        self._optimizer: Mapping[str, Any] = cell["optimizer"]
+        self._optimizer: Optimizer = cell["optimizer"]
         self.restore(start, first_memory(self._optimizer, trained(start)))
         self._compile(self._step, lambda state, images: self._network(state, self._normalised(images), training=False)[0])
 

@@ -160,7 +160,7 @@ def _input(shape: Sequence[int]) -> Any:
     return keras.Input((height, width, channels))
 
 
-def named_variables(model: keras.Model) -> dict[str, Any]:
+def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Return what is trained, by its canonical name, in the order of the model."""
     return {
         f"{canonical_name(layer.name)}.{name}": variable
@@ -169,7 +169,7 @@ def named_variables(model: keras.Model) -> dict[str, Any]:
     }
 
 
-def named_running(model: keras.Model) -> dict[str, Any]:
+def named_running(model: keras.Model) -> dict[str, keras.Variable]:
     """Return the running statistics, by canonical name."""
     return {
         f"{canonical_name(layer.name)}.{name}": variable
@@ -237,10 +237,10 @@ class KerasModel:
         self._variables, self._running = named_variables(self._model), named_running(self._model)
 
     @property
-    def _all(self) -> dict[str, Any]:
+    def _all(self) -> dict[str, keras.Variable]:
         return {**self._variables, **self._running}
 
-    def _momentums(self) -> dict[str, Any]:
+    def _momentums(self) -> dict[str, keras.Variable]:
         return dict(zip(self._variables, self._optimizer.momentums, strict=True))
 
     def _as_others_keep(self, momentums: Mapping[str, np.ndarray]) -> Arrays:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from jax import lax
 from slipway_program.jax_rank import JaxRank
-from slipway_program.parameters import Arrays, Cell
+from slipway_program.parameters import Arrays, Cell, Facts
 
 from .network import KerasModel, mean_loss
 
@@ -65,5 +65,5 @@ class OnJax(KerasModel, JaxRank):
         moved = [self._as_keras_keeps(name, momentum[name]) for name in self._variables]
         self._memory = list(self._everywhere({str(number): array for number, array in enumerate((*others, *moved))}).values())
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         return {**super().provenance(), "keras_backend": keras.backend.backend(), "jax_version": jax.__version__}

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from slipway_program.parameters import Arrays, Cell
+from slipway_program.parameters import Arrays, Cell, Facts
 from slipway_program.tf_rank import TensorFlowRank
 
 from .network import KerasModel, mean_loss
@@ -57,5 +57,5 @@ class OnTensorFlow(KerasModel, TensorFlowRank):
         for name, variable in self._momentums().items():
             variable.assign(self._as_keras_keeps(name, momentum[name]))
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         return {**super().provenance(), "keras_backend": keras.backend.backend(), "tensorflow_version": tf.__version__}

@@ -11,7 +11,7 @@ import numpy as np
 import slipway_parts
 import torch
 import torch.distributed as dist
-from slipway_program.parameters import Arrays, Cell
+from slipway_program.parameters import Arrays, Cell, Facts
 from slipway_program.torch_group import join_group, leave_group, provenance_of
 from slipway_program.trainer import Trainer
 from torch.nn.parallel import DistributedDataParallel
@@ -98,5 +98,5 @@ class OnTorch(KerasModel, Trainer):
         for name, variable in self._momentums().items():
             variable.assign(self._as_keras_keeps(name, momentum[name]))
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         return {**provenance_of(self._place), "keras_backend": keras.backend.backend()}

@@ -11,7 +11,7 @@ from paddle.nn import functional
 from paddle.nn.initializer import Constant
 from slipway_program.parameters import RUNNING, Layer
 
-Tensors = Mapping[str, Any]
+Tensors = Mapping[str, paddle.Tensor]
 
 
 def times(x: Any, weight: Any) -> Any:
@@ -63,7 +63,7 @@ class Network(paddle.nn.Layer):
             layer["name"]: Lstm(shapes[layer["inputs"][0]][-1], layer["shape_out"][-1]) for layer in layers if layer["kind"] == "lstm"
         }
         of_lstms = {f"{layer}.{name}": tensor for layer, lstm in self._lstms.items() for name, tensor in lstm.named.items()}
-        self.tensors: dict[str, Any] = {}
+        self.tensors: dict[str, paddle.Tensor] = {}
         for name, array in arrays.items():
             if name.endswith(RUNNING):
                 self.tensors[name] = paddle.zeros(array.shape)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import paddle
 from paddle import distributed
-from slipway_program.parameters import RUNNING, Arrays, Cell, trained
+from slipway_program.parameters import RUNNING, Arrays, Cell, Facts, trained
 from slipway_program.trainer import Trainer
 
 from .network import Network
@@ -104,7 +104,7 @@ class PaddleTrainer(Trainer):
             tensor.set_value(state[name])
         self._optimizer.set_state_dict({_velocity(self._tensors[name]): array for name, array in momentum.items()})
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         return {"backend": "gloo" if self._world_size > 1 else None}
 
 

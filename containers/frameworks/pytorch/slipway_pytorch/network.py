@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
-from slipway_program.parameters import ROWS, Layer, starting_rows
+from slipway_program.parameters import ROWS, Arrays, Layer, starting_rows
 from torch import nn
 from torch.nn import functional
 
@@ -154,7 +153,7 @@ class Network(nn.Module):
                 del values[read]
         return values[self._last]
 
-    def load_named(self, arrays: Mapping[str, Any]) -> None:
+    def load_named(self, arrays: Arrays) -> None:
         """Take over numbers that are named as in `named_state`."""
         for name, value in self.named_state().items():
             value.copy_(torch.from_numpy(arrays[name]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import slipway_parts
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from slipway_program.evaluation import report
 from slipway_program.events import Events
 from slipway_program.loop import Moments
-from slipway_program.parameters import Cell, Layer, given_parameters, read_parameters
+from slipway_program.parameters import Cell, Layer, Optimizer, given_parameters, read_parameters
 from slipway_program.plan import Plan, check_fits
 from slipway_program.trainer import dropout_seed
 from slipway_reader.torch import to_device
@@ -258,7 +258,7 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
     return step, State(net, optimizer, scaler)
 
 
-def make_optimizer(constants: Mapping[str, Any], net: Network, *, scaled: bool) -> torch.optim.Optimizer:
+def make_optimizer(constants: Optimizer, net: Network, *, scaled: bool) -> torch.optim.Optimizer:
     """Return SGD (v = momentum v + gradient, weight -= rate v) or AdamW. Weight decay is of weights, not of biases and batch normalisation.
 
     `scaled`: behind a loss scaler. Then the fused form, which takes "a gradient was not finite" as a number on the device, where the other

@@ -16,7 +16,7 @@ from slipway_program import checkpoint
 from slipway_program.checkpoint import CheckpointRequested, Request, Resumed, find_checkpoint
 from slipway_program.events import Events, common_provenance
 from slipway_program.loop import Around, Evaluations, run_steps
-from slipway_program.parameters import FILE_NAME, Cell, checksum_of, write_parameters
+from slipway_program.parameters import FILE_NAME, Cell, Facts, checksum_of, write_parameters
 from slipway_program.plan import Steps, make_plan
 from slipway_program.torch_group import join_group, leave_group, provenance_of
 
@@ -116,7 +116,7 @@ def resume(cell: Cell, resumed: Resumed, state: State, events: Events) -> None:
         events.emit("warning", message=f"resumed at step {resumed.step}: {lost}")
 
 
-def summary(net: Network, device: torch.device) -> dict[str, Any]:
+def summary(net: Network, device: torch.device) -> Facts:
     """Return count, norm and checksum of the parameters, and the most memory this rank had: on a GPU what the allocator gave out, on the
     CPU the resident set. Of parameters in parts each rank asks for the others', one parameter at a time: the checksum is of the whole ones.
     """

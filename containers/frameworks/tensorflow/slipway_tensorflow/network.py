@@ -10,7 +10,7 @@ import tensorflow as tf
 from slipway_program.parameters import Layer
 from slipway_program.trainer import padding_of
 
-Arrays = Mapping[str, Any]
+Arrays = Mapping[str, tf.Tensor]
 
 
 def linear(layer: Layer, own: Arrays, x: Any) -> Any:
@@ -75,7 +75,7 @@ def to_canonical(array: np.ndarray) -> np.ndarray:
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array
 
 
-Moments = dict[str, Any]
+Moments = dict[str, tf.Tensor]
 """Running statistics as they shall be after the step, by name."""
 
 

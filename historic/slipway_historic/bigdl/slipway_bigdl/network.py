@@ -18,7 +18,7 @@ class Network:
     def __init__(self, layers: Sequence[Layer], weight_decay: float) -> None:
         shapes = {layer["name"]: layer["shape_out"] for layer in layers}
         nodes = {layers[0]["name"]: nn.Input()}
-        self._layers: Dict[str, Any] = {}
+        self._layers: Dict[str, "nn.Layer"] = {}
         for layer in layers[1:]:
             decay = L2Regularizer(weight_decay) if weight_decay and layer["kind"] in ("conv", "linear") else None
             own = self._layers[layer["name"]] = _KINDS[layer["kind"]](layer, shapes[layer["inputs"][0]], decay)
@@ -41,7 +41,7 @@ class Network:
 
     def read(self, like: Mapping[str, np.ndarray]) -> Arrays:
         """Read parameters and running statistics, by their names and in their shapes in `like`."""
-        found: Dict[str, Any] = {}
+        found: Dict[str, np.ndarray] = {}
         for name, layer in self._layers.items():
             own = [name + what for what in OWN if name + what in like]
             found.update(zip(own, layer.get_weights() if own else ()))

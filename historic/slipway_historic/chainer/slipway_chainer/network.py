@@ -10,7 +10,7 @@ import numpy as np
 from chainer import functions
 from slipway_program.parameters import RUNNING, Layer
 
-Values = Mapping[str, Any]
+Values = Mapping[str, "chainer.Variable"]
 
 
 def _layer_norm(layer: Layer, own: Values, x: Any) -> Any:

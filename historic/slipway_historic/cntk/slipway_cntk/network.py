@@ -6,7 +6,7 @@ import cntk as C
 import numpy as np
 from slipway_program.parameters import RUNNING, Layer
 
-Tensors = Mapping[str, Any]
+Tensors = Mapping[str, "C.Variable"]
 LOWEST = float(np.finfo(np.float32).min)
 COUNTED = 1e6
 """Samples that a batch normalisation has seen before, so that the first batch counts as any other."""

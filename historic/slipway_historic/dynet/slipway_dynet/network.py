@@ -26,12 +26,12 @@ def to_canonical(array: np.ndarray) -> np.ndarray:
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array
 
 
-def forward(layers: Sequence[Layer], tensors: Tensors, images: np.ndarray, training: bool) -> tuple[Any, dict[str, Any]]:
+def forward(layers: Sequence[Layer], tensors: Tensors, images: np.ndarray, training: bool) -> tuple[Any, dict[str, dynet.Expression]]:
     """Return an expression of `batch` vectors of classes for float32 images [batch, channels, height, width]; and in training, by the names
     of running statistics, what those of the batch are. `tensors`: parameters; and running statistics, as arrays.
     """
     values = {layers[0]["name"]: dynet.inputTensor(images.transpose(2, 3, 1, 0), batched=True)}
-    moments: dict[str, Any] = {}
+    moments: dict[str, dynet.Expression] = {}
     for layer in layers[1:]:
         name, inputs = layer["name"], [values[read] for read in layer["inputs"]]
         own = [tensors[key] for what in ("weight", "bias") if (key := f"{name}.{what}") in tensors]

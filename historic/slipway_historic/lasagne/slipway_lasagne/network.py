@@ -1,6 +1,6 @@
 """A network from a layer list, as layers of Lasagne. Its convolutions flip the kernel, and dense weights are (in, out)."""
 
-from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from lasagne import layers as L
@@ -18,7 +18,7 @@ class Network:
     def __init__(self, layers: Sequence[Layer], arrays: Arrays) -> None:
         found = {layers[0]["name"]: L.InputLayer((None, *layers[0]["shape_out"]))}
         self.random_state = RandomState()
-        self.tensors: Dict[str, Any] = {}
+        self.tensors: Dict[str, "T.TensorVariable"] = {}
         self._batch_norms: Dict[str, BatchNorm] = {}
         for layer in layers[1:]:
             name = layer["name"]
@@ -33,7 +33,7 @@ class Network:
             self.tensors.update({name + key: getattr(made, what) for what, key in _NAMES if what in own})
         self._last = found[layers[-1]["name"]]
 
-    def graph(self, images: Any, training: bool) -> Tuple[Any, Dict[str, Any]]:
+    def graph(self, images: Any, training: bool) -> Tuple[Any, Dict[str, "T.TensorVariable"]]:
         """Return ([batch, classes], what becomes of running statistics in training) for float32 images [batch, channels, height, width]."""
         outputs = L.get_output(self._last, images, deterministic=not training)
         running = {name + what: layer.found[what] for name, layer in self._batch_norms.items() for what in RUNNING if training}
@@ -71,7 +71,7 @@ class BatchNorm(L.Layer):
         self.W, self.b, self.mean, self.var = (
             self.add_param(own[what], own[what].shape, trainable=what in ("W", "b")) for what in ("W", "b", "mean", "var")
         )
-        self.found: Dict[str, Any] = {}
+        self.found: Dict[str, "T.TensorVariable"] = {}
 
     def get_output_for(self, x: Any, deterministic: bool = False, **_: Any) -> Any:
         mean, var = self.mean, self.var
@@ -143,7 +143,7 @@ def _lrn(layer: Layer, _: Arrays, below: Any) -> Any:
     return L.LocalResponseNormalization2DLayer(below, layer["alpha"] / layer["size"], layer["k"], layer["beta"], layer["size"])
 
 
-def _both(own: Arrays) -> Dict[str, Any]:
+def _both(own: Arrays) -> Dict[str, Optional[np.ndarray]]:
     return dict({"b": None}, **own)
 
 

@@ -1,12 +1,12 @@
 """Training in Lasagne: its layers, and its own update with momentum."""
 
-from typing import Any, Dict, Sequence
+from typing import Any, Sequence
 
 import lasagne
 import numpy as np
 import theano
 from slipway_historic_program.theano_rank import TheanoRank
-from slipway_program.parameters import Arrays, Cell
+from slipway_program.parameters import Arrays, Cell, Facts
 
 from .network import Network, to_lasagne
 
@@ -30,5 +30,5 @@ class LasagneTrainer(TheanoRank):
     def convert(self, array: np.ndarray) -> np.ndarray:
         return to_lasagne(array)
 
-    def provenance(self) -> Dict[str, Any]:
+    def provenance(self) -> Facts:
         return dict(super().provenance(), theano_version=theano.__version__)

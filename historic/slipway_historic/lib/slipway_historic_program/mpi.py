@@ -3,11 +3,11 @@
 Float32 is summed rank by rank in one message, so that a step waits for the network once, however many parameters there are.
 """
 
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, List, Mapping, Sequence
 
 import numpy as np
 from mpi4py import MPI
-from slipway_program.parameters import Arrays
+from slipway_program.parameters import Arrays, Facts
 from slipway_program.trainer import Trainer
 
 
@@ -54,7 +54,7 @@ class MpiTrainer(Trainer):
         self.ranks.Bcast(together)
         return dict(zip(arrays, _parted(together, list(arrays.values()))))
 
-    def provenance(self) -> Dict[str, Any]:
+    def provenance(self) -> Facts:
         return {"backend": "mpi", "mpi_library": MPI.Get_library_version().split(",")[0]}
 
 

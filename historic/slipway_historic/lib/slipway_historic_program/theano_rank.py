@@ -4,7 +4,7 @@ from typing import Any, Dict, Mapping, Sequence
 
 import numpy as np
 import theano
-from slipway_program.parameters import Arrays, Cell, Layer, trained
+from slipway_program.parameters import Arrays, Cell, Facts, Layer, trained
 from theano import tensor as T
 from theano.tensor.shared_randomstreams import RandomStreams
 
@@ -69,8 +69,8 @@ class TheanoRank(MpiTrainer):
     def __init__(self, cell: Cell, dataset: Any, network: Any) -> None:
         super().__init__(cell, dataset)
         self._pixels = theano.shared(self._mean), theano.shared(self._scale)  # constants would be compiled in
-        self._network, self._tensors = network, network.tensors  # type: Any, Dict[str, Any]
-        self._weights, self._velocity = trained(self._tensors), {}  # type: Dict[str, Any], Dict[str, Any]
+        self._network, self._tensors, self._weights = network, network.tensors, trained(network.tensors)
+        self._velocity: Dict[str, "theano.Variable"] = {}
         images = T.TensorType("uint8", (False,) * 4)("images")
         self._outputs = theano.function([images], network.graph(self._normalised(images), training=False)[0])
         if cell["mode"] == "train":
@@ -119,5 +119,5 @@ class TheanoRank(MpiTrainer):
             for name, tensor in tensors.items():
                 tensor.set_value(self.convert(arrays[name]))
 
-    def provenance(self) -> Dict[str, Any]:
+    def provenance(self) -> Facts:
         return dict(super().provenance(), blas=theano.config.blas.ldflags)

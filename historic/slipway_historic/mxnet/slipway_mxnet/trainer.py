@@ -7,7 +7,7 @@ from typing import Any, Mapping
 
 import mxnet as mx
 import numpy as np
-from slipway_program.parameters import RUNNING, Arrays, Cell, trained
+from slipway_program.parameters import RUNNING, Arrays, Cell, Facts, trained
 from slipway_program.trainer import Trainer
 
 from .network import Network
@@ -114,5 +114,5 @@ class MxnetTrainer(Trainer):
         self._running = {name: mx.nd.array(state[name]) for name in self._running}
         self._momentum = {name: mx.nd.array(momentum[name]) for name in self._momentum}
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         return {"backend": "ps-lite", "kvstore": "dist_sync"}

@@ -10,7 +10,7 @@ from theano import tensor as T
 from theano.tensor.nnet import bn
 from theano.tensor.signal.pool import pool_2d
 
-Tensors = Mapping[str, Any]
+Tensors = Mapping[str, "theano.Variable"]
 
 
 class Network:
@@ -21,10 +21,10 @@ class Network:
         self.random_state = RandomState()
         self.tensors = {name: theano.shared(array, name) for name, array in arrays.items()}
 
-    def graph(self, images: Any, training: bool) -> Tuple[Any, Dict[str, Any]]:
+    def graph(self, images: Any, training: bool) -> Tuple[Any, Dict[str, "theano.Variable"]]:
         """Return ([batch, classes], what becomes of running statistics in training) for float32 images [batch, channels, height, width]."""
         values = {self._layers[0]["name"]: images}
-        running: Dict[str, Any] = {}
+        running: Dict[str, "theano.Variable"] = {}
         for layer in self._layers[1:]:
             name = layer["name"]
             own = {what: self.tensors[key] for what, key in ((what, "%s.%s" % (name, what)) for what in _NAMES) if key in self.tensors}

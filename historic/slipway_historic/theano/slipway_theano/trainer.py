@@ -1,11 +1,11 @@
 """Training in Theano: momentum and update written as its expressions."""
 
-from typing import Any, Dict, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 import theano
 from slipway_historic_program.theano_rank import TheanoRank
-from slipway_program.parameters import Arrays, Cell
+from slipway_program.parameters import Arrays, Cell, Facts
 
 from .network import Network
 
@@ -28,5 +28,5 @@ class TheanoTrainer(TheanoRank):
             updates += [(velocity, moved), (weight, weight - rate * moved)]
         return updates
 
-    def provenance(self) -> Dict[str, Any]:
+    def provenance(self) -> Facts:
         return dict(super().provenance(), openmp=theano.config.openmp)

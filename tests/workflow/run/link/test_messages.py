@@ -17,7 +17,7 @@ from tests.workflow.run.cells import DOCUMENT
 from workflow.run.link import commands, reports
 from workflow.run.link.protocol import Decoder, ProtocolError, encode
 from workflow.run.plan import Framework, Sidecar
-from workflow.run.record.model import Interface, MachineCores
+from workflow.run.record.model import File, Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState
 
 GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), other_use=(OtherUse("GPU-1", "python"),))
@@ -72,7 +72,7 @@ SAID: Final[tuple[reports.Report, ...]] = (
     reports.Exited(end=END, now=2.0),
     reports.Stopped(clean=True),
     reports.Collected(),
-    reports.Pushed(files=(reports.PushedFile(path="out/a", bytes=0, blake3="0"),)),
+    reports.Pushed(files=(File(path="out/a", bytes=0, blake3="0" * 64),)),
     reports.Released(),
 )
 PLAN: Final = commands.Plan(
