@@ -10,10 +10,6 @@ from typing import Any, List, NamedTuple, Sequence, Tuple
 import numpy as np
 
 
-ctypes.pythonapi.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
-ctypes.pythonapi.PyBuffer_Release.argtypes = [ctypes.c_void_p]
-
-
 class Form(NamedTuple):
     """The sizes of an image and of a window, and how pixels lie in a raw value: in rows, or in planes, as Caffe has them."""
 

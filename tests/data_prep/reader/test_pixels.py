@@ -147,21 +147,6 @@ def test_what_cannot_be_loaded_is_said_and_numpy_reads(monkeypatch: pytest.Monke
 
 
 @pytest.mark.processes
-def test_a_copy_of_the_reader_without_a_library_reads(tmp_path: Path) -> None:
-    """In a process of its own, in which none was ever loaded."""
-    place = shutil.copytree(ROOT / "data_prep" / "reader", tmp_path / "slipway_reader", ignore=shutil.ignore_patterns("*.so"))
-    image = smooth((40, 40, 3))
-    root = image_dataset(tmp_path, [(image, 3), (image, 4)])
-    code = (
-        "import sys, slipway_reader as reader; reader.shards._without_disk = 1 << 30; "
-        "split = reader.open_dataset(sys.argv[1]).split('train'); "
-        "print(split.read_many([0, 1])[1].tolist(), reader.copies_by().split()[0])"
-    )
-    found = subprocess.run([sys.executable, "-c", code, root], cwd=place.parent, capture_output=True, text=True)
-    assert (found.stdout, found.stderr) == ("[3, 4] numpy\n", "")
-
-
-@pytest.mark.processes
 def test_a_library_that_is_cut_or_of_another_version_is_not_used(library: Any, tmp_path: Path) -> None:
     whole = Path(library._name).read_bytes()
     place = tmp_path / "libpixels.so"

@@ -131,6 +131,19 @@ def test_a_value_is_located_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert located == [4, 1, 2], "another opening has another map"
 
 
+@pytest.mark.parametrize("offset", [0, 10, 12, 16], ids=["number", "kind", "end of the nodes", "first node"])
+def test_a_damaged_page_on_the_way_to_a_value_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    by_map(monkeypatch)
+    root = image_dataset(tmp_path, pictures(4, 60), shards=1)
+    (file,) = root.glob("*/data.mdb")
+    content = bytearray(file.read_bytes())
+    (leaf,) = (page for page in range(0, len(content), 4096) if content[page + 10] & 2 and content[page] == page // 4096)
+    content[leaf + offset : leaf + offset + 2] = b"\xfd\xff"
+    file.write_bytes(content)
+    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb.* sample 00000000.*stage the dataset again"):
+        open_dataset(str(root)).split("train").read_many([0])
+
+
 def test_a_sample_beyond_what_the_header_counts_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_map(monkeypatch)
     root = image_dataset(tmp_path, pictures(4, 60), shards=1)
