@@ -256,13 +256,15 @@ def test_new_pythons_start_side_by_side(split: Any, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(sys, "executable", str(program))
     split.more = bytes(1 << 20)
     found: list[int] = []
-    thread = threading.Thread(target=lambda: found.extend(labels_of(Loader(split, 8, num_workers=2, start_method="spawn"))))
+    loader = Loader(split, 8, num_workers=2, start_method="spawn")
+    thread = threading.Thread(target=lambda: found.extend(labels_of(loader)))
     thread.start()
     thread.join(60)
     waits = thread.is_alive()
     release = os.open(tmp_path / "second", os.O_RDWR)  # lets one go that still waits
     thread.join()
     os.close(release)
+    loader.close()
     assert (tmp_path / "first").is_dir()
     assert not waits
     assert found == order(0, 0, SAMPLES)[:56].tolist()
