@@ -81,7 +81,10 @@ def brought(packed: bytes, *names: str, out: Path, max_bytes: int = 1 << 30) -> 
     """Ask for the results and bring them, as `slipway remote gate report` does."""
     line = Line(packed, json.dumps(listed(*names)).encode())
     return fetch(
-        line, RemoteHost(line=line, settings=Settings(slipway="/far/slipway")).ask(Results, "results", "/far/study.yaml"), out, max_bytes
+        line,
+        RemoteHost(connection=line, settings=Settings(slipway="/far/slipway")).ask(Results, "results", "/far/study.yaml"),
+        out,
+        max_bytes,
     )
 
 
@@ -274,7 +277,7 @@ def test_a_damaged_answer_is_an_error_and_what_came_before_stays(tmp_path: Path,
 )
 def test_an_answer_of_another_shape_is_an_error(answer: str) -> None:
     line = Line(answer=answer.encode())
-    remote = RemoteHost(line=line, settings=Settings(slipway="/far/slipway"))
+    remote = RemoteHost(connection=line, settings=Settings(slipway="/far/slipway"))
     with pytest.raises(RemoteError, match="the answer of gate"):
         find_slipway(line, None)
     for kind in (Have, Placed, Results):
@@ -286,7 +289,7 @@ def test_an_answer_of_another_shape_is_an_error(answer: str) -> None:
 def test_results_do_not_replace_the_study_that_was_typed(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("study: a\n")
     typed = parse_typed("gate", "tables", [str(tmp_path / "study.yaml"), "--out", str(tmp_path)])
-    remote = RemoteHost(line=Line(), settings=Settings(slipway="slipway", site=None))
+    remote = RemoteHost(connection=Line(), settings=Settings(slipway="slipway", site=None))
     with pytest.raises(ConfigError, match="would replace it"):
         _run_typed(remote, typed)
 

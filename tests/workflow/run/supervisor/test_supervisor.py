@@ -17,7 +17,7 @@ import sys
 from workflow.run.supervisor import supervisor
 relay = supervisor.Relay(sys.argv[1])
 print("before", file=sys.stderr)
-relay.go(getattr(supervisor, sys.argv[2]))
+relay.set_target(getattr(supervisor, sys.argv[2]))
 print("after", file=sys.stderr)
 relay.close()
 """
@@ -26,9 +26,9 @@ relay.close()
 @pytest.mark.parametrize(
     ("what", "log", "beside"),
     [
-        ("ANEW", "before\nafter\n", None),
-        ("BEHIND", "of the holder\nbefore\nafter\n", None),
-        ("BESIDE", "of the holder\n", "before\nafter\n"),
+        ("REPLACE_LOG", "before\nafter\n", None),
+        ("APPEND_LOG", "of the holder\nbefore\nafter\n", None),
+        ("SEPARATE_LOG", "of the holder\n", "before\nafter\n"),
     ],
 )
 def test_only_the_holder_begins_the_log_anew(tmp_path: Path, what: str, log: str, beside: str | None) -> None:
@@ -47,7 +47,7 @@ def test_what_is_no_file_in_the_place_of_the_other_log_is_not_written_to(tmp_pat
     precious.write_text("mine\n")
     other.symlink_to(precious) if kind == "link" else os.mkfifo(other)
     with path.open("ab") as stream:
-        subprocess.run([sys.executable, "-c", PROGRAM, str(path), "BESIDE"], stderr=stream, check=True, cwd=ROOT, timeout=60)
+        subprocess.run([sys.executable, "-c", PROGRAM, str(path), "SEPARATE_LOG"], stderr=stream, check=True, cwd=ROOT, timeout=60)
     assert (path.read_text(), precious.read_text()) == ("before\nafter\n", "mine\n")
 
 
@@ -55,7 +55,7 @@ def test_a_refusal_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     path = tmp_path / "a-r1.log"
     for _ in range(2):
         with path.open("ab") as stream:
-            subprocess.run([sys.executable, "-c", PROGRAM, str(path), "BESIDE"], stderr=stream, check=True, cwd=ROOT, timeout=60)
+            subprocess.run([sys.executable, "-c", PROGRAM, str(path), "SEPARATE_LOG"], stderr=stream, check=True, cwd=ROOT, timeout=60)
     assert (tmp_path / "a-r1.refused.log").read_text() == "before\nafter\n"
 
 
@@ -63,18 +63,18 @@ WAITS = """
 import pathlib, sys, time
 from workflow.run.supervisor import supervisor
 relay = supervisor.Relay(sys.argv[1])
-relay.go(supervisor.BESIDE)
+relay.set_target(supervisor.SEPARATE_LOG)
 print("waiting", file=sys.stderr)
 other = pathlib.Path(sys.argv[1].replace(".log", ".refused.log"))
 while not other.exists() or other.read_text() != "waiting\\n":
     time.sleep(0.01)
-relay.go(getattr(supervisor, sys.argv[2]))
+relay.set_target(getattr(supervisor, sys.argv[2]))
 print("after", file=sys.stderr)
 relay.close()
 """
 
 
-@pytest.mark.parametrize(("what", "log"), [("ANEW", "after\n"), ("BEHIND", "of the holder\nafter\n")])
+@pytest.mark.parametrize(("what", "log"), [("REPLACE_LOG", "after\n"), ("APPEND_LOG", "of the holder\nafter\n")])
 def test_who_has_waited_for_the_holder_writes_the_log_of_the_run_then(tmp_path: Path, what: str, log: str) -> None:
     path = tmp_path / "a-r1.log"
     path.write_text("of the holder\n")
@@ -88,7 +88,7 @@ import pathlib, sys, time
 from workflow.run.supervisor import supervisor
 path = pathlib.Path(sys.argv[1])
 relay = supervisor.Relay(sys.argv[1])
-relay.go(supervisor.ANEW)
+relay.set_target(supervisor.REPLACE_LOG)
 print("before", file=sys.stderr)
 while path.read_text() != "before\\n":
     time.sleep(0.01)

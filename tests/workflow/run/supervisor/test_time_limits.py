@@ -50,7 +50,7 @@ def wait_for_a_lock(scope: RunScope, path: Path) -> None:
 
 
 def ask_the_scheduler(attempt: RunningAttempt) -> None:
-    attempt.job.ended("it got SIGTERM")
+    attempt.job.end_by_scheduler("it got SIGTERM")
     attempt.job.wait_if_ending()
 
 
