@@ -74,10 +74,10 @@ def choices(word: str, valid: Iterable[str]) -> str:
 # Durations, sizes, counts and lists as people write them.
 
 
-MOST_DAYS: Final = 10_000
+MAX_DAYS: Final = 10_000
 """The longest duration that is accepted. With what is added to it, it still fits into the messages between supervisor and nodes."""
 _DAY_S: Final = 86_400.0
-_MOST_S: Final = MOST_DAYS * _DAY_S
+_MAX_S: Final = MAX_DAYS * _DAY_S
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
 _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -94,15 +94,15 @@ def and_more(count: int, shown: int, what: str = "") -> str:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parse `90s`, `30m`, `1h30m`, `2d`: text with units only, since YAML reads 12:30:00 as the number 45000; at most MOST_DAYS. Raises
+    """Parse `90s`, `30m`, `1h30m`, `2d`: text with units only, since YAML reads 12:30:00 as the number 45000; at most MAX_DAYS. Raises
     ValueError."""
     match = _DURATION.fullmatch(text.strip())
     if not match or not match.group(0):
         raise ValueError(f"{text!r} is not a duration: write a number with its unit, such as 90s, 30m, 1h30m or 2d")
-    days, hours, minutes, seconds = (min(float(digits or 0), 2 * _MOST_S) for digits in match.groups())
+    days, hours, minutes, seconds = (min(float(digits or 0), 2 * _MAX_S) for digits in match.groups())
     found_s = days * _DAY_S + hours * 3600 + minutes * 60 + seconds
-    if found_s > _MOST_S:
-        raise ValueError(f"{text!r} is more than {MOST_DAYS} days")
+    if found_s > _MAX_S:
+        raise ValueError(f"{text!r} is more than {MAX_DAYS} days")
     return timedelta(seconds=found_s)
 
 

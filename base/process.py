@@ -240,17 +240,17 @@ def last_lines(text: str, count: int = LAST_LINES) -> str:
 # The first line of a descriptor, which somebody may hold open who never writes, or never ends his line.
 
 
-MOST_BYTES: Final = 4096
+MAX_BYTES: Final = 4096
 
 
 def first_line(descriptor: int, limit_s: float) -> bytes:
-    """Read the first line with its end, or what there is of it where the descriptor ends or the line is longer than MOST_BYTES. Raises
+    """Read the first line with its end, or what there is of it where the descriptor ends or the line is longer than MAX_BYTES. Raises
     TimeoutError."""
     content, give_up = b"", time.monotonic() + limit_s
-    while b"\n" not in content and len(content) < MOST_BYTES:
+    while b"\n" not in content and len(content) < MAX_BYTES:
         if not is_readable(descriptor, max(0.0, give_up - time.monotonic())):
             raise TimeoutError(f"no line came within {limit_s:g} s")
-        piece = os.read(descriptor, MOST_BYTES)
+        piece = os.read(descriptor, MAX_BYTES)
         if not piece:
             break
         content += piece

@@ -13,7 +13,7 @@ from typing import Final
 
 GAP: Final = 2
 INDENT: Final = 2
-LEAST_WRAPPED: Final = 16
+MIN_WRAPPED: Final = 16
 """Columns of words are not made narrower than this, if their words allow it."""
 HARD: Final = "\N{NO-BREAK SPACE}"
 _KEPT: Final = re.compile(r"(?<=\d) (?=[kMGTP]?i?B(?:/s)?\b|m?s\b|%)|(?<=~) (?=\d)")
@@ -63,7 +63,7 @@ def _narrowed(headers: Row, rows: Sequence[Row], width: int) -> list[int] | None
     """Compute the widths of the columns, the widest made narrower first; None where even the longest words are too wide together."""
     widths = _widths(headers, rows)
     least = [
-        max(min(LEAST_WRAPPED, have), *(len(word) for text in column for word in _kept(text).split(" ")))
+        max(min(MIN_WRAPPED, have), *(len(word) for text in column for word in _kept(text).split(" ")))
         for have, column in zip(widths, _columns(headers, rows), strict=True)
     ]
     while _total(widths) > width:

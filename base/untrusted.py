@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-MOST_DEPTH: Final = 32
+MAX_DEPTH: Final = 32
 NEVER_FOLLOW: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS: Final = (
     (stat.S_ISLNK, "a symbolic link"),
@@ -127,7 +127,7 @@ def make_directories(root: int, path: str) -> None:
 
 def entries(root: int, most: int, closed: Callable[[str, OSError], None] | None = None) -> Iterator[Entry]:
     """List what is below `root`, nearer things first, at most `most` of them. Directories are entered, links are not. What vanishes or
-    changes meanwhile is passed over; what is deeper than MOST_DEPTH is listed as its directory only. `closed(path, error)` is called
+    changes meanwhile is passed over; what is deeper than MAX_DEPTH is listed as its directory only. `closed(path, error)` is called
     with the path of a directory that cannot be read, such as one of mode 000."""
     waiting, left = [""], most
     while waiting:
@@ -137,7 +137,7 @@ def entries(root: int, most: int, closed: Callable[[str, OSError], None] | None 
                 return
             left -= 1
             yield entry
-            if stat.S_ISDIR(entry.status.st_mode) and entry.path.count("/") < MOST_DEPTH:
+            if stat.S_ISDIR(entry.status.st_mode) and entry.path.count("/") < MAX_DEPTH:
                 waiting.append(entry.path)
 
 
@@ -215,7 +215,7 @@ def _explained(error: OSError, name: str, dir_fd: int | None) -> OSError:
 # trusted.
 
 
-MOST_LINKS: Final = 40
+MAX_LINKS: Final = 40
 _OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -293,8 +293,8 @@ def _walked(path: Path, group: bool) -> tuple[TrustedDirectory, str | None]:
             return here, problem
         if stat.S_ISLNK(status.st_mode):
             links += 1
-            if links > MOST_LINKS:
-                return here, f"{next_path} is one of more than {MOST_LINKS} links, one behind the other"
+            if links > MAX_LINKS:
+                return here, f"{next_path} is one of more than {MAX_LINKS} links, one behind the other"
             target = next_path.readlink()
             parts += reversed([word for word in target.parts if word != "/"])
             here = TrustedDirectory(Path("/"), Path("/").stat()) if target.is_absolute() else here

@@ -38,7 +38,7 @@ from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.conftest import environment, make_cell
 from tests.ports import held_ports
-from workflow.report.bounds import LEAST, bound_of
+from workflow.report.bounds import MIN, bound_of
 from workflow.run.node.workdir import copy_library
 from workflow.run.record.events import read_events
 from workflow.run.record.machine_load import file_name, load_of, read_watched, whole_span
@@ -109,7 +109,7 @@ def run(place: Place, fault: Fault, number: int) -> dict[str, Any]:
         if fault.kind == "network" and place.spaces:
             ended.enter_context(limited(place.spaces, GRADIENT_BYTES / fault.seconds))
         with open(out / file_name(0), "wb") as lines:
-            watcher = subprocess.Popen([sys.executable, "-m", "cluster.watching", "--cores", "0,1"], stdout=lines, cwd=ROOT)
+            watcher = subprocess.Popen([sys.executable, "-m", "cluster.load", "--cores", "0,1"], stdout=lines, cwd=ROOT)
         ended.callback(watcher.wait)
         ended.callback(watcher.send_signal, signal.SIGTERM)
         train(place, fault, out, cell, RANKS)
@@ -239,7 +239,7 @@ def report(runs: list[tuple[Fault, dict[str, Any]]]) -> list[str]:
     print(f"right: {right} of {counted} with a real share of {COUNTED:.0%} or more; in parentheses: less")
     if counted and right < AIM * counted:
         missed.append(f"right in {right / counted:.0%}")
-    allowed = {RIGHT["none"]} | ({"communication"} if 1 - silent / even >= LEAST else set())
+    allowed = {RIGHT["none"]} | ({"communication"} if 1 - silent / even >= MIN else set())
     if not allowed.issuperset(table["none"]):
         missed.append("a fault was seen where there is none")
     for kind, values in errors.items():

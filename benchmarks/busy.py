@@ -24,11 +24,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cluster.load.readers import KERNEL, Processors
 from cluster.machine import usable_cores
 from cluster.processes import TICKS_PER_S, ProcessState, all_processes
-from cluster.watching.readers import KERNEL, Processors
 from workflow.run.node.child import Watcher, watching_argv
-from workflow.run.record.machine_load import LEAST_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, is_loaded_by_others, load_of, parse_watched
+from workflow.run.record.machine_load import MIN_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, is_loaded_by_others, load_of, parse_watched
 
 PERIOD_S: Final = 0.5
 WINDOWS_S: Final = (1.5, 5.0, 15.0, 30.0)
@@ -56,7 +56,7 @@ def main() -> None:
     arguments = parser.parse_args()
     cores = usable_cores()
     errors = measure_errors(cores, arguments.seconds)
-    print(f"{len(cores)} cores; limit of `busy`: {min(OTHERS_CORES, OTHERS_RATIO * len(cores)):g} cores, at least {LEAST_OTHERS_S:g} s")
+    print(f"{len(cores)} cores; limit of `busy`: {min(OTHERS_CORES, OTHERS_RATIO * len(cores)):g} cores, at least {MIN_OTHERS_S:g} s")
     for window_s, found in errors.items():
         spread = statistics.pstdev(found) if len(found) > 1 else math.nan
         shown = f"error {statistics.fmean(found):+.3f} cores, deviation {spread:.3f}, largest {max(found):+.3f}"

@@ -29,7 +29,7 @@ Spread = Callable[[np.random.Generator, int], Array]
 RUNS: Final = (3, 4, 5, 7, 10)
 SLOWDOWN: Final = 0.03
 MARGIN: Final = 0.02
-MOST_FALSE: Final = 0.05
+MAX_FALSE: Final = 0.05
 POWER: Final = 0.8
 HELD: Final = 0.95
 TAILS: Final = 3
@@ -101,9 +101,9 @@ def missed(name: str, sd: float, n: int, found: dict[str, tuple[float, int]]) ->
     """Return the aims that the shares miss by more than chance."""
     lines = []
     for what, (share, trials) in found.items():
-        chance = 3 * math.sqrt(MOST_FALSE * (1 - MOST_FALSE) / trials)
-        too_often = what.startswith("A/A") and share > MOST_FALSE + chance
-        wrongly_held = what == "held, 2 %" and name == "normal" and share > MOST_FALSE + chance
+        chance = 3 * math.sqrt(MAX_FALSE * (1 - MAX_FALSE) / trials)
+        too_often = what.startswith("A/A") and share > MAX_FALSE + chance
+        wrongly_held = what == "held, 2 %" and name == "normal" and share > MAX_FALSE + chance
         not_covered = what == "covered" and name == "normal" and share < HELD - chance
         not_found = what == "3 % found" and name == "normal" and (sd, n) == (0.01, RUNS[-1]) and share < POWER - chance
         if too_often or wrongly_held or not_covered or not_found:

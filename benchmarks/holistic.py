@@ -25,7 +25,7 @@ from workflow.report.profile.trace import read_trace
 
 PACKAGE: Final = "HolisticTraceAnalysis==0.5.0"
 CAPTURED: Final = Path(__file__).parents[1] / "tests" / "captured" / "gpu"
-MOST_APART: Final = 0.01
+MAX_APART: Final = 0.01
 ROUNDING_MS: Final = 0.001
 THEIRS: Final = """
 import json, logging, sys
@@ -105,7 +105,7 @@ def _ours(file: Path) -> dict[str, float]:
 
 
 def _differs(ours: float, theirs: float) -> bool:
-    return abs(ours - theirs) > max(ROUNDING_MS, MOST_APART * max(abs(ours), abs(theirs)))
+    return abs(ours - theirs) > max(ROUNDING_MS, MAX_APART * max(abs(ours), abs(theirs)))
 
 
 if __name__ == "__main__":

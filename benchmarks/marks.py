@@ -26,7 +26,7 @@ import polars as pl
 from benchmarks.counts import AIM, PROGRAMS, REPORTING, measure
 from tests.workflow.report.builder import cell_result, log_sample, make_cell
 from workflow.report.cells import Estimate, drift_sums, drifts, geometric_mean, ratio
-from workflow.report.derive import compare_to_baseline
+from workflow.report.speedup import compare_to_baseline
 from workflow.run.record.rate import drift, early, median
 
 Array = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ Steps = Callable[[np.random.Generator, int], Array]
 """(dice, number of steps) -> seconds of each."""
 
 FALSE: Final = 0.05
-MOST_PROGRAMS: Final = 200
+MAX_PROGRAMS: Final = 200
 RUNS: Final = (2, 3, 5, 10)
 DEVIATIONS: Final = (0.01, 0.02, 0.05, 0.1)
 
@@ -266,7 +266,7 @@ def count_lines(book: Book, trials: int) -> None:
     """Programs that count their steps and samples in other ways than one expects, and some that report what they do."""
     print(f"counts: runs whose rate is more than {100 * AIM:.0f} % wrong; of these without a mark; marked; marked assumed")
     for program in PROGRAMS:
-        found = [measure(program, seed) for seed in range(min(trials, MOST_PROGRAMS))]
+        found = [measure(program, seed) for seed in range(min(trials, MAX_PROGRAMS))]
         wrong = [marks for error, marks in found if abs(error) > AIM]
         marked = [marks for _, marks in found if marks]
         assumed = [marks for marks in marked if "assumed" in marks]

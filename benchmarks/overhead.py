@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from containers.frameworks import load_framework
-from containers.renderings import fill
+from containers.rank_variables import fill
 from data_prep.build.dataset import build_dataset
 from workflow.run.node.workdir import copy_library
 from workflow.run.plan import supervisor_argv

@@ -27,8 +27,8 @@ from base.sanitize import printable
 from workflow.report.prediction import (
     ERRORS,
     FARTHEST,
-    LEAST_GROWTH,
     LEVEL,
+    MIN_GROWTH,
     NODES,
     FactorErrors,
     Point,
@@ -41,8 +41,8 @@ from workflow.report.prediction import (
 SERIES: Final = Path(__file__).with_name("series")
 SHIPPED: Final = {"dlperf.json": 8, "deeplearningexamples-8.json": 8, "deeplearningexamples-16.json": 16}
 """File -> GPUs of a node: DLPerf, and NVIDIA's DeepLearningExamples at 729963dd."""
-MOST_BYTES: Final = 256 << 10
-MOST_POINTS: Final = 1000
+MAX_BYTES: Final = 256 << 10
+MAX_POINTS: Final = 1000
 
 
 class Trial(NamedTuple):
@@ -56,7 +56,7 @@ class Trial(NamedTuple):
 
     @property
     def scaled(self) -> float:
-        return abs(self.log_error) / (LEAST_GROWTH + self.growth)
+        return abs(self.log_error) / (MIN_GROWTH + self.growth)
 
 
 def points_of_series(values: Any, gpus_per_node: int) -> tuple[Point, ...] | str:
@@ -65,8 +65,8 @@ def points_of_series(values: Any, gpus_per_node: int) -> tuple[Point, ...] | str
         pairs = msgspec.convert(values, list[tuple[float, float]])
     except msgspec.ValidationError:
         return "not pairs of numbers"
-    if len(pairs) > MOST_POINTS:
-        return f"more than {MOST_POINTS} points"
+    if len(pairs) > MAX_POINTS:
+        return f"more than {MAX_POINTS} points"
     points = []
     for gpus, rate in pairs:
         if not (0 < gpus <= NODES * gpus_per_node and 0 < rate < math.inf and gpus == int(gpus)):
@@ -141,9 +141,9 @@ def errors_of(trials: Sequence[Trial]) -> tuple[FactorErrors, ...]:
 def read_series(path: Path) -> list[Any]:
     """Read a file of series. Raises ValueError for what is none."""
     with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"{path}: larger than {MOST_BYTES >> 10} KiB")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_BYTES >> 10} KiB")
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:

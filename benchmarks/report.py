@@ -42,7 +42,7 @@ SHAPES: Final[dict[str, Callable[[int], Axes]]] = {
     "superlinear": lambda cells: {"model": _names("model", cells // 4), "nodes": [1, 2, 4, 8]},
 }
 """Shape of a study -> its axes, for about so many cells: which of them is long."""
-MOST_GROWTH: Final = 1.5
+MAX_GROWTH: Final = 1.5
 
 
 def _names(word: str, count: int) -> list[str]:
@@ -98,7 +98,7 @@ def report(results: Path, count: int, *, page: bool, used_s: dict[str, float] | 
 
 
 def growth(directory: Path, shapes: Iterable[str]) -> list[str]:
-    """Print by what factor the time of a record grows with four times the records. The parts that grow by more than MOST_GROWTH."""
+    """Print by what factor the time of a record grows with four times the records. The parts that grow by more than MAX_GROWTH."""
     grown = []
     for shape in shapes:
         taken: list[dict[str, float]] = []
@@ -110,7 +110,7 @@ def growth(directory: Path, shapes: Iterable[str]) -> list[str]:
             shutil.rmtree(place)
         _, *taken = taken  # the first one has loaded what is loaded once
         factors = {part: after / before for (part, before), after in zip(taken[0].items(), taken[1].values(), strict=True) if before}
-        grown += [f"{shape}: {part}" for part, factor in factors.items() if factor > MOST_GROWTH]
+        grown += [f"{shape}: {part}" for part, factor in factors.items() if factor > MAX_GROWTH]
         print(f"{shape:12}" + "".join(f"{part} {factor:.2f}   " for part, factor in factors.items()), flush=True)
     return grown
 

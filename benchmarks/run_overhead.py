@@ -38,7 +38,7 @@ from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize
 from tests.minicluster import Cluster
 from tests.minicluster.spec import USER
-from workflow.dag.submissions import Submissions
+from workflow.dag.submitting import Submissions
 
 ROOT: Final = Path(__file__).parents[1]
 WAYS: Final = ("trivial", "jobs", "allocation")

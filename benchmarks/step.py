@@ -32,7 +32,7 @@ from pathlib import Path
 
 from benchmarks.bounds import Fault, Place, train
 from containers.frameworks import framework_folders, load_framework
-from containers.renderings import fill
+from containers.rank_variables import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.conftest import environment, make_cell

@@ -28,7 +28,7 @@ def memory_cgroups(membership: Path, root: Path) -> list[tuple[bool, Path]]:
 # Reads /sys alone: no network storage, no program, well under a millisecond per interface.
 
 
-MOST: Final = 64
+MAX: Final = 64
 _RATE: Final = re.compile(r"(\d{1,6}(?:\.\d+)?) Gb/sec")
 
 
@@ -41,8 +41,8 @@ class Interface(TypedDict):
 
 
 def interfaces(net: Path = Path("/sys/class/net"), infiniband: Path = Path("/sys/class/infiniband")) -> list[Interface]:
-    """Return the interfaces that are up and belong to hardware, which bridges and loopback do not; sorted, at most MOST."""
-    return [*_ports(infiniband), *_cards(net)][:MOST]
+    """Return the interfaces that are up and belong to hardware, which bridges and loopback do not; sorted, at most MAX."""
+    return [*_ports(infiniband), *_cards(net)][:MAX]
 
 
 def _ports(root: Path) -> list[Interface]:

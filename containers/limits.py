@@ -6,7 +6,7 @@ from typing import Final
 
 ENGINE_CALL_S: Final = 10.0
 """How long a call of an engine's client may take where nothing else is said: a client waits for ever for a daemon that hangs."""
-ENGINE_CALL_LEAST_S: Final = 1.0
+ENGINE_CALL_MIN_S: Final = 1.0
 """What a call gets even where the time of all calls together is over."""
 HOLDERS_S: Final = 20.0
 """How long schedulers may take in all to say whose jobs are alive: much less than a node program has for preparing its node."""

@@ -18,8 +18,8 @@ from base import process, sanitize, typed
 from base.errors import ContainerError, RecordError
 from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder, is_job_id
-from containers.engines import STORES, cli, container_client
-from containers.images import marks, trees
+from containers.engines import STORES, container_client, docker_podman
+from containers.images import last_use, trees
 from containers.limits import HOLDERS_S
 from containers.spec import HOLDER, JOB, TAG, USER
 
@@ -137,7 +137,7 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[LabelledContainer, ...]:
     whom the client talks to.
     """
     if engine == trees.ENGINE:
-        marked = {tree for cache in caches for tree in marks.marked_trees(cache / "images", engine)}
+        marked = {tree for cache in caches for tree in last_use.marked_trees(cache / "images", engine)}
         left = [tree for tree in trees.trees() if not tree.runs and tree.name not in marked]
         labels = [((JOB, tree.job), (TAG, tree.name), (USER, str(tree.uid))) for tree in left]
         return tuple(
@@ -190,4 +190,4 @@ def remove(container: LabelledContainer) -> None:
         return
     where = STORES[container.engine].where(os.environ)
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
-    container_client.remove_container(container.name, find, cli.remove_argv(container.engine, container.id), where)
+    container_client.remove_container(container.name, find, docker_podman.remove_argv(container.engine, container.id), where)

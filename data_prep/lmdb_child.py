@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import lmdb
 
-from data_prep import datapoint, image_header, space
+from data_prep import datapoint, free_space, image_header
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
 
@@ -31,7 +31,7 @@ FRAME = struct.Struct("<II")
 def main(argv: list[str]) -> int:
     """Serve the files until stdin ends."""
     mode, *paths = argv
-    space.limit_own_memory()
+    free_space.limit_own_memory()
     try:
         with contextlib.ExitStack() as stack:
             transactions = [stack.enter_context(_opened(stack, path)) for path in paths]

@@ -35,7 +35,7 @@ _OF_SEQUENCES: Final = ("vocabulary", "sequence_length", "buckets")
 _OF_KIND: Final[dict[str, tuple[str, ...]]] = {"text": ("documents", "words"), "tokens": ("id_type", "end")}
 SEQUENCE_KEYS: Final = frozenset({*_OF_SEQUENCES, *_OF_KIND["text"], *_OF_KIND["tokens"]})
 """Keys that mean nothing for images."""
-_MOST_WORDS: Final = 10_000
+_MAX_WORDS: Final = 10_000
 """The default size of a vocabulary of words, with the end of a document and the unknown word."""
 _DEFAULTS: Final[dict[str, dict[str, object]]] = {"text": {"documents": "file", "vocabulary": "bytes"}, "tokens": {"id_type": "uint16"}}
 
@@ -318,7 +318,7 @@ class DatasetSpec(BaseModel):
         for key, value in _DEFAULTS[self.source].items():
             self._fill(key, value)
         if self.vocabulary == "words":
-            self._fill("words", _MOST_WORDS)
+            self._fill("words", _MAX_WORDS)
         problem = self._text_fault() if self.source == "text" else self._tokens_fault()
         if problem := problem or self._length_fault():
             raise ValueError(problem)

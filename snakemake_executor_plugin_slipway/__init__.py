@@ -17,7 +17,7 @@ from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.settings import CommonSettings, ExecMode
 
 if TYPE_CHECKING:
-    from workflow.dag.submissions import Submissions
+    from workflow.dag.submitting import Submissions
 
 common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False)
 
@@ -32,7 +32,7 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
         """Submit the job, or find it in the queue. A refusal of the scheduler fails this job only, and Snakemake goes on."""
         from base.errors import SlipwayError
         from workflow.dag.job_size import size_of
-        from workflow.dag.submissions import log_reason
+        from workflow.dag.submitting import log_reason
 
         if job.is_group() or job.rule.shellcmd is None:
             raise WorkflowError(f"rule {job.name}: the executor slipway runs rules that are one shell command, and no groups of them")
@@ -63,7 +63,7 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
         """Return the submissions, made for the first job: a Snakemake with no jobs does not query the scheduler."""
         if self._own is None:
             from workflow.dag.execution import SUBMITS
-            from workflow.dag.submissions import Submissions
+            from workflow.dag.submitting import Submissions
 
             self._scheduler, _, mark = os.environ.get(SUBMITS, "").partition(" ")
             if not mark:
@@ -80,7 +80,7 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
             self.report_job_error(info, msg=f"{why}. ", external_jobid=info.external_jobid)
 
     def _tell_log_of(self, job: Any, why: str) -> None:
-        from workflow.dag.submissions import log_reason
+        from workflow.dag.submitting import log_reason
 
         for log in job.log[:1]:
             if not os.path.exists(log):  # noqa: PTH110 - Path.exists raises where storage does not say it

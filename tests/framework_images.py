@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from containers.frameworks import framework_folders, load_framework
-from containers.frameworks.environment import own_python, what_is_missing
+from containers.frameworks.own_python import own_python, what_is_missing
 from tests import images
 
 ROOT: Final = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from containers.frameworks import framework_folders
-from containers.frameworks.environment import BESIDE
+from containers.frameworks.own_python import BESIDE
 
 ALLOWED: Final = (
     # what an engine does not have

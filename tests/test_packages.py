@@ -92,7 +92,7 @@ NO_LIMITS = {
     "EXCESS_S": "what the preflight calls slow",
     "SUSPECT_S": "what it measures again",
     "MEMORY_S": "an answer in Slurm's words",
-    "MOST_S": "the range of a field",
+    "MAX_S": "the range of a field",
     "LONGEST_WAIT_S": "what epoll takes",
     "RAPL_PAUSE_S": "how often a counter is read that begins again",
 }

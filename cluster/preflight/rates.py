@@ -210,7 +210,7 @@ def summary(rates: Rates) -> RateSummary:
 SUSPECT_S: Final = 0.004
 """Longer than the reference by this: measured again."""
 ATTEMPTS: Final = 3
-MOST_PAIRS: Final = 8
+MAX_PAIRS: Final = 8
 
 
 def unreachable(places: Sequence[Endpoint], reached: Mapping[tuple[int, int], Reach]) -> Finding | None:
@@ -218,7 +218,7 @@ def unreachable(places: Sequence[Endpoint], reached: Mapping[tuple[int, int], Re
     failed = {pair: reach for pair, reach in sorted(reached.items()) if reach.problem is not None}
     if not failed:
         return None
-    shown = some([describe_failure(places, pair, str(reach.problem)) for pair, reach in failed.items()], MOST_PAIRS, "; ")
+    shown = some([describe_failure(places, pair, str(reach.problem)) for pair, reach in failed.items()], MAX_PAIRS, "; ")
     counts = Counter(index for pair in failed for index in pair)
     (accused, most), *others = counts.most_common(2)
     nodes, blame = tuple(sorted(counts)), ""
@@ -246,7 +246,7 @@ def network_verdict(places: Sequence[Endpoint], attempts: Sequence[Rates]) -> tu
 
 
 MIB: Final = 1 << 20
-MOST_ROUNDS: Final = 16
+MAX_ROUNDS: Final = 16
 """The most rounds: with more than 17 nodes not every pair exchanges, but each node does with 16 others, whatever their number."""
 AGAIN: Final = 4
 """Exchanges of a second tournament are so many times as large, and may take so much longer."""
@@ -255,9 +255,9 @@ AGAIN: Final = 4
 def rounds(nodes: int) -> list[int]:
     """Return the rounds of a tournament that are played: all of them, or as many as time allows, evenly spread."""
     every = _even(nodes) - 1
-    if every <= MOST_ROUNDS:
+    if every <= MAX_ROUNDS:
         return list(range(every))
-    return [place * every // MOST_ROUNDS for place in range(MOST_ROUNDS)]
+    return [place * every // MAX_ROUNDS for place in range(MAX_ROUNDS)]
 
 
 def partner(nodes: int, number: int, index: int) -> int | None:

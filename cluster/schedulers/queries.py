@@ -42,7 +42,7 @@ LONGEST_PAUSE_S: Final = 15.0
 """The longest pause between two queries."""
 SETTLE_S: Final = 3.0
 """The time in which a restarted server may answer queries before it has processed an earlier submission."""
-LEAST_S: Final = 10.0
+MIN_S: Final = 10.0
 """The shortest time for which a job is looked for, even when the patience is over."""
 
 
@@ -269,10 +269,10 @@ def submit_script(
             sys.stderr.flush()
             is_reported = True
         try:
-            found = jobs_named(name, max(LEAST_S, give_up - time.monotonic()))
+            found = jobs_named(name, max(MIN_S, give_up - time.monotonic()))
             if not found:  # the server may process the submission only after that query
                 wait(SETTLE_S)
-                found = jobs_named(name, max(LEAST_S, give_up - time.monotonic()))
+                found = jobs_named(name, max(MIN_S, give_up - time.monotonic()))
         except SchedulerOutputError as error:
             raise SubmitUnsure(
                 f"it is not known whether {server.name} accepted job {name}: {command} and the query for the job got no answer; "

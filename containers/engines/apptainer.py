@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from containers.engines import container_client
-from containers.engines.cli import SCRATCH, mounts, plan_image_file, plan_of_job, watchdog_argv
+from containers.engines.docker_podman import SCRATCH, mounts, plan_image_file, plan_of_job, watchdog_argv
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "apptainer"

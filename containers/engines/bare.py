@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from base import errors, process
-from containers.engines.cli import inherited, plan_processes
+from containers.engines.docker_podman import inherited, plan_processes
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
 NAME: Final = "bare"

@@ -26,7 +26,7 @@ from base.process import CommandResult, communicate, dies_with_us, end_child, la
 from base.sanitize import text
 from cluster import machine, processes
 from cluster.gpus.decision import listed_uuids, mismatch
-from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S, ENGINE_CALL_LEAST_S, ENGINE_CALL_S, KILLED_CLIENT_S
+from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S, ENGINE_CALL_MIN_S, ENGINE_CALL_S, KILLED_CLIENT_S
 from containers.spec import EnginePlan, ProcessPlan
 
 # Calls of an engine's client: each has a time limit of its own, because a client waits for a daemon that hangs for ever.
@@ -97,13 +97,13 @@ def remove_container(name: str, find: Sequence[str], remove: Sequence[str], wher
     """Remove a container until it is gone, by whomever. Raises ContainerError naming it, after some `limit_s`."""
     give_up = time.monotonic() + limit_s
     said = ""
-    while is_there(find, where, max(ENGINE_CALL_LEAST_S, give_up - time.monotonic())):
+    while is_there(find, where, max(ENGINE_CALL_MIN_S, give_up - time.monotonic())):
         if time.monotonic() > give_up:
             raise ContainerError(
                 f"the container {name!r} was not removed within {limit_s:g} s: `{shlex.join(remove)}` says {said or 'nothing'}; {where}: "
                 "type that command there when the engine answers"
             )
-        said = last_lines(call(remove, where, max(ENGINE_CALL_LEAST_S, give_up - time.monotonic())).stderr, 3)
+        said = last_lines(call(remove, where, max(ENGINE_CALL_MIN_S, give_up - time.monotonic())).stderr, 3)
 
 
 def tail(path: Path) -> str:
@@ -171,7 +171,7 @@ class RankExit(TypedDict):
 
 
 SOCKET: Final = "control"
-MOST_AT_ONCE: Final = 200
+MAX_AT_ONCE: Final = 200
 """Descriptors of one message: the kernel takes 253."""
 
 
@@ -246,9 +246,9 @@ class WatchdogConnection:
         them can carry come before it: it keeps them in their order."""
         left = list(descriptors)
         try:
-            while len(left) > MOST_AT_ONCE:
-                socket.send_fds(self._connection, [b'{"do": "keep"}\n'], left[:MOST_AT_ONCE])
-                del left[:MOST_AT_ONCE]
+            while len(left) > MAX_AT_ONCE:
+                socket.send_fds(self._connection, [b'{"do": "keep"}\n'], left[:MAX_AT_ONCE])
+                del left[:MAX_AT_ONCE]
             socket.send_fds(self._connection, [json.dumps({"do": do, **fields}).encode() + b"\n"], left)
         except OSError:
             return  # `read` will find the end
@@ -273,7 +273,7 @@ SHOWN: Final = " (`slipway plan --cell` shows its command)"
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
 
-MOST_WOKEN: Final = 64
+MAX_WOKEN: Final = 64
 """The most processes that an event of their container wakes at once: the kernel lets 100 nested epolls wait for one descriptor. Further
 processes of the node are polled together with the ranks."""
 
@@ -520,7 +520,7 @@ class ContainerProcess:
         self._theirs = [output, told]
         self._events = select.epoll()
         self._events.register(self._told, select.EPOLLIN)
-        if index < MOST_WOKEN:
+        if index < MAX_WOKEN:
             self._events.register(container.events.fileno(), select.EPOLLIN)
         self.exit_fd = self._events.fileno()
 

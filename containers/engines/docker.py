@@ -1,4 +1,4 @@
-"""Start containers with Docker, by its command line (see cli.py): the container is dockerd's child, and this node program's by what it
+"""Start containers with Docker (docker_podman.py): the container is dockerd's child, and this node program's by what it
 watches."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from base import errors, typed
-from containers.engines import cli, container_client, docker_daemon
+from containers.engines import container_client, docker_daemon, docker_podman
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "docker"
@@ -19,7 +19,7 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    return cli.plan_container(NAME, spec, host_env, docker_daemon(host_env), ("--init", *_gpus(spec)))
+    return docker_podman.plan_container(NAME, spec, host_env, docker_daemon(host_env), ("--init", *_gpus(spec)))
 
 
 def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
     if spec.device != "cuda":
         return ()
     if spec.cdi:
-        return tuple(word for uuid in spec.gpus for word in ("--device", f"{cli.CDI_KIND}={uuid}"))
+        return tuple(word for uuid in spec.gpus for word in ("--device", f"{docker_podman.CDI_KIND}={uuid}"))
     return ("--gpus", f'"device={",".join(spec.gpus)}"')
 
 
@@ -61,7 +61,7 @@ def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
     there = [content for directory in directories for content in _specifications(Path(directory))]
     missing = [uuid for uuid in gpus if not any(uuid in content for content in there)]
     if missing:
-        return Cdi(use=False, reason=f"no specification in {', '.join(map(str, directories))} names {cli.CDI_KIND}={missing[0]}")
+        return Cdi(use=False, reason=f"no specification in {', '.join(map(str, directories))} names {docker_podman.CDI_KIND}={missing[0]}")
     return Cdi(use=True, reason=f"dockerd does CDI, and {', '.join(map(str, directories))} names them all")
 
 
@@ -71,7 +71,7 @@ def _specifications(directory: Path) -> list[str]:
         files = [path.read_text(errors="replace") for path in sorted(directory.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
     except OSError:
         return []
-    return [content for content in files if cli.CDI_KIND in content]
+    return [content for content in files if docker_podman.CDI_KIND in content]
 
 
 def _parsed(text: str) -> list[str]:

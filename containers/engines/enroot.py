@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from containers.engines import container_client
-from containers.engines.cli import SCRATCH, TEMPORARY, check_colons, gpu_environment, mounts, plan_image_file, plan_of_job, watchdog_argv
+from containers.engines.docker_podman import (
+    SCRATCH,
+    TEMPORARY,
+    check_colons,
+    gpu_environment,
+    mounts,
+    plan_image_file,
+    plan_of_job,
+    watchdog_argv,
+)
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "enroot"

@@ -1,4 +1,4 @@
-"""Start containers with Podman, by its command line (see cli.py): no daemon, but conmon, which leaves the job as dockerd's shim does.
+"""Start containers with Podman (docker_podman.py): no daemon, but conmon, which leaves the job as dockerd's shim does.
 
 Without --init: that needs catatonit, which is a package of its own, and the watchdog buries orphans itself.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from containers.engines import cli, container_client, podman_service
+from containers.engines import container_client, docker_podman, podman_service
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "podman"
@@ -17,5 +17,5 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    gpus = (word for uuid in spec.gpus for word in ("--device", f"{cli.CDI_KIND}={uuid}")) if spec.device == "cuda" else ()
-    return cli.plan_container(NAME, spec, host_env, podman_service(host_env), tuple(gpus))
+    gpus = (word for uuid in spec.gpus for word in ("--device", f"{docker_podman.CDI_KIND}={uuid}")) if spec.device == "cuda" else ()
+    return docker_podman.plan_container(NAME, spec, host_env, podman_service(host_env), tuple(gpus))

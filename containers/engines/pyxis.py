@@ -14,7 +14,16 @@ from typing import Final
 
 from cluster.schedulers.slurm import INPUTS, OURS
 from containers.engines import container_client
-from containers.engines.cli import SCRATCH, TEMPORARY, check_colons, gpu_environment, mounts, plan_image_file, plan_of_job, watchdog_argv
+from containers.engines.docker_podman import (
+    SCRATCH,
+    TEMPORARY,
+    check_colons,
+    gpu_environment,
+    mounts,
+    plan_image_file,
+    plan_of_job,
+    watchdog_argv,
+)
 from containers.limits import CONTAINER_START_S, PYXIS_UNPACK_S
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 

@@ -13,7 +13,7 @@ import yaml
 from base import jsonfile, sanitize
 from base.errors import ConfigError, SlipwayError
 from base.typed import Check, Closed, Name, read_as
-from containers import renderings, step_lines
+from containers import rank_variables, step_lines
 
 # YAML that others wrote, as plain values: within bounds, and without aliases, since a hundred bytes of them can stand for gigabytes.
 
@@ -147,7 +147,7 @@ Augmentation = Literal["none", "flip", "crop", "crop-flip"]
 Reader = Literal["slipway", "native", "memory"]
 ConvAlgorithm = Literal["auto", "heuristic", "measured", "deterministic"]
 Optimizer = Literal["sgd", "adamw"]
-PLACEHOLDERS: Final = ("{python}", "{folder}", *(f"{{{name}}}" for name in renderings.NETWORK_PLACES))
+PLACEHOLDERS: Final = ("{python}", "{folder}", *(f"{{{name}}}" for name in rank_variables.NETWORK_PLACES))
 PORT_PLACEHOLDER: Final = re.compile(r"{port\.[a-z0-9_]+}")
 MAX_BYTES: Final = 1 << 20
 MAX_TEXT: Final = 2000
@@ -178,7 +178,7 @@ class Sidecar(Closed):
     """the command, with the placeholders of the program's"""
     env: Environment = field(default_factory=dict)
     """environment variables"""
-    ends: renderings.SidecarEnds = "stopped"
+    ends: rank_variables.SidecarEnds = "stopped"
     """`stopped` after the ranks, or `with-ranks`: by itself when they end"""
 
 
@@ -273,10 +273,10 @@ class FrameworkSpec(Closed):
     """container image, for every engine but `bare`; `images` of the site file replaces it"""
     python: Text
     """interpreter inside the image. `engine: bare` uses that of the framework's own environment, or Slipway's own"""
-    launcher: renderings.Launcher
+    launcher: rank_variables.Launcher
     """`single`: one process on the head node. `torchrun`: one torchrun per node. `ranks`: one process per rank. `mpirun`: one mpirun
     for all"""
-    env: Annotated[tuple[renderings.Rendering, ...], SHORT]
+    env: Annotated[tuple[rank_variables.Rendering, ...], SHORT]
     """renderings of the allocation as variables of each rank: `tf_config`, `paddle`, `dmlc`, `horovod`; launchers `ranks` and
     `single`. In a program of a study this is `env_from`"""
     sidecars: Annotated[tuple[Sidecar, ...], SHORT]

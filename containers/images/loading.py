@@ -17,7 +17,7 @@ from pathlib import Path
 from base import chunks, errors, publish, system
 from containers.engines import STORES
 from containers.images import commands, trees
-from containers.images.marks import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
+from containers.images.last_use import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.streams import copy_hashed, feed_decompressed, hash_file, not_enough, require
 from containers.limits import IMAGE_LOCK_WAIT_S, IMAGE_TAG_S

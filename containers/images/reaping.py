@@ -16,7 +16,7 @@ from pathlib import Path
 from base import errors, humanize, process, publish
 from containers import engines, limits
 from containers.images import commands, trees
-from containers.images.marks import forget, last_used, locked, our_repository, parts_of, short_of, tree_of
+from containers.images.last_use import forget, last_used, locked, our_repository, parts_of, short_of, tree_of
 from containers.images.pinning import FILE_ENGINES, suffix_of
 
 

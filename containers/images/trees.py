@@ -2,7 +2,7 @@
 unpack it again.
 
 The name says who unpacked it: `slipway-u<uid>-<job>.<restart>-<image>-<host>-<digits>`, which enroot lists as `pyxis_...`, where several
-nodes may share the place too. The mark of an image (marks.py) says which one is whole: it is written when pyxis has ended well. Whatever no
+nodes may share it too. The mark of an image (last_use.py) says which one is whole: it is written when pyxis has ended well. Whatever no
 mark names is what a killed load has left, or belongs to a cache that is gone: it goes when its job is dead (containers.reaping).
 """
 
@@ -19,7 +19,7 @@ from typing import Final
 from base import process, sanitize
 from base.errors import ContainerError
 from containers.engines import container_client, pyxis
-from containers.images.marks import tree_of
+from containers.images.last_use import tree_of
 from containers.limits import IMAGE_REMOVE_S, PYXIS_UNPACK_S
 
 ENGINE: Final = pyxis.NAME

@@ -56,7 +56,7 @@ STEP_LINE = '{"event": "step", "time": %r, "monotonic_ns": %d, "step": %d, "meas
 """Written as it stands: the json module takes several times as long."""
 TOGETHER = 0.1
 """Seconds: steps that end within as much are written together."""
-MOST_FIELDS = 16
+MAX_FIELDS = 16
 """A list of more parts is one of samples, not of fields that hold an array each."""
 VALIDATION = "run.steps %s: each of its batches counts as a step of the training. Go through a validation by a plain loop"
 PARTS = ("copy", "forward", "backward", "exchange", "optimizer")
@@ -678,7 +678,7 @@ def first_dimensions(batch: Any) -> List[int]:
     if shape is not None:  # a tensor would take `values` for a question about sparse ones
         return [int(shape[0])] if len(shape) else []
     parts = batch.values() if hasattr(batch, "values") else batch if isinstance(batch, (list, tuple)) else ()
-    if len(parts) > MOST_FIELDS:
+    if len(parts) > MAX_FIELDS:
         raise ValueError("a list of samples")
     return [size for part in parts for size in first_dimensions(part)]
 

@@ -35,7 +35,7 @@ MEET_S = 120.0
 """The time limit for the others to connect: a container may come up later than another one."""
 PAUSE_S = 0.1
 MAX_PENDING = 16
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 NONCE_BYTES = 32
 HOST = "slipway-node-"
 DIRECTORY = "mpi"
@@ -186,7 +186,7 @@ def words_of(connection: socket.socket) -> Tuple[List[str], bytes]:
     connection.sendall(ours)
     theirs = receive(connection, NONCE_BYTES, until)
     size = int.from_bytes(receive(connection, 4, until), "big")
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise ValueError("it announces %d bytes" % size)
     body = receive(connection, size, until)
     if not hmac.compare_digest(receive(connection, NONCE_BYTES, until), proof(b"agent", ours, theirs, body)):
@@ -228,7 +228,7 @@ def hold(words: List[str]) -> int:
     said = b""
     while not said.endswith(b"\n"):
         more = link.recv(1 << 16)
-        if not more or len(said) > MOST_BYTES:
+        if not more or len(said) > MAX_BYTES:
             fail("orted told rank %s nothing of its place" % os.environ["RANK"])
         said += more
     os.set_inheritable(link.fileno(), True)

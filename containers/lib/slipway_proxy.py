@@ -25,7 +25,7 @@ HEAD_LIMIT_S = 30.0
 CONNECT_LIMIT_S = 5.0
 ACCEPT_PAUSE_S = 0.2
 MAX_HEAD = 1 << 16
-MOST_UNPROVED = 128
+MAX_UNPROVED = 128
 """Connections that have not shown the token yet: for one more, the oldest is closed."""
 FIELD = re.compile(rb"[!-9;-~]+:[^\r\n\0]*\r?\n")
 PIECE = 1 << 16
@@ -71,9 +71,9 @@ class Listener(ThreadingMixIn, UnixStreamServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for a connection. Many that show no token cost no more than MOST_UNPROVED threads."""
+        """Start a thread for a connection. Many that show no token cost no more than MAX_UNPROVED threads."""
         self.unproved[request] = None
-        if len(self.unproved) > MOST_UNPROVED:
+        if len(self.unproved) > MAX_UNPROVED:
             oldest = next(iter(self.unproved.copy()))
             self.proved(oldest)
             with contextlib.suppress(OSError):

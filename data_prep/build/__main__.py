@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(arguments: argparse.Namespace) -> None:
     from data_prep.build.dataset import kind_of
-    from data_prep.space import limit_own_memory
+    from data_prep.free_space import limit_own_memory
     from data_prep.spec import parse_spec
 
     if not humanize.is_name(arguments.name):

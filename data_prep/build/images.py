@@ -247,7 +247,7 @@ def _encode(pixels: Pixels, conversion: Conversion, with_pixels: bool) -> Conver
 
 
 _BLOCK_BYTES = 1 << 20  # so that the squares stay in the processor's cache
-_MOST_ROWS = 65_000  # 255^2 times as many still fits 32 bits
+_MAX_ROWS = 65_000  # 255^2 times as many still fits 32 bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +279,7 @@ class PixelCounter:
         if self._image is not None and self._image.shape == image.shape:  # where sizes differ the dataset is refused at its end
             self._image += image
         rows = np.ascontiguousarray(image).reshape(image.shape[0], -1)
-        step = min(_MOST_ROWS, max(1, _BLOCK_BYTES // rows.shape[1]))
+        step = min(_MAX_ROWS, max(1, _BLOCK_BYTES // rows.shape[1]))
         for start in range(0, len(rows), step):
             self._add_rows(rows[start : start + step])
         self._pixels += image.shape[0] * image.shape[1]

@@ -30,11 +30,11 @@ _BRANCH, _LEAF, _OVERFLOW, _IS_META = 1, 2, 4, 8
 _INTEGER_KEYS = 8  # of the list of free pages, which is empty
 _BIG = 1
 _NO_PAGE = 2**64 - 1
-_MOST_IN_LEAF = (PAGE - _HEADER.size) // 2 // 2 * 2 - 2  # of node and key and value: LMDB wants two nodes in a page
-_MOST_POINTERS = 200  # in a branch page: 18 bytes each
+_MAX_IN_LEAF = (PAGE - _HEADER.size) // 2 // 2 * 2 - 2  # of node and key and value: LMDB wants two nodes in a page
+_MAX_POINTERS = 200  # in a branch page: 18 bytes each
 _PADDING = bytes(PAGE)
 _WRITE_BYTES = 1 << 20
-_MOST_PIECES = 512  # of a writev, which takes 1,024
+_MAX_PIECES = 512  # of a writev, which takes 1,024
 
 
 class LmdbWriter:
@@ -63,7 +63,7 @@ class LmdbWriter:
         later."""
         key, size = b"%08d" % self.samples, sum(map(len, parts))
         head = _NODE.pack(size & 0xFFFF, size >> 16, 0, len(key)) + key
-        if len(head) + size > _MOST_IN_LEAF:
+        if len(head) + size > _MAX_IN_LEAF:
             head = _NODE.pack(size & 0xFFFF, size >> 16, _BIG, len(key)) + key
             node = head + _NUMBER.pack(self._write_large(size, parts))
         else:
@@ -114,7 +114,7 @@ class LmdbWriter:
     def _write_branches(self, below: Sequence[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
         """Write the level above these pages, and return the first key and the number of each of its pages. All get about as many pointers:
         LMDB wants two in each."""
-        count = -(-len(below) // _MOST_POINTERS)
+        count = -(-len(below) // _MAX_POINTERS)
         bounds = [len(below) * number // count for number in range(count + 1)]
         written = []
         for first, end in itertools.pairwise(bounds):
@@ -129,7 +129,7 @@ class LmdbWriter:
         self._next_page += pages
         self._pieces += pieces
         self._piece_bytes += pages * PAGE
-        if self._piece_bytes >= _WRITE_BYTES or len(self._pieces) >= _MOST_PIECES:
+        if self._piece_bytes >= _WRITE_BYTES or len(self._pieces) >= _MAX_PIECES:
             self._flush()
 
     def _flush(self) -> None:

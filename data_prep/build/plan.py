@@ -23,13 +23,13 @@ from base.typed import Count, Digest, Name, PathText, ReadableAs
 from data_prep.build import images, locks
 from data_prep.build import selection as select
 from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
+from data_prep.free_space import require_space
 from data_prep.hashing import hash_file
 from data_prep.manifest import Progress, silent
 from data_prep.sources import SOURCES, source_of
 from data_prep.sources.files import check_unchanged, watched
 from data_prep.sources.naming import TRAIN
 from data_prep.sources.types import ListedSample, Prepared, Reader, Refused, Root
-from data_prep.space import require_space
 
 if TYPE_CHECKING:
     from data_prep.spec import DatasetSpec

@@ -13,7 +13,7 @@ from typing import Final
 
 from base.errors import DatasetError
 from base.typed import Count, FromOne
-from data_prep import hashing, space
+from data_prep import free_space, hashing
 from data_prep.build.images import Converted, PixelCounter, PixelSums, convert, mean_and_std, mean_image
 from data_prep.build.lmdb_writer import Buffer, LmdbWriter
 from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
@@ -63,7 +63,7 @@ def build_shard(build_dir: Path, index: int, progress: Progress = silent, *, lim
 
     def make() -> Receipt:
         if limit_memory:
-            space.limit_address_space(_DECODER_BYTES)
+            free_space.limit_address_space(_DECODER_BYTES)
         return make_shard(build_dir, index, _Shard(plan, build_dir, index), progress)
 
     return made_once(build_dir, index, plan, lambda: finished(build_dir, index, plan), make, progress)

@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 from base import errors, publish
 from data_prep.build import locks, steps
 from data_prep.build.lmdb_writer import LmdbWriter
+from data_prep.free_space import RESERVE, is_full, not_enough_space, require_space
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, Progress
-from data_prep.space import RESERVE, is_full, not_enough_space, require_space
 
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")

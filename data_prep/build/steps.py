@@ -18,9 +18,9 @@ from base import humanize, jsonfile, publish
 from base.errors import DatasetError, SlipwayError
 from base.typed import Check, Count, Digest, Name, read_as
 from data_prep.build.locks import held, own_part, publish_json_of, remove_all_dead_parts, remove_dead_parts
+from data_prep.free_space import OWN_MEMORY, is_full, not_enough_space
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, FILE_NAME, AnyManifest, Progress, Shard, digest_of, manifest_digest, to_bytes
-from data_prep.space import OWN_MEMORY, is_full, not_enough_space
 
 if TYPE_CHECKING:
     from data_prep.spec import DatasetSpec

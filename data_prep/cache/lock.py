@@ -75,7 +75,7 @@ def describe(holder: Mapping[str, object]) -> str:
 
 logger = logging.getLogger(__name__)
 
-_LEAST_LETTERS = 512
+_MIN_LETTERS = 512
 """The least length of a note in characters, filled with blanks, so that the file keeps its size."""
 
 
@@ -127,7 +127,7 @@ class Lock:
 
     def _write(self) -> None:
         self._said_at = time.monotonic()
-        self._file.write_holder(json_line(self._said).decode().ljust(_LEAST_LETTERS))
+        self._file.write_holder(json_line(self._said).decode().ljust(_MIN_LETTERS))
 
 
 # Leases

@@ -22,21 +22,21 @@ from base import calls, chunks, humanize, system, typed
 from base.errors import DatasetError, PushError, StorageError, StorageFull
 from base.jsonfile import canonical_json, json_text, read_json
 from base.publish import publish, publish_directory, remove_leftover, remove_tree, sync_directory
-from base.untrusted import MOST_DEPTH, Entry, directory, entries, kind_of, make_directories, open_regular
+from base.untrusted import MAX_DEPTH, Entry, directory, entries, kind_of, make_directories, open_regular
+from data_prep.free_space import free_bytes
 from data_prep.hashing import hash_file, new_hasher
-from data_prep.space import free_bytes
 
 # Files to push
 
 
-MOST_FILES: Final = 10_000
+MAX_FILES: Final = 10_000
 """A record lists them all, and a reader takes records of up to 4 MiB."""
-MOST_LOOKED_AT: Final = 10 * MOST_FILES
-MOST_REFUSED: Final = 1_000
+MAX_LOOKED_AT: Final = 10 * MAX_FILES
+MAX_REFUSED: Final = 1_000
 PATH_BYTES: Final = 1 << 20
 """The limit of the length of all paths together. A node that may push a part of the files may use that part of it."""
 HOLES_BYTES: Final = 1 << 30
-_MOST_HOLES: Final = 10_000
+_MAX_HOLES: Final = 10_000
 _OURS: Final = re.compile(
     r"((record|cell|ended|delivered-\d+(\.node-\d+)?)\.json|logs/((node|rank)-[\d-]+|sidecar-[^/]+)\.log"
     r"|(not-pushed-[0-9a-f]{12}|load-\d+)\.jsonl|checkpoint\.safetensors\.chunks\.json|of-node-\d+)(/.*)?"
@@ -56,7 +56,7 @@ class Listing:
     refused: tuple[Refusal, ...]
 
 
-def list_files(root: int, first: Sequence[str] = (), *, with_ours: bool = False, most: int = MOST_FILES) -> Listing:
+def list_files(root: int, first: Sequence[str] = (), *, with_ours: bool = False, most: int = MAX_FILES) -> Listing:
     """List the files to push of the directory `root`, at most `most`.
 
     A training program wrote the directory, so nothing in it is trusted: links, pipes, devices, files of other users, unreadable files,
@@ -67,7 +67,7 @@ def list_files(root: int, first: Sequence[str] = (), *, with_ours: bool = False,
     files: dict[str, Entry] = {}
     refused: list[Refusal] = []
     expected = frozenset(first)
-    path_bytes, most_path_bytes = 0, PATH_BYTES * most // MOST_FILES
+    path_bytes, most_path_bytes = 0, PATH_BYTES * most // MAX_FILES
     for entry in (*_named(root, first), *_bounded(root, refused)):
         if entry.path in files or _UNFINISHED.fullmatch(entry.path):
             continue  # of the latter: what was being written when its rank ended
@@ -93,7 +93,7 @@ def refusal(path: str, reason: str) -> Refusal:
 def refused_text(refused: Iterable[Refusal]) -> bytes:
     """Format the refused entries for a file, one JSON line each. Of very many only the first are listed."""
     ordered = sorted(refused, key=lambda entry: entry["path"])
-    shown = ordered[:MOST_REFUSED]
+    shown = ordered[:MAX_REFUSED]
     if more := humanize.and_more(len(ordered), len(shown)):
         shown.append({"path": "", "reason": more})
     return "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in shown).encode()
@@ -109,12 +109,12 @@ def _named(root: int, names: Sequence[str]) -> Iterator[Entry]:
 
 def _bounded(root: int, refused: list[Refusal]) -> Iterator[Entry]:
     def closed(path: str, error: OSError) -> None:
-        if len(refused) < MOST_LOOKED_AT:
+        if len(refused) < MAX_LOOKED_AT:
             refused.append(refusal(path or ".", f"{error.strerror}: it was not looked into"))
 
-    for number, entry in enumerate(entries(root, MOST_LOOKED_AT + 1, closed)):
-        if number == MOST_LOOKED_AT:
-            refused.append(refusal(entry.path, f"more than {MOST_LOOKED_AT} names: from here on nothing was looked at"))
+    for number, entry in enumerate(entries(root, MAX_LOOKED_AT + 1, closed)):
+        if number == MAX_LOOKED_AT:
+            refused.append(refusal(entry.path, f"more than {MAX_LOOKED_AT} names: from here on nothing was looked at"))
             return
         yield entry
 
@@ -122,7 +122,7 @@ def _bounded(root: int, refused: list[Refusal]) -> Iterator[Entry]:
 def _refusal(entry: Entry, expected: Collection[str], *, with_ours: bool) -> str | None:
     """Return why an entry is refused by its name or status. The result is None for a file to push and for a directory to look into."""
     if stat.S_ISDIR(entry.status.st_mode):
-        return f"below {MOST_DEPTH} directories: not looked into" if entry.path.count("/") >= MOST_DEPTH else None
+        return f"below {MAX_DEPTH} directories: not looked into" if entry.path.count("/") >= MAX_DEPTH else None
     kind = kind_of(entry.status)
     if kind is not None:
         return kind
@@ -155,7 +155,7 @@ def _content_refusal(root: int, path: str) -> str | None:
 def _holes(descriptor: int, size: int) -> int:
     """Count the bytes of holes in the first `size` bytes. File systems that compress have few blocks, and no holes."""
     position = total = 0
-    for _ in range(_MOST_HOLES):
+    for _ in range(_MAX_HOLES):
         try:
             data = os.lseek(descriptor, position, os.SEEK_DATA)
         except OSError as error:
@@ -208,7 +208,7 @@ def push_files(
     *,
     own_dir: Path | None = None,
     naming: Naming = AS_THEY_ARE,
-    most: int = MOST_FILES,
+    most: int = MAX_FILES,
 ) -> list[PushedFile]:
     """Copy the files of `local_dir` into `part_dir`, beside those of other nodes, and return {"path", "bytes", "blake3"} of each.
 

@@ -23,7 +23,7 @@ SCHEMA = "slipway.pending/1"
 NAME = "pending.json"
 MAX_BYTES = 1 << 20
 BY_HAND = "move the result by hand"
-MOST_REASON = 4000
+MAX_REASON = 4000
 _OTHERS_WRITE = 0o022
 
 Remove = Callable[[Path], object]
@@ -53,7 +53,7 @@ class Delivery:
 def keep_pending(run_dir: Path, target: Path, reason: str, *, own: str | None = None, naming: Naming = AS_THEY_ARE) -> None:
     """Mark `run_dir` as a result that belongs to `target` (absolute) and could not be pushed for `reason`: its directory `out`, which a
     program wrote, and `own`, which we wrote. Raises OSError."""
-    note = {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason[:MOST_REASON], **naming._asdict()}
+    note = {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason[:MAX_REASON], **naming._asdict()}
     jsonfile.publish_json(run_dir / NAME, note)
 
 

@@ -22,7 +22,7 @@ from .parent_process import die_with_parent
 
 CACHE_BYTES = 32 << 20  # a ring that a processor's last cache holds is written and read twice as fast as a larger one
 BATCHES_AHEAD = 4  # per loader process, at most
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 FIRST_PROCESSES = 2  # that are given batches, until this process has to wait for one
 LATE = 0.05  # of the time between two batches: who waits longer gets another process
 SPARE = 3  # slots beside those to be filled: the batch in use, the one before, and one that a GPU still copies
@@ -283,7 +283,7 @@ def slot_bytes(shape: Sequence[int], dtype: Any) -> int:
 def loader_processes(local_world_size: int) -> int:
     """Return how many loader processes a rank may start: there are cores for so many. How many of them get batches is a matter of how long
     the training waits."""
-    return max(1, min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // local_world_size))
+    return max(1, min(MAX_PROCESSES, len(os.sched_getaffinity(0)) // local_world_size))
 
 
 def _bytes_of(shape: Sequence[int], dtype: Any) -> int:

@@ -34,7 +34,7 @@ from .memory import free_memory
 READERS = 8  # threads: so many requests a disk has at a time from this process
 GROUP = 4  # values that one of them reads in turn, which are then used together
 IN_MEMORY = 256  # values that no disk was asked for, one after the other: from then on the map is used
-MOST_ANNOUNCED = 4  # batches that `prefetch` announced and nobody has asked for yet
+MAX_ANNOUNCED = 4  # batches that `prefetch` announced and nobody has asked for yet
 SMALL = 65536  # bytes: smaller values cost a disk and its driver more than their bytes do, so the page cache gets their shards in one go
 PIECE = 16 << 20  # bytes of a shard that are brought to the page cache beside an announced batch
 _ADVISED = 1 << 17  # bytes: of more at a time the kernel may only take the beginning
@@ -316,7 +316,7 @@ def prefetch(places: Iterable[SampleKey]) -> None:
             reading.bring_more()
             with _current_lock():
                 _announced[announced] = reading
-                while len(_announced) > MOST_ANNOUNCED:
+                while len(_announced) > MAX_ANNOUNCED:
                     _announced.popitem(last=False)
 
 

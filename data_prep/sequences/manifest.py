@@ -14,7 +14,7 @@ from data_prep.manifest import FORMAT, Progress, Shard, check_splits, read_manif
 # Token ids
 
 
-MOST_IDS: Final = 2**31 - 1
+MAX_IDS: Final = 2**31 - 1
 """The largest size of a vocabulary, since programs hold ids as 32-bit numbers with a sign."""
 END_OF_BYTES: Final = 256
 """The vocabulary of bytes: 0 to 255, and the end of a document."""
@@ -108,7 +108,7 @@ class SequenceManifest:
     def __post_init__(self) -> None:
         require(self.schema == SCHEMA, f"schema {self.schema!r} is not {SCHEMA!r}: written by another version of Slipway")
         require((self.format, self.value, self.key) == (FORMAT, VALUE, "%08d"), "format, value or key is unknown")
-        require(self.vocabulary <= MOST_IDS and self.id_bytes == width_of(self.vocabulary), "id_bytes does not fit the vocabulary")
+        require(self.vocabulary <= MAX_IDS and self.id_bytes == width_of(self.vocabulary), "id_bytes does not fit the vocabulary")
         require(self.words is None or len(self.words) == self.vocabulary - 2, "words does not fit the vocabulary")
         require(bool(self.lengths) and list(self.lengths) == sorted(set(self.lengths)), "lengths are none, or not in order")
         require(all(shard.length in self.lengths and shard.tokens <= shard.samples * shard.length for shard in self.shards), "a shard")

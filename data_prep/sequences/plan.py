@@ -22,7 +22,7 @@ from base.errors import DatasetError
 from base.humanize import some
 from base.jsonfile import canonical_json, publish_json
 from base.typed import Count, Digest, FromOne, Name, PathText, ReadableAs
-from data_prep import hashing, manifest, space
+from data_prep import free_space, hashing, manifest
 from data_prep.build.locks import held, replaced
 from data_prep.build.selection import Rejections, shards_per_split, slices
 from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
@@ -254,7 +254,7 @@ def in_buckets(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
 
 
 PIECE_BYTES: Final = 4 << 20
-MOST_WORDS: Final = 5_000_000
+MAX_WORDS: Final = 5_000_000
 LONGEST_WORD: Final = 1000
 SPOOL: Final = "spool"
 _UNKNOWN_WORD: Final = b"<unk>"
@@ -275,8 +275,8 @@ def vocabulary_of(files: Sequence[SourceFile], most: int, rejections: Rejections
         try:
             for piece in _word_pieces(file):
                 own.update(_WORDS[False].findall(piece))
-                if len(counts) + len(own) > MOST_WORDS:
-                    raise DatasetError(f"{printable(file.path)}: more than {MOST_WORDS:,} different words: take vocabulary: bytes")
+                if len(counts) + len(own) > MAX_WORDS:
+                    raise DatasetError(f"{printable(file.path)}: more than {MAX_WORDS:,} different words: take vocabulary: bytes")
         except BadSample as error:
             rejections.add(file.name, str(error))
             continue
@@ -385,7 +385,7 @@ def _pieces(file: SourceFile) -> Iterator[bytes]:
 
 
 SCHEMA: Final = "slipway.sequences-plan/1"
-MOST_IN_VALUE: Final = 64 << 10
+MAX_IN_VALUE: Final = 64 << 10
 """The approximate length of a value in LMDB. Large values waste little of their last page, and a reader touches only the pages that it
 needs."""
 
@@ -437,7 +437,7 @@ class SequencePlan:
         return self.shards[index].count * (self.shards[index].length + 1) * self.width
 
     def rows_per_value(self, length: int) -> int:
-        return max(1, MOST_IN_VALUE // ((length + 1) * self.width))
+        return max(1, MAX_IN_VALUE // ((length + 1) * self.width))
 
     def part_key(self, index: int) -> str:
         return blake3(canonical_json([asdict(self.shards[index]), self.vocabulary, [asdict(one) for one in self.streams]])).hexdigest()
@@ -460,7 +460,9 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
         raise rejections.error(f"{spec.path}, strict")
     splits = share_out(rows_of(spec, build_dir, streams, end), spec)
     groups = [(split, *group) for split, rows in splits.items() for group in in_buckets(rows, spec.lengths)]
-    space.require_space(build_dir, sum(len(rows) * (length + 1) * width_of(vocabulary) for _, length, rows in groups), f"building {name}")
+    free_space.require_space(
+        build_dir, sum(len(rows) * (length + 1) * width_of(vocabulary) for _, length, rows in groups), f"building {name}"
+    )
     shards = _write_rows(build_dir, groups, spec)
     plan = SequencePlan(
         name=name,
@@ -493,7 +495,7 @@ def _streams(
             raise rejections.error(f"{spec.path} holds no words to train on")
     elif not has_text(listed):
         raise rejections.error(f"{spec.path} holds white space only: no text to train on")
-    space.require_space(build_dir, 2 * sum(file.bytes for file in listed) if words is None else 0, f"the ids of {spec.path}")
+    free_space.require_space(build_dir, 2 * sum(file.bytes for file in listed) if words is None else 0, f"the ids of {spec.path}")
     return listed, to_streams(build_dir, listed, words, lines=spec.documents == "line"), words
 
 

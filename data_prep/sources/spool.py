@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from base import publish, system
 from base.errors import DatasetError
-from data_prep.space import not_enough_space
+from data_prep.free_space import not_enough_space
 
 MAX_RATIO = 200
 FREE_OF_RATIO = 16 << 20  # small archives of empty blocks may be packed better

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from base.jsonfile import json_line
-from data_prep import limits, space
+from data_prep import free_space, limits
 from data_prep.sources.naming import printable
 from data_prep.sources.spool import write_scratch
 from data_prep.sources.types import Pixels
@@ -147,7 +147,7 @@ def main(argv: list[str]) -> int:
     with Path(path).open("rb") as file:
         file.seek(int(offset))
         content = file.read(int(size))
-    space.limit_address_space(MEMORY_BYTES + 4 * len(content))
+    free_space.limit_address_space(MEMORY_BYTES + 4 * len(content))
     resource.setrlimit(resource.RLIMIT_CPU, (int(limits.UNPICKLE_CPU_S), int(limits.UNPICKLE_CPU_S)))
     try:
         answer = converted(content, Path(records))

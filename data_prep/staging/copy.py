@@ -23,6 +23,7 @@ from data_prep.file_set import FileSet, parse_chunk_list, parse_file_set
 from data_prep.hashing import ChunkedFile
 from data_prep.manifest import FILE_NAME, MAX_BYTES
 from data_prep.sources.files import retried
+from data_prep.staging.chunk_journal import Chunk
 from data_prep.staging.files import (
     BLOCK,
     Buffers,
@@ -32,7 +33,6 @@ from data_prep.staging.files import (
     supports_direct_read,
     supports_direct_write,
 )
-from data_prep.staging.table import Chunk
 from data_prep.tree.manifest import LOCATION_NAME, TreeLocation, advice_of, parse_location
 
 # Rate limit

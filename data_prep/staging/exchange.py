@@ -25,8 +25,8 @@ from base import handshake
 from base.errors import Cancelled, StagingError
 from base.jsonfile import from_plain
 from data_prep.limits import PEER_BEAT_EVERY_S, PEER_HANDSHAKE_S, PEER_HANG_S, PEER_LATE_S
+from data_prep.staging.chunk_journal import ChunkTable
 from data_prep.staging.swarm import Swarm
-from data_prep.staging.table import ChunkTable
 
 if TYPE_CHECKING:
     from data_prep.staging.gather import Gather
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 HEAD: Final = struct.Struct("!BI")
 HAVE, WANT, CHUNK, MISS, BEAT = range(1, 6)
 KINDS: Final = (HAVE, WANT, CHUNK, MISS, BEAT)
-MOST_HAVE: Final = 16384
+MAX_HAVE: Final = 16384
 
 
 class PeerError(Exception):
@@ -56,8 +56,8 @@ def frame(kind: int, number: int = 0) -> bytes:
 def have_frames(chunks: list[int]) -> bytes:
     """Encode the message that these chunks are here."""
     frames = []
-    for start in range(0, len(chunks), MOST_HAVE):
-        some = chunks[start : start + MOST_HAVE]
+    for start in range(0, len(chunks), MAX_HAVE):
+        some = chunks[start : start + MAX_HAVE]
         frames.append(frame(HAVE, len(some)) + struct.pack(f"!{len(some)}I", *some))
     return b"".join(frames)
 
@@ -93,7 +93,7 @@ _TO_MARKS: Final = bytes.maketrans(b"01", b"\0\1")
 # Connections
 
 
-MOST_REQUESTED: Final = 64
+MAX_REQUESTED: Final = 64
 Piece = tuple[int, int, int]  # descriptor, offset, bytes
 
 
@@ -193,12 +193,12 @@ class Connection:
         while True:
             kind, number = HEAD.unpack(await self.exactly(HEAD.size))
             if kind == HAVE:
-                if not 0 < number <= MOST_HAVE:
+                if not 0 < number <= MAX_HAVE:
                     raise PeerError(f"{number} chunks in one frame")
                 self._exchange.peer_has(self, await self.exactly(4 * number))
             elif kind == WANT:
-                if len(self._queue) >= MOST_REQUESTED:
-                    raise PeerError(f"it wants more than {MOST_REQUESTED} chunks at once")
+                if len(self._queue) >= MAX_REQUESTED:
+                    raise PeerError(f"it wants more than {MAX_REQUESTED} chunks at once")
                 self._queue.append(number)
                 self._more.set()
             elif kind == MISS:
@@ -234,7 +234,7 @@ def _broken(error: OSError) -> PeerError:
 # Groups of nodes and the orders that they get
 
 
-MOST_LINE: Final = 256 << 20
+MAX_LINE: Final = 256 << 20
 """The limit of one line of orders in bytes: 1,000 nodes with 3 TB in chunks of 4 MiB need so much in the worst case."""
 
 
@@ -541,7 +541,7 @@ class Exchange:
 
     async def _take_orders(self, descriptor: int) -> None:
         """Follow the orders, one a line. Raises Cancelled at their end, StagingError for anything that is no order."""
-        orders = asyncio.StreamReader(limit=MOST_LINE)
+        orders = asyncio.StreamReader(limit=MAX_LINE)
         pipe = os.fdopen(descriptor, "rb", buffering=0, closefd=False)
         transport, _ = await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), pipe)
         try:

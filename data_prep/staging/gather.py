@@ -17,7 +17,7 @@ import xxhash
 
 from base import errors, publish
 from data_prep.limits import EXCHANGE_TURN_S, SLOW_SCAN_EVERY_S
-from data_prep.staging import copy, table
+from data_prep.staging import chunk_journal, copy
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.files import Buffers, aligned_buffer, sync, whole_buffer, write_chunk
 from data_prep.staging.swarm import NOBODY, owners_of
@@ -113,7 +113,9 @@ class Gather:
     too: it was right once, and a disk does not keep all that it was given.
     """
 
-    def __init__(self, source: copy.Source, part: Path, journal: table.Journal, exchange: Exchange, options: copy.CopyOptions) -> None:
+    def __init__(
+        self, source: copy.Source, part: Path, journal: chunk_journal.Journal, exchange: Exchange, options: copy.CopyOptions
+    ) -> None:
         self._journal, self._exchange, self._options = journal, exchange, options
         self._table, self._swarm = exchange.table, exchange.swarm
         self._is_alone = exchange.peer_group.nodes == 1
@@ -126,7 +128,7 @@ class Gather:
         self._checkers = ThreadPoolExecutor(2 * _CHECKS)
         self._sync_lock = threading.Lock()
         self._left = deque(sorted(journal.done))
-        self._lost: set[table.Chunk] = set()
+        self._lost: set[chunk_journal.Chunk] = set()
         self._rechecks = 0
         self._tries: Counter[int] = Counter()
         self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
@@ -312,7 +314,7 @@ class Gather:
         self._syncs += 1
         self._start(self._synced, [self._table.where(chunk) for chunk in chunks])
 
-    async def _synced(self, chunks: list[table.Chunk]) -> None:
+    async def _synced(self, chunks: list[chunk_journal.Chunk]) -> None:
         wrong = await _run_in_pool(self._checkers, self._sync, chunks)
         self._syncs -= 1
         for where in wrong:
@@ -324,7 +326,7 @@ class Gather:
             self._exchange.changed = True
             self._on_bytes(-self._table.span(chunk)[2])
 
-    def _sync(self, chunks: list[table.Chunk]) -> list[table.Chunk]:
+    def _sync(self, chunks: list[chunk_journal.Chunk]) -> list[chunk_journal.Chunk]:
         """Flush the data, note in the journal what the disk gives back, and return the other chunks."""
         with self._sync_lock:
             publish.each(sync, [self._part / self._table.files[file].path for file in sorted({file for file, _ in chunks})])
@@ -339,7 +341,7 @@ class Gather:
             self._rechecks += 1
             self._start(self._rechecked, [self._left.popleft() for _ in range(min(copy.BATCH, len(self._left)))])
 
-    async def _rechecked(self, chunks: list[table.Chunk]) -> None:
+    async def _rechecked(self, chunks: list[chunk_journal.Chunk]) -> None:
         self._lost.update(await _run_in_pool(self._checkers, self._read_back.wrong, chunks))
         self._rechecks -= 1
         num_bytes = sum(self._read_back.num_bytes(chunk) for chunk in chunks if chunk not in self._lost)

@@ -19,7 +19,7 @@ from data_prep.cache.layout import Cache, mark_of
 from data_prep.cache.lock import live_leases
 from data_prep.cache.stored import check_entry, remove_entry, remove_unlisted
 from data_prep.file_set import FileSet
-from data_prep.staging import copy, table
+from data_prep.staging import chunk_journal, copy
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
         logger.warning("that %s was checked cannot be noted: %s; its next use hashes all of it", entry.root.name, error.strerror)
 
 
-def _problem(entry: Entry, wrong: list[table.Chunk]) -> str:
+def _problem(entry: Entry, wrong: list[chunk_journal.Chunk]) -> str:
     files = entry.file_set.files
     return f"{humanize.some([f'chunk {chunk} of {files[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"
 

@@ -20,19 +20,19 @@ from base.sanitize import whole
 from base.system import DISK_FULL
 from base.untrusted import described
 from cluster.types import CacheUser
-from data_prep import hashing, limits, manifest, space
+from data_prep import free_space, hashing, limits, manifest
+from data_prep.cache.eviction import Need, make_room, not_enough, sweep
 from data_prep.cache.layout import Cache, dataset_name, open_cache, part_of, usable
 from data_prep.cache.lock import Lock, describe, write_lease
-from data_prep.cache.space import Need, make_room, not_enough, sweep
 from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet
 from data_prep.manifest import Progress, silent
+from data_prep.staging.chunk_journal import ChunkTable, Journal
 from data_prep.staging.copy import DIRECT_FROM_BYTES, MAX_CHUNK_BYTES, CopyOptions, Source, open_dataset, open_single
 from data_prep.staging.exchange import Exchange, PeerGroup
 from data_prep.staging.files import BLOCK, allocate, open_file
 from data_prep.staging.gather import Gather
 from data_prep.staging.hits import Entry, find_hit, note_checked, recheck
-from data_prep.staging.table import ChunkTable, Journal
 
 logger = logging.getLogger(__name__)
 
@@ -351,7 +351,7 @@ class Stager:
             return not_enough(self.cache, need, f"the disk became full while copying ({error.strerror})")
         return StagingError(
             f"the disk of the cache {self.cache.root} failed while {self.source.name} was copied: {error.strerror}; the unfinished copy "
-            f"was removed ({space.free_bytes(self.cache.root)} bytes free); see the kernel's log, or set another cache.path"
+            f"was removed ({free_space.free_bytes(self.cache.root)} bytes free); see the kernel's log, or set another cache.path"
         )
 
 

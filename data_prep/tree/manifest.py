@@ -22,7 +22,7 @@ from data_prep.sources.naming import printable, to_raw
 # Names
 
 
-MOST_NAME_BYTES: Final = 1000
+MAX_NAME_BYTES: Final = 1000
 """The limit of the length of a path below the tree. The node's cache adds a path before it, and 4096 bytes are the limit of both."""
 MAX_DEPTH: Final = 64
 MAX_FILES: Final = 100_000
@@ -44,8 +44,8 @@ def name_fault(name: str) -> str | None:
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts):
         return "its name is no path inside of the tree"
-    if len(raw) > MOST_NAME_BYTES or any(len(part.encode()) > 255 for part in parts):
-        return f"its path has more than {MOST_NAME_BYTES} bytes"
+    if len(raw) > MAX_NAME_BYTES or any(len(part.encode()) > 255 for part in parts):
+        return f"its path has more than {MAX_NAME_BYTES} bytes"
     return f"nested deeper than {MAX_DEPTH} directories" if len(parts) > MAX_DEPTH + 1 else None
 
 

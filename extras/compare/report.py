@@ -19,8 +19,8 @@ from workflow.report.keys import key_columns, size_columns
 from workflow.report.side_by_side import NUMBERS, RATIOS
 from workflow.report.table import NONE, Column, Reason, Table, estimate_text, numbers, percent, significant, value_of, with_interval, words
 
-MOST_VALUES: Final = 4
-MOST_CELLS: Final = 4
+MAX_VALUES: Final = 4
+MAX_CELLS: Final = 4
 SIGN: Final = "+"
 
 
@@ -156,7 +156,7 @@ def _caption(of: Compared, first: Sequence[CellResult], second: Sequence[CellRes
         parts.append(f"Runs of {' and '.join(alone)} were in one job: what its nodes have in common is in all of them and in no interval")
     for name, cells in (("A", of.matched.only_a), ("B", of.matched.only_b)):
         if cells:
-            parts.append(f"Only {name} has {counted(len(cells), 'cell')}: {some([cell.cell_id for cell in cells], MOST_CELLS)}")
+            parts.append(f"Only {name} has {counted(len(cells), 'cell')}: {some([cell.cell_id for cell in cells], MAX_CELLS)}")
     return printable("".join(f"{part}. " for part in parts).strip())
 
 
@@ -179,7 +179,7 @@ def _p_text(value: float | None) -> str:
 def fields_table(of: Compared) -> Table:
     """Build the table of the fields that differ."""
     cells = [
-        some(field.cells, MOST_CELLS) if not field.everywhere or len(field.cells) < 2 else f"all {len(field.cells)}" for field in of.fields
+        some(field.cells, MAX_CELLS) if not field.everywhere or len(field.cells) < 2 else f"all {len(field.cells)}" for field in of.fields
     ]
     where = "" if are_runs(of.a, of.b) else " In: the cells in which it differs so."
     return Table(
@@ -188,8 +188,8 @@ def fields_table(of: Compared) -> Table:
         caption=f"Every field of the records of the {'measured ' * bool(where)}runs but those of their results.{where}",
         columns=(
             words("field", "Field", [field.path for field in of.fields]),
-            words("a", "A", [some(field.a, MOST_VALUES, "; ") or NONE for field in of.fields], wrap=True),
-            words("b", "B", [some(field.b, MOST_VALUES, "; ") or NONE for field in of.fields], wrap=True),
+            words("a", "A", [some(field.a, MAX_VALUES, "; ") or NONE for field in of.fields], wrap=True),
+            words("b", "B", [some(field.b, MAX_VALUES, "; ") or NONE for field in of.fields], wrap=True),
             *([words("in", "In", cells, wrap=True)] if where else []),
         ),
         empty="Nothing differs.",

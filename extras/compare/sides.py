@@ -17,13 +17,13 @@ from workflow.commands.chosen_study import results_as_they_are
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.collect import collect
-from workflow.run.record.columns import MISSING, UNREADABLE
 from workflow.run.record.model import NotBelieved
+from workflow.run.record.parquet_columns import MISSING, UNREADABLE
 from workflow.run.record.reading import find_record, read_value
 from workflow.study.cell import Cell, plain_text
 from workflow.study.series import IMPLIED_BY_FRAMEWORK, flat
 
-MOST_SHOWN: Final = 5
+MAX_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ def _chosen(cells: Sequence[CellResult], chosen: Mapping[str, str], typed: str) 
             raise ConfigError(f"{typed}: its cells have no key {key!r}; {choices(key, keys_of(left[0]) if left else ())}")
         found = [cell for cell in left if values.get(id(cell)) == value]
         if not found:
-            raise ConfigError(f"{typed}: no cell has {key}={value}; they have {some(sorted(set(values.values())), MOST_SHOWN)}")
+            raise ConfigError(f"{typed}: no cell has {key}={value}; they have {some(sorted(set(values.values())), MAX_SHOWN)}")
         left = found
     return tuple(left)
 
@@ -156,7 +156,7 @@ def _by_keys(side: Side, named: set[str]) -> dict[str, CellResult]:
             one, other = keys_of(found[keys]), keys_of(cell)
             differing = [key for key in one if one[key] != other.get(key) and key != "cell_id"]
             raise ConfigError(
-                f"{side.name}: several of its cells have the same other keys, and differ in {some(differing, MOST_SHOWN)}: choose one by "
+                f"{side.name}: several of its cells have the same other keys, and differ in {some(differing, MAX_SHOWN)}: choose one by "
                 f"`{side.name}{',' if side.chosen else ':'}KEY=VALUE`"
             )
         found[keys] = cell
@@ -181,4 +181,4 @@ def _closest(first: Mapping[str, CellResult], second: Mapping[str, CellResult]) 
     differing = [[key for key in {**one, **other} if one.get(key) != other.get(key)] for one, other in pairs]
     if not differing:
         return ": there are no cells"
-    return f": the closest two differ in {some(min(differing, key=len), MOST_SHOWN)}; `PLACE:KEY=VALUE` on both sides compares across a key"
+    return f": the closest two differ in {some(min(differing, key=len), MAX_SHOWN)}; `PLACE:KEY=VALUE` on both sides compares across a key"

@@ -23,9 +23,9 @@ from workflow.report.cells import LEVEL, MIN_RUNS, Estimate, LogSample, one_side
 
 ALPHA: Final = 0.05
 POWER: Final = 0.8
-LEAST_EFFECT: Final = 0.01
-MOST_RUNS: Final = 1000
-LEAST_ERROR: Final = 1e-5
+MIN_EFFECT: Final = 0.01
+MAX_RUNS: Final = 1000
+MIN_ERROR: Final = 1e-5
 Verdict = Literal["slower", "faster", "no difference claimed", "not known"]
 Answer = Literal["held", "not held", "cannot be told"]
 
@@ -49,7 +49,7 @@ class NotSlower(Struct, frozen=True, kw_only=True):
     """The answer to whether B is slower than A by more than `margin`, in one cell or in all.
 
     `power`: how likely "held" was with these runs if B were as fast as A. `runs`: how many on each side would give it the probability
-    POWER; None: more than MOST_RUNS.
+    POWER; None: more than MAX_RUNS.
     """
 
     answer: Answer
@@ -110,7 +110,7 @@ def _p(found: Estimate) -> float:
 
 
 def _tested(found: Estimate, spread: float, p: float, p_holm: float, tests: int) -> Difference:
-    floor, error = max(LEAST_EFFECT, spread), found.error or 0.0
+    floor, error = max(MIN_EFFECT, spread), found.error or 0.0
     verdict: Verdict = "no difference claimed"
     if p_holm < ALPHA and abs(found.value - 1) >= floor:
         verdict = "slower" if found.value < 1 else "faster"
@@ -154,7 +154,7 @@ def power_to_hold(error: float, freedom: float, margin: float) -> float:
     """Return how likely the test holds where there is no difference, from the standard error of the logarithm of the ratio."""
     from scipy.special import nctdtr
 
-    if error < LEAST_ERROR * margin:  # scipy's function has no value there
+    if error < MIN_ERROR * margin:  # scipy's function has no value there
         return 1.0
     return float(1 - nctdtr(freedom, -math.log1p(-margin) / error, one_sided_quantile(freedom, LEVEL)))
 
@@ -162,7 +162,7 @@ def power_to_hold(error: float, freedom: float, margin: float) -> float:
 def _runs_to_hold(found: Estimate, margin: float) -> int | None:
     """Return the runs on each side that give the test POWER, if they differ as much as these."""
     of_one = (found.error or 0.0) * math.sqrt(found.n)
-    for n in range(MIN_RUNS, MOST_RUNS + 1):
+    for n in range(MIN_RUNS, MAX_RUNS + 1):
         if power_to_hold(of_one / math.sqrt(n), 2 * n - 2, margin) >= POWER:
             return n
     return None

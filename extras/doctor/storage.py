@@ -22,8 +22,8 @@ from base.publish import publish, publish_new, remove_tree
 from base.system import now_at
 from base.untrusted import why_distrusted
 from cluster.detection import SIGNS
+from data_prep.free_space import free_bytes, free_inodes
 from data_prep.mounts import Mount, nearest_mount
-from data_prep.space import free_bytes, free_inodes
 from extras.doctor.types import Context, Finding
 
 PREFIX: Final = ".slipway-doctor-"

@@ -11,8 +11,8 @@ import typer
 from base.errors import ConfigError, RecordError
 from base.humanize import choices, counted
 from extras.lint_table.columns import NUMERIC, Understood, understand
-from extras.lint_table.meanings import Meaning, meanings
 from extras.lint_table.reading import read_tables
+from extras.lint_table.relations import Meaning, meanings
 from extras.lint_table.rules import Rule, check_table
 from workflow.commands.options import JsonOption
 from workflow.commands.watching import output

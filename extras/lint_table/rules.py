@@ -11,11 +11,11 @@ from math import ceil, log10, prod
 from typing import Final
 
 from extras.lint_table.columns import Column, Kind, Understood, head_words, rounded
-from extras.lint_table.meanings import DURATIONS, LABEL, Meaning, Series, find_series
 from extras.lint_table.numbers import BYTES, SECONDS, Interval, spelled_unit
+from extras.lint_table.relations import DURATIONS, LABEL, Meaning, Series, find_series
 
-MOST_EFFICIENCY: Final = 1.03
-MOST_RISE: Final = 0.03
+MAX_EFFICIENCY: Final = 1.03
+MAX_RISE: Final = 0.03
 TOTAL_SLACK: Final = 0.1
 SAME_BATCH: Final = 0.01
 """Global batches that differ less are rounded to whole accumulation steps."""
@@ -296,7 +296,7 @@ def _curves(found: Understood, understood: Sequence[Meaning]) -> Iterator[Findin
 def _curve(found: Understood, meaning: Meaning, series: Series) -> Iterator[Finding]:
     measure = meaning.measure
     points = [(row, count, one) for row, count in series.counts.items() if (one := meaning.expected(row, series))]
-    above = [(row, count, one) for row, count, one in points if one.low > MOST_EFFICIENCY and count > series.counts[series.base]]
+    above = [(row, count, one) for row, count, one in points if one.low > MAX_EFFICIENCY and count > series.counts[series.base]]
     if above:
         row, count, one = max(above, key=lambda point: point[2].middle)
         base = f"what the base row (line {found.line(series.base)}) gives for as many"
@@ -304,7 +304,7 @@ def _curve(found: Understood, meaning: Meaning, series: Series) -> Iterator[Find
         yield _finding(found, Rule.SUPERLINEAR, row, measure, "", reason)
         return
     rises = [(after[2].low - before[2].high, before, after) for before, after in pairwise(points)]
-    if rises and max(rises)[0] > MOST_RISE:
+    if rises and max(rises)[0] > MAX_RISE:
         _, before, after = max(rises)
         low, high = (f"{100 * one.middle:.1f} % on {count}" for _, count, one in (before, after))
         reason = f"the efficiency of {measure.title!r} rises from {low} to {high} GPUs"

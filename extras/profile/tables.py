@@ -13,7 +13,7 @@ from workflow.report.profile.copies import advice_on, described
 from workflow.report.profile.profile import Profile, short_kernel
 from workflow.report.table import percent, significant
 
-MOST_KERNELS: Final = 10
+MAX_KERNELS: Final = 10
 
 
 def print_profile(profile: Profile, step_ms: float | None, costs: Mapping[str, LayerCost], network: str = "") -> None:
@@ -44,7 +44,7 @@ def _share(spent: float, whole_ms: float) -> str:
 
 def _kernels(profile: Profile, whole_ms: float) -> Iterator[str]:
     if not profile.layers:
-        for one in profile.kernels[:MOST_KERNELS]:
+        for one in profile.kernels[:MAX_KERNELS]:
             yield f"{short_kernel(one.name)}: {significant(one.calls)} a step, {significant(one.ms)} ms, {_share(one.ms, whole_ms)}"
 
 

@@ -13,7 +13,7 @@ from base.humanize import counted, format_size
 from base.lock import LockFile
 from base.typed import Check, Count, Digest, read_as
 from cluster import ssh
-from data_prep import hashing, space
+from data_prep import free_space, hashing
 from data_prep.tree.manifest import name_fault
 from extras.remote.kept import Settings
 
@@ -23,7 +23,7 @@ PROTOCOL: Final = 1
 PLACES: Final = ("slipway", "~/.venv/bin/slipway", "~/slipway/.venv/bin/slipway", "~/Slipway/.venv/bin/slipway", "~/.local/bin/slipway")
 ANSWER_S: Final = 120.0
 GONE: Final = 127
-MOST_SHOWN: Final = 2000
+MAX_SHOWN: Final = 2000
 """The characters of a host's own words that an error of ours repeats."""
 SCRIPT: Final = """
 for one in "$@"; do
@@ -129,10 +129,10 @@ def answer_of(kind: type[Answer], result: process.CommandResult, host: str) -> A
     """Read the answer of `host` as a `kind`. Raises RemoteError for anything else, and the class that the command there ended with."""
     if result.returncode == 2:
         raise RemoteError(
-            f"the Slipway on {host} does not know this question: {process.last_lines(result.stderr, 3)[-MOST_SHOWN:]}\n{update(host)}"
+            f"the Slipway on {host} does not know this question: {process.last_lines(result.stderr, 3)[-MAX_SHOWN:]}\n{update(host)}"
         )
     if result.returncode:
-        shown = process.last_lines(result.stderr, 6).removeprefix("slipway: ")[-MOST_SHOWN:]
+        shown = process.last_lines(result.stderr, 6).removeprefix("slipway: ")[-MAX_SHOWN:]
         raise error_of_exit(result.returncode, RemoteError)(f"on {host}: {shown or f'exit code {result.returncode}'}")
     where = f"the answer of {host}"
     found = jsonfile.parse_json(result.stdout.encode(), where, RemoteError)
@@ -171,7 +171,7 @@ def fetch(
             f"{format_size(largest.bytes)}. If you want them: `--max-bytes SIZE`, such as {-(-needed // 10**9)}GB"
         )
     out.mkdir(parents=True, exist_ok=True)
-    space.require_space(out, 2 * needed, f"fetching {coming}")  # packed, and unpacked
+    free_space.require_space(out, 2 * needed, f"fetching {coming}")  # packed, and unpacked
     if missing:
         tell(f"fetching {coming}")
     with LockFile(out / LOCK) as lock:

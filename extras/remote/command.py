@@ -28,7 +28,7 @@ from extras.remote.kept import Settings, read_settings, source_of, submission, w
 from extras.remote.typed import Typed, parse_typed
 from workflow.commands import completion, options
 from workflow.commands.watching import output
-from workflow.run.record.continuation import with_login
+from workflow.run.record.step_clock import with_login
 
 # Show the output of a command on the cluster line by line, made safe for a terminal, with its commands as one types them here.
 

@@ -24,7 +24,7 @@ from workflow.study.site import Site
 
 TOKEN_BYTES: Final = 24
 SUBMIT_S: Final = 600.0
-MOST_PORTS: Final = 16
+MAX_PORTS: Final = 16
 
 
 def refuse(request: SessionRequest) -> None:
@@ -57,9 +57,9 @@ def _why_not_program(request: SessionRequest) -> str | None:
     if request.kind == "program" and not request.ports:
         return "a program that is reached from outside listens on ports: --ports 5000,6006; one that is not: `slipway session run`"
     wrong = any(not 1024 <= port <= 65535 for port in request.ports)
-    if wrong or len(set(request.ports)) != len(request.ports) or len(request.ports) > MOST_PORTS:
+    if wrong or len(set(request.ports)) != len(request.ports) or len(request.ports) > MAX_PORTS:
         said = ",".join(map(str, request.ports))
-        return f"--ports {said}: valid: at most {MOST_PORTS} different numbers from 1024 to 65535"
+        return f"--ports {said}: valid: at most {MAX_PORTS} different numbers from 1024 to 65535"
     broken = next((word for word in request.command if "\0" in word or "\n" in word), None)
     return None if broken is None else f"{broken!r}: a word of the command holds the end of a line; put longer scripts into a file"
 

@@ -33,15 +33,15 @@ from cluster.schedulers import get_scheduler, node_cache
 from cluster.schedulers.jobs import SUBMISSION
 from containers.engines import in_container
 from containers.engines.container_client import SHOWN
-from extras.session.page import LIMIT_S, Use, ask, bring_output
 from extras.session.plan import session_cell, site_of, sockets
+from extras.session.probe import LIMIT_S, Use, ask, bring_output
 from extras.session.request import IMAGES, PUSHED, STOP, TOKEN, Kind, SessionRequest, State, read_request, write_state
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.protocol import CANCELLED_PUSH_S
 from workflow.run.plan import allocation_request
-from workflow.run.record.continuation import waiting_words
 from workflow.run.record.outcome import Ending
+from workflow.run.record.progress_line import waiting_words
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage import description
 from workflow.run.storage.results import PreparedRun

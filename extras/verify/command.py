@@ -14,7 +14,7 @@ from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption,
 from workflow.commands.watching import output
 from workflow.report.files import without_garbage_collection
 
-MOST_SHOWN: Final = 200
+MAX_SHOWN: Final = 200
 
 
 @without_garbage_collection()
@@ -53,9 +53,9 @@ def main(
     for directory in results if out is None else [out]:  # after all runs, which are looked at in forked children: this starts threads
         left = total.runs_with_silent_storage or (until is not None and time.monotonic() >= until)
         total.add(Verified(outputs_not_compared=1) if left else verify_outputs(directory, results if out else ()))
-    for sentence in total.findings[:MOST_SHOWN]:
+    for sentence in total.findings[:MAX_SHOWN]:
         output.line(sentence)
-    if more := humanize.and_more(len(total.findings), MOST_SHOWN):
+    if more := humanize.and_more(len(total.findings), MAX_SHOWN):
         output.line(more)
     said = summary(total, results)
     if not total.is_whole:

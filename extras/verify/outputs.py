@@ -20,7 +20,7 @@ from workflow.report.files import PAGE_FILE, PLOT_FILES, PLOT_NAMES, RECORDS_FIL
 from workflow.study.paths import STUDY_FILE
 
 AGAIN = "`slipway tables` makes it anew"
-MOST_GONE = 6
+MAX_GONE = 6
 PAGE_AGAIN = "`slipway report` makes it anew"
 
 
@@ -76,7 +76,7 @@ def _last_traces(path: Path, there: Collection, now: Collection) -> Iterator[str
     have = now.frame.filter(pl.col("record").is_not_null() | (pl.col("num_attempts") > 0))
     gone = had.join(have, on=keys, how="anti", nulls_equal=True)
     if not gone.is_empty():
-        shown = some([f"{run} ({end})" for run, end in gone.select("run_id", "status").iter_rows()], MOST_GONE)
+        shown = some([f"{run} ({end})" for run, end in gone.select("run_id", "status").iter_rows()], MAX_GONE)
         yield (
             f"{path}: it has {counted(len(gone), 'run')} of which nothing is there any more: {shown}; this is the last that tells of them: "
             "keep a copy before any tables are made anew"

@@ -121,7 +121,7 @@ def _brief(value: Any) -> str:
 # The cells and runs of study.json, compared with the study file and with the cell of each record.
 
 
-MOST_KEYS: Final = 6
+MAX_KEYS: Final = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,13 +189,13 @@ def _identifying(cell: Keys) -> Keys:
 
 
 def _differing(one: Keys, other: Keys) -> str:
-    return humanize.some([key for key in sorted(one.keys() & other.keys()) if one[key] != other[key]], MOST_KEYS)
+    return humanize.some([key for key in sorted(one.keys() & other.keys()) if one[key] != other[key]], MAX_KEYS)
 
 
-MOST_RESULTS: Final = 10_000
+MAX_RESULTS: Final = 10_000
 RECORD: Final = "record.json"
 CHILDREN: Final = 4
-MOST_TOGETHER: Final = 32
+MAX_TOGETHER: Final = 32
 """Runs of a child, which costs as much as a few of them."""
 SILENCE_S: Final = 120.0
 """A block of a file, or the numbers of an attempt, take seconds where storage is slow."""
@@ -222,7 +222,7 @@ def each_run(
 ) -> Iterator[Verified]:
     """Yield what `check` finds in the runs, of some of them together, by several children at once. No child is begun after `until`, nor
     after one for which nothing moved for `silence_s`."""
-    together = max(1, min(MOST_TOGETHER, len(runs) // (8 * CHILDREN)))
+    together = max(1, min(MAX_TOGETHER, len(runs) // (8 * CHILDREN)))
     waiting = deque(runs[start : start + together] for start in range(0, len(runs), together))
     going: list[tuple[LimitedCall, Sequence[Path]]] = []
     end, silent = math.inf if until is None else until, False
@@ -323,7 +323,7 @@ def _published(found: Verified, directory: Path, contents: Mapping[int, bytes], 
     elif newest is not None and not (directory / "lease.json").exists():
         yield f"{path}: it is missing, and attempt {newest} is a result"
     known = set(results.values())
-    if lost := [str(number) for number in range(1, min(max(known, default=1), MOST_RESULTS)) if number not in known]:
+    if lost := [str(number) for number in range(1, min(max(known, default=1), MAX_RESULTS)) if number not in known]:
         yield f"{directory / 'attempts'}: of its results number {', '.join(lost[:10])} is missing"
     for number, record in records.items():
         earlier = record.get("resumed_from")

@@ -10,7 +10,7 @@ import pytest
 
 from base import process
 from base.errors import SlipwayError
-from base.process import MOST_BYTES, describe, first_line, last_lines, raise_file_limit, run
+from base.process import MAX_BYTES, describe, first_line, last_lines, raise_file_limit, run
 
 
 @pytest.mark.processes
@@ -68,8 +68,8 @@ def test_who_never_writes_is_not_waited_for(pipe: tuple[int, int]) -> None:
 
 
 def test_a_line_without_end_is_cut(pipe: tuple[int, int]) -> None:
-    os.write(pipe[1], b"x" * (MOST_BYTES + 1))
-    assert first_line(pipe[0], 5.0) == b"x" * MOST_BYTES
+    os.write(pipe[1], b"x" * (MAX_BYTES + 1))
+    assert first_line(pipe[0], 5.0) == b"x" * MAX_BYTES
 
 
 def test_the_end_of_the_pipe_ends_the_line() -> None:

@@ -210,7 +210,7 @@ def faults_of(scheduler: str) -> list[str]:
 
 
 ROUND_S = 420.0
-MOST_S = 8.0
+MAX_S = 8.0
 AGAIN = 4
 TOO_LATE = "too late"
 """The study was over before its fault: neither right nor wrong."""
@@ -220,7 +220,7 @@ def play(one: Round) -> str:
     """One round; an empty text, or what is wrong."""
     fault = FAULTS[one.fault]
     process = one.start()
-    done, seconds = one.rng.randrange(RUNS - 1), one.rng.uniform(0.0, MOST_S)
+    done, seconds = one.rng.randrange(RUNS - 1), one.rng.uniform(0.0, MAX_S)
     one.moment = f"{done} runs and {seconds:4.1f} s"
     with contextlib.suppress(TimeoutError):
         wait_for(f"{done} runs", lambda: process.poll() is not None or one.records() >= done, ROUND_S)

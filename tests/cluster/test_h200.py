@@ -22,7 +22,7 @@ from cluster.gpus.listing import (
     query_gpus,
 )
 from cluster.gpus.peak import peak
-from cluster.watching.readers import LOOK_FIELDS, look_of
+from cluster.load.readers import LOOK_FIELDS, look_of
 from extras.doctor.machine import judge_gpus
 from tests.cluster.smi import answer, install
 

@@ -29,8 +29,8 @@ from containers.frameworks import load_framework
 from containers.images import commands, pinning
 from containers.images.archiving import archive
 from containers.images.build import build, build_argv
+from containers.images.last_use import last_used, locked, mark_used
 from containers.images.loading import Bringing, image_to_start, load, loaded_id
-from containers.images.marks import last_used, locked, mark_used
 from containers.images.model import MACHINES, PinnedImage, check_platform, check_same, manifest_path, read_manifest
 from containers.images.pinning import contract_argv, judge_contract, labels_here, pin
 from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image

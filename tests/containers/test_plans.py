@@ -13,7 +13,7 @@ import pytest
 
 from base.errors import UnsupportedRequest
 from containers.engines import get_engine
-from containers.engines.cli import group_text, passwd_text
+from containers.engines.docker_podman import group_text, passwd_text
 from containers.spec import ContainerPlan, User
 from tests.containers.specs import HOST_ENV, USER, spec
 

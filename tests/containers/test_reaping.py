@@ -18,7 +18,7 @@ from cluster.holder import holder_of
 from cluster.types import Allocation, Holder, Node
 from containers import reaping
 from containers.engines import STORES, Engine
-from containers.engines.cli import remove_argv
+from containers.engines.docker_podman import remove_argv
 from containers.reaping import LabelledContainer, plan_reap
 from containers.spec import Owner, labels_of
 from tests import images

@@ -18,7 +18,7 @@ from blake3 import blake3
 
 from cluster import processes
 from containers.engines import STORES, Engine
-from containers.engines.cli import remove_argv
+from containers.engines.docker_podman import remove_argv
 from containers.program_folder import look_at
 from containers.spec import TAG
 from tests.cluster import smi

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from containers.engines import Engine
-from extras.session.page import get
+from extras.session.probe import get
 from tests.containers.test_runs import containers
 from tests.extras.session.test_sessions import Sessions, may_connect, of_session, wait
 from tests.nobody import as_nobody

@@ -150,7 +150,7 @@ def test_of_many_who_show_no_token_the_oldest_go_and_the_user_is_served(tmp_path
     with program() as (port, _):
         slipway_proxy.serve(str(tmp_path), port)
         try:
-            for _ in range(slipway_proxy.MOST_UNPROVED + 2):
+            for _ in range(slipway_proxy.MAX_UNPROVED + 2):
                 strangers.append(socket.socket(socket.AF_UNIX))
                 strangers[-1].connect(str(tmp_path / f"p{port}.sock"))
             with socket.socket(socket.AF_UNIX) as ours:

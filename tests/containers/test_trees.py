@@ -14,8 +14,8 @@ from base.errors import ContainerError
 from containers import reaping
 from containers.images import trees
 from containers.images.archiving import archive
+from containers.images.last_use import last_used, mark_used, marked_trees
 from containers.images.loading import image_to_start, load, loaded_id
-from containers.images.marks import last_used, mark_used, marked_trees
 from containers.images.model import read_manifest
 from containers.images.pinning import pin
 from containers.images.reaping import find_images, remove_image

@@ -90,8 +90,8 @@ CASES: Final[Mapping[str, Case]] = {
     "The walltime ends": Case(
         times={
             "120 s": ("workflow.study.site.DEADLINE_MARGIN_S",),
-            "20 %": ("workflow.run.record.continuation.MARGIN_SHARE",),
-            "50 %": ("workflow.run.record.continuation.SAVE_SHARE",),
+            "20 %": ("workflow.run.record.walltime.MARGIN_SHARE",),
+            "50 %": ("workflow.run.record.walltime.SAVE_SHARE",),
         },
         tests=(
             "tests/workflow/run/test_runs.py::test_the_walltime_ends_a_run_as_a_row_with_what_is_there",

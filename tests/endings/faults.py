@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cluster import processes
-from containers.engines.cli import WATCHDOG
+from containers.engines.docker_podman import WATCHDOG
 from tests.endings.place import One, read
 from tests.minicluster import schedulers
 

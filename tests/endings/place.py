@@ -17,7 +17,7 @@ from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize
 from containers import spec
 from containers.engines import STORES
-from containers.engines.cli import remove_argv
+from containers.engines.docker_podman import remove_argv
 from containers.images import trees
 from tests import images, runtimes
 from tests.checkout import copy_checkout

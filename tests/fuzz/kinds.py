@@ -19,13 +19,13 @@ from base.process import CommandResult
 from base.seal import publish_sealed, sealed_text
 from base.typed import json_as
 from cluster.gpus import listing
+from cluster.load.readers import LOOK_FIELDS, look_of
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
 from cluster.schedulers.jobs import job_words
 from cluster.schedulers.slurm import answers, reason_of
 from cluster.schedulers.slurm.answers import parse_partitions, parse_queue
 from cluster.schedulers.slurm.jobs import partition_problem, queued_job
 from cluster.types import Allocation, Grant
-from cluster.watching.readers import LOOK_FIELDS, look_of
 from containers import reaping
 from containers.engines.container_client import RankExit, WatchdogConnection
 from containers.engines.docker import _specifications
@@ -33,7 +33,7 @@ from containers.frameworks import check_supports
 from containers.frameworks.spec import read_framework
 from containers.images import commands, model
 from containers.node_facts import memory_limit
-from containers.renderings import fill
+from containers.rank_variables import fill
 from data_prep.build.steps import read_dataset_file
 from data_prep.cache import lock
 from data_prep.cache.entries import ls
@@ -44,7 +44,7 @@ from data_prep.manifest import manifest_as, parse_manifest, to_bytes
 from data_prep.push import pending
 from data_prep.push.copy import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
-from data_prep.staging.table import ChunkTable, Journal
+from data_prep.staging.chunk_journal import ChunkTable, Journal
 from data_prep.tree.manifest import TreeLocation, parse_location
 from extras.doctor.slurm import judge_partitions
 from extras.remote import asking
@@ -58,13 +58,14 @@ from workflow.report.profile.trace import trace_of
 from workflow.run.images import image_of, read_pinned, references
 from workflow.run.node.ranks import EventTail
 from workflow.run.plan import allocation_request
-from workflow.run.record.continuation import Budget, budget_of, resumable
 from workflow.run.record.events import read_events
 from workflow.run.record.machine_load import busy, load_of, others_seen, read_watched
 from workflow.run.record.model import Load, Node
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.reading import read_record
+from workflow.run.record.resume import resumable
 from workflow.run.record.run_record import Measurements, join_measurements, measured
+from workflow.run.record.walltime import Budget, budget_of
 from workflow.run.storage import lease
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.results import published_result, records, results_of

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from containers.frameworks import framework_folders, load_framework
-from containers.frameworks.environment import environment_of, what_is_missing
+from containers.frameworks.own_python import environment_of, what_is_missing
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from tests.slurm.framework_rows import Finished, Kind, check_row, finish, kinds_of, study_of

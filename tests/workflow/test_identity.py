@@ -22,7 +22,7 @@ SUPERVISOR = """
 import argparse, json, os
 from pathlib import Path
 from base.seal import publish_sealed
-from workflow.run.record.continuation import login_s
+from workflow.run.record.step_clock import login_s
 from workflow.run.storage.results import parse_requested
 from workflow.run.builder import failed, make_record
 from workflow.study.publishing import find_run, read_resolved

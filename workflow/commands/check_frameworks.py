@@ -51,7 +51,7 @@ def _first_run(path: Path) -> FirstRun | None:
         raise RecordError(f"{path}: {error}") from error
 
 
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 
 
 def main(
@@ -139,7 +139,7 @@ def _refuse(study: Study, groups: Sequence[Group]) -> None:
     other = [one.cell.cell_id for group in groups for one in group.cells if one.differs_at is not None]
     missing = [one.cell.cell_id for group in groups for one in group.cells if one.losses is None]
     if other:
-        named = ", ".join(other[:MOST_NAMED]) + (f" {more}" if (more := and_more(len(other), MOST_NAMED)) else "")
+        named = ", ".join(other[:MAX_NAMED]) + (f" {more}" if (more := and_more(len(other), MAX_NAMED)) else "")
         raise RecordError(f"{study.name}: not the same network: {named}; what these frameworks train cannot be compared")
     apart = [
         f"{one.cell.cell_id} ({ranks_text(one.replicas.apart)})"
@@ -148,7 +148,7 @@ def _refuse(study: Study, groups: Sequence[Group]) -> None:
         if one.replicas is not None and one.replicas.apart
     ]
     if apart:
-        named = ", ".join(apart[:MOST_NAMED]) + (f" {more}" if (more := and_more(len(apart), MOST_NAMED)) else "")
+        named = ", ".join(apart[:MAX_NAMED]) + (f" {more}" if (more := and_more(len(apart), MAX_NAMED)) else "")
         raise RecordError(f"{study.name}: ranks ended with other parameters than the others of their run: {named}; they have come apart")
     if missing:
         raise RecordError(f"{study.name}: {counted(len(missing), 'cell')} without a finished run; {command(study, 'run')} makes them")

@@ -14,10 +14,10 @@ from base.humanize import and_more, choices, counted, format_duration, format_si
 from cluster.schedulers import local
 from data_prep.build import dataset, steps
 from data_prep.cache.layout import DATASET
+from data_prep.free_space import limit_own_memory
 from data_prep.limits import RECHECK_S
 from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, read_manifest, to_json, verify_dataset
 from data_prep.sequences.manifest import SequenceManifest, is_sequences, padding, read_sequence_manifest, verify_sequences
-from data_prep.space import limit_own_memory
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.tree.manifest import FOLDER, is_tree, read_location, read_tree_manifest
@@ -35,8 +35,8 @@ from workflow.study.study import Study
 # The description of token sequences.
 
 
-MOST_REJECTED: Final = 20
-MOST_WORDS: Final = 10
+MAX_REJECTED: Final = 20
+MAX_WORDS: Final = 10
 
 
 def _print_sequences(root: Path, manifest: SequenceManifest) -> None:
@@ -45,7 +45,7 @@ def _print_sequences(root: Path, manifest: SequenceManifest) -> None:
         f"{format_size(manifest.bytes)}, digest {manifest_digest(root)[:12]}"
     )
     output.line(f"  in          {root}")
-    words = "" if manifest.words is None else f": {', '.join(map(logs.printable, manifest.words[:MOST_WORDS]))}, ..."
+    words = "" if manifest.words is None else f": {', '.join(map(logs.printable, manifest.words[:MAX_WORDS]))}, ..."
     output.line(f"  vocabulary  {manifest.vocabulary}{words}")
     output.line("  source")
     output.mapping(manifest.source, "    ")
@@ -62,7 +62,7 @@ def _print_sequences(root: Path, manifest: SequenceManifest) -> None:
 # The description of a tree of files.
 
 
-MOST_FILES: Final = 40
+MAX_FILES: Final = 40
 
 
 def tree_info(root: Path, as_json: bool) -> None:
@@ -77,8 +77,8 @@ def tree_info(root: Path, as_json: bool) -> None:
     output.line(f"  in      {place}")
     output.line(f"  listed  {root}")
     output.line()
-    output.table(("file", "bytes"), [(logs.printable(file.name), format_size(file.bytes)) for file in manifest.files[:MOST_FILES]])
-    if more := and_more(len(manifest.files), MOST_FILES, "files"):
+    output.table(("file", "bytes"), [(logs.printable(file.name), format_size(file.bytes)) for file in manifest.files[:MAX_FILES]])
+    if more := and_more(len(manifest.files), MAX_FILES, "files"):
         output.line(f"... {more}; --json lists all")
 
 
@@ -149,9 +149,9 @@ def info(
         _print(root, manifest)
     if manifest.rejected_count:
         output.line(f"\nrejected: {manifest.rejected_count}")
-        for entry in manifest.rejected[:MOST_REJECTED]:
+        for entry in manifest.rejected[:MAX_REJECTED]:
             output.line(f"  {entry['name']}: {entry['reason']}")
-        if more := and_more(manifest.rejected_count, MOST_REJECTED):
+        if more := and_more(manifest.rejected_count, MAX_REJECTED):
             output.line(f"  ... {more}; --json lists those in the manifest")
 
 
@@ -236,7 +236,7 @@ def _print(root: Path, manifest: Manifest) -> None:
 # The build without snakemake, as its dataset rules do it.
 
 
-MOST_LEFT_OUT: Final = 10
+MAX_LEFT_OUT: Final = 10
 BUILT: Final = "; it was built before, and its source was not looked at: `--fresh` builds it anew"
 
 
@@ -283,7 +283,7 @@ def _build(study: Study, name: str, jobs: int, *, strict: bool, fresh: bool) -> 
 
 
 def _print_left_out(left_out: Sequence[tuple[str, str]]) -> None:
-    for entry, reason in left_out[:MOST_LEFT_OUT]:
+    for entry, reason in left_out[:MAX_LEFT_OUT]:
         output.line(f"  left out: {entry}: {reason}")
-    if more := and_more(len(left_out), MOST_LEFT_OUT):
+    if more := and_more(len(left_out), MAX_LEFT_OUT):
         output.line(f"  ... {more}")

@@ -25,7 +25,7 @@ from workflow.commands.watching import output
 if TYPE_CHECKING:
     from workflow.report.table import Table
 
-MOST_RATE: Final = 1e9
+MAX_RATE: Final = 1e9
 ACCESS_WORDS: Final = {
     "sequential": "shards from end to end",
     "random": "samples, shuffled",
@@ -87,7 +87,7 @@ def parse_rate(text: str) -> tuple[str, float]:
         found = float(number)
     except ValueError:
         found = 0.0
-    if not model or not 0 < found <= MOST_RATE:
+    if not model or not 0 < found <= MAX_RATE:
         raise ConfigError(f"--rate {text}: valid: a name and samples per second of one GPU, such as resnet50=920")
     return model, found
 

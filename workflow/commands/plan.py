@@ -22,7 +22,7 @@ from cluster.machine import memory_bytes, usable_cores
 from workflow.commands import chosen_study, options, plan_cell, tables
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
-from workflow.dag import execution, refusals, requirements, submission
+from workflow.dag import execution, job_plans, refusals, requirements
 from workflow.study import cell_maker, publishing
 from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
 from workflow.study.next_command import command
@@ -261,7 +261,7 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, requirements.Data
 
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
     has_jobs = runs and schedulers.jobs_of(study.site.scheduler) is not None
-    problem = schedulers.why_never_starts(study.site.scheduler, submission.largest_job(study, runs)) if has_jobs else None
+    problem = schedulers.why_never_starts(study.site.scheduler, job_plans.largest_job(study, runs)) if has_jobs else None
     return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
 
 
@@ -283,7 +283,7 @@ def _series_notes(series: Sequence[Series]) -> list[str]:
 MAX_ROWS: Final = 60
 INDENT: Final = "  "
 LONGEST_SIZE: Final = 7  # digits
-LEAST_SHOWN_S: Final = 1.0  # reading from storage that takes less is not worth a word
+MIN_SHOWN_S: Final = 1.0  # reading from storage that takes less is not worth a word
 
 
 def main(
@@ -378,7 +378,7 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
 
 
 def _requests(plan: StudyPlan) -> dict[str, Any]:
-    return {"jobs": submission.jobs_of_study(plan.study, plan.to_run), "submit": submission.submission_of(plan.study, plan.to_run)}
+    return {"jobs": job_plans.jobs_of_study(plan.study, plan.to_run), "submit": job_plans.submission_of(plan.study, plan.to_run)}
 
 
 def _dataset_json(plan: StudyPlan, needs: requirements.DatasetRequirements) -> dict[str, object]:
@@ -491,7 +491,7 @@ def _dataset_row(plan: StudyPlan, needs: requirements.DatasetRequirements) -> Se
     there = nodes_staged(plan, needs)
     if staged and there:
         staged += f" ({there} {'has' if there == 1 else 'have'} it)"
-    if staged and seconds is not None and seconds >= LEAST_SHOWN_S:
+    if staged and seconds is not None and seconds >= MIN_SHOWN_S:
         staged += f", about {format_duration(seconds)} from storage"
     size = needs.bytes_are if needs.bytes is None else f"{format_size(needs.bytes)}, {needs.bytes_are}"
     return needs.name, needs.samples, size, *needs.checked, staged

@@ -16,7 +16,7 @@ from cluster.types import Allocation
 from containers import engines, models, program_folder
 from containers.spec import EnginePlan, Owner
 from workflow.commands.watching import output
-from workflow.dag import execution, requirements, submission
+from workflow.dag import execution, job_plans, requirements
 from workflow.run import plan as run_plan
 from workflow.run.node.preparation import for_this_node
 from workflow.run.node.stagers import PeerGroup, stage_argv
@@ -98,7 +98,7 @@ def _program(framework: run_plan.Framework) -> dict[str, object] | None:
 
 def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
     jobs = execution.jobs_at(study.site)
-    return {jobs.SERVER.submit[0]: submission.run_words(jobs, submission.job_of_run(study, cell, run_id))}
+    return {jobs.SERVER.submit[0]: job_plans.run_words(jobs, job_plans.job_of_run(study, cell, run_id))}
 
 
 def _node(

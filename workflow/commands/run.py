@@ -38,8 +38,8 @@ from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_
 from workflow.commands.watching.watch import Watch
 from workflow.dag import closing, execution, queue_view, refusals, requirements
 from workflow.dag.graph import Graph
-from workflow.dag.submission import refuse_jobs
-from workflow.run.record import continuation, events
+from workflow.dag.job_plans import refuse_jobs
+from workflow.run.record import events, step_clock
 from workflow.study.cell import datasets_of
 from workflow.study.model import CellKeys
 from workflow.study.next_command import command, completed
@@ -589,7 +589,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
         view.print(f"results: {study.results_dir} (site {study.site_words})")
         if nodes := local_nodes(study, len(machine.usable_cores())):
             view.print(nodes)
-        login = continuation.with_login(os.environ, processes.age_s(os.getpid()))
+        login = step_clock.with_login(os.environ, processes.age_s(os.getpid()))
         with Child(argv, log, {**os.environ, **process.packages_environ(os.environ), **login, SHOWN: "1"}) as child:
             code, jobs = _follow(child, Refresher(watch.look), view, watch)
             signals = list(child.signals)

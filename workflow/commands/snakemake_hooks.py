@@ -23,7 +23,7 @@ from workflow.commands.watching import output
 from workflow.dag import execution, refusals
 from workflow.dag.closing import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
 from workflow.dag.graph import Graph
-from workflow.run.record.continuation import planned
+from workflow.run.record.step_clock import planned
 from workflow.run.storage.results import parse_requested
 from workflow.study.next_command import command
 

@@ -28,10 +28,10 @@ from workflow.commands import chosen_study, snakemake_hooks
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, RetryOption, SiteOption, StudyArgument, snakemake_config
 from workflow.commands.watching import live_table, output
 from workflow.commands.watching.watch import Watch
-from workflow.dag import closing, execution, queue_view, refusals, requirements, submission, watched_jobs
+from workflow.dag import closing, execution, job_plans, queue_view, refusals, requirements, watched_jobs
 from workflow.dag.graph import Graph
 from workflow.report.files import PAGE_FILE
-from workflow.run.record.continuation import with_login
+from workflow.run.record.step_clock import with_login
 from workflow.study import paths, publishing
 from workflow.study.next_command import command
 from workflow.study.study import Study
@@ -199,16 +199,16 @@ def main(  # noqa: PLR0913 - its options
     """
     config = snakemake_config(site, retry, adopt)
     graph = refusals.load_graph(config, [study], FILES, os.environ, tell=chosen_study.print_site, ask_scheduler=not only_print)
-    _submit(graph, config, submission.Width(nodes=nodes, spread=spread), token, only_print=only_print, wait=wait)
+    _submit(graph, config, job_plans.Width(nodes=nodes, spread=spread), token, only_print=only_print, wait=wait)
 
 
-def _submit(graph: Graph, config: Mapping[str, str], width: submission.Width, token: str | None, *, only_print: bool, wait: bool) -> None:
+def _submit(graph: Graph, config: Mapping[str, str], width: job_plans.Width, token: str | None, *, only_print: bool, wait: bool) -> None:
     """Submit what is left to do, or say that nothing is. `token`: the submission is done once, however often it is asked for."""
     graph.mode = execution.Mode(way="allocation")  # `slipway submit` continues what is left
     config = config if graph.study.chosen_site is None else {**config, "site": graph.study.chosen_site}
     options = ["--config", *(f"{key}={word}" for key, word in config.items())] if config else []
     jobs = _jobs_of(graph.study)
-    plan = partial(submission.plan_submission, graph.study, graph.runs_to_make, width, token or secrets.token_hex(4), options)
+    plan = partial(job_plans.plan_submission, graph.study, graph.runs_to_make, width, token or secrets.token_hex(4), options)
     earlier = submitted_as(graph.study, jobs, token) if token is not None and not only_print else None
     if earlier is not None:
         output.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")

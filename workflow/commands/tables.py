@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FACTS: Final = "framework-facts"
 ACCURACY: Final = "time-to-accuracy"
-MOST_SAMPLES: Final = 1e18
+MAX_SAMPLES: Final = 1e18
 SamplesOption = Annotated[float, typer.Option("--samples", help="Samples or tokens of the run whose predicted hours are shown.")]
 TargetOption = Annotated[float | None, typer.Option("--target", help="Accuracy of the table time-to-accuracy, such as 0.9.")]
 OF_MODELS: Final = ("model-facts", "convolutions")
@@ -141,8 +141,8 @@ def _show_networks(name: str, networks: Sequence[str], out: Path | None, as_json
 
 def refuse_samples(samples: float) -> None:
     """Raise ConfigError for what is no number of samples."""
-    if not 1 <= samples <= MOST_SAMPLES:
-        raise ConfigError(f"--samples {samples:g}: valid: 1 to {MOST_SAMPLES:g}")
+    if not 1 <= samples <= MAX_SAMPLES:
+        raise ConfigError(f"--samples {samples:g}: valid: 1 to {MAX_SAMPLES:g}")
 
 
 def _output_evidence(analysis: Analysis, out: Path, samples: float, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from workflow.run.storage.results import waiting_runs
 from workflow.study.next_command import command
 
 REPORT_TIMEOUT_S: Final = 1800.0
-MOST_HELD: Final = 3
+MAX_HELD: Final = 3
 """The most runs that are named."""
 
 
@@ -74,7 +74,7 @@ def held_by_others(graph: Graph, runs: Sequence[str]) -> dict[str, str]:
 
 def describe_held(held: Mapping[str, str]) -> str:
     """Describe the held runs: `1 run is at work in another start: RUN, attempt 1: process 7 on a; end it there (kill 7)`."""
-    named = some([f"{run_id}, {who}" for run_id, who in held.items()], MOST_HELD, "; ")
+    named = some([f"{run_id}, {who}" for run_id, who in held.items()], MAX_HELD, "; ")
     return f"{counted(len(held), 'run is', 'runs are')} at work in another start: {named}"
 
 

@@ -25,9 +25,9 @@ from data_prep.spec import DatasetSpec
 from workflow.dag import job_size, requirements
 from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
-from workflow.run.record.continuation import LEAST_MARGINS, margin_of
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
+from workflow.run.record.walltime import MIN_MARGINS, margin_of
 from workflow.run.storage.results import parse_requested, requested_result
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.paths import STUDY_FILE
@@ -416,7 +416,7 @@ class Graph:
         if self.mode.way == "allocation":
             site = self.study.site
             margin = margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s)
-            arguments = (jobs_at(site), dict(os.environ), LEAST_MARGINS * margin)
+            arguments = (jobs_at(site), dict(os.environ), MIN_MARGINS * margin)
             threading.Thread(target=watch_deadline, args=arguments, name="deadline", daemon=True).start()
         if self.study.notify is not None and "failure" in self.study.notify.when:
             from workflow.dag.notify import watch_failures

@@ -15,7 +15,7 @@ from cluster.schedulers import Jobs, get_scheduler, holder_alive
 from cluster.schedulers.jobs import QueuedJob
 from cluster.types import Holder
 
-LEAST_S: Final = 5.0
+MIN_S: Final = 5.0
 """The least seconds between two questions."""
 QUEUE_S: Final = 8.0
 HOLDERS_S: Final = 8.0
@@ -77,7 +77,7 @@ class PolledQueue:
         ask: Callable[[], Sequence[QueuedJob]],
         ask_holders: Callable[[Sequence[Holder], float], tuple[bool | None, ...]],
         clock: Callable[[], float] = time.monotonic,
-        pause_s: float = LEAST_S,
+        pause_s: float = MIN_S,
         longest_s: float = LONGEST_S,
     ) -> None:
         self._pause_s, self._longest_s = pause_s, longest_s
@@ -128,7 +128,7 @@ class PolledQueue:
                 pauses = intervals(self._longest_s)
             if self._over.wait(self._pause_s):
                 return
-            if self._wake.wait(max(0.0, next(pauses) - LEAST_S)):
+            if self._wake.wait(max(0.0, next(pauses) - MIN_S)):
                 pauses = intervals(self._longest_s)
             self._wake.clear()
 

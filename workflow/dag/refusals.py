@@ -15,9 +15,9 @@ from base.humanize import choices, counted, format_size, some
 from cluster import detection, schedulers
 from cluster.schedulers.local import NAME as LOCAL
 from containers.engines import ONLY_UNDER, get_engine, in_container
-from containers.frameworks import environment, load_framework
+from containers.frameworks import load_framework, own_python
 from containers.images.commands import why_silent
-from data_prep import mounts, space
+from data_prep import free_space, mounts
 from data_prep.cache.stored import allocated_bytes
 from data_prep.tree.manifest import advice
 from workflow.dag import execution, job_size, queue_view
@@ -115,14 +115,14 @@ def _refuse_missing_inodes(study: Study) -> None:
     cache = study.site.cache.path
     for directory in (study.results_dir, *([cache] if study.site.scheduler == LOCAL else [])):
         place = mounts.nearest_mount(directory)[0]
-        if space.free_inodes(place) == 0 and not (directory == cache and allocated_bytes(cache)):
-            raise space.not_enough_space(place, 0, f"{study.path}: the runs write files there")
+        if free_space.free_inodes(place) == 0 and not (directory == cache and allocated_bytes(cache)):
+            raise free_space.not_enough_space(place, 0, f"{study.path}: the runs write files there")
 
 
 def _refuse_room(what: str, directory: Path, need: int) -> None:
     """Raise NotEnoughSpace unless `need` bytes fit on the file system of `directory`, whose own content counts as room."""
     place = mounts.nearest_mount(directory)[0]
-    room = space.free_bytes(place)
+    room = free_space.free_bytes(place)
     if need > room:
         room += allocated_bytes(directory)
     if need > room:
@@ -287,7 +287,7 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: M
     if in_container(study.site.engine) or study.site.setup:
         return
     environments = sorted({(cell.framework, cell.strategy, cell.backend) for cell in cells if cell.program is None})
-    missing = [why for name, *words in environments if (why := environment.what_is_missing(load_framework(name), *words))]
+    missing = [why for name, *words in environments if (why := own_python.what_is_missing(load_framework(name), *words))]
     if study.site.scheduler == LOCAL:
         names = sorted({name for name, *_ in environments})
         missing += [why for name in names if (why := requirements.why_no_mpirun(name, load_framework(name).launcher, environ))]

@@ -24,7 +24,7 @@ from data_prep.manifest import Manifest, read_manifest
 from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
-from workflow.run.record.model import LEAST_STAGED, NotBelieved
+from workflow.run.record.model import MIN_STAGED, NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.study import paths, publishing
 from workflow.study.cell import Cell, Run, datasets_of
@@ -368,7 +368,7 @@ def _past(results: Path, run_id: str, cell: Cell) -> PastRun | None:
         return None
     copied = sum(node.stage.copied_bytes or 0 for node in record.nodes if node.stage is not None) / cell.nodes
     stage_s = record.steps_s.stage or 0.0
-    rate = copied / stage_s if copied >= LEAST_STAGED and stage_s > 0 else None
+    rate = copied / stage_s if copied >= MIN_STAGED and stage_s > 0 else None
     return PastRun(cell=cell, device=record.device, run_s=record.run_s, training_s=training_s, staged_per_s=rate)
 
 

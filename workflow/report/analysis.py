@@ -26,10 +26,10 @@ from workflow.report.cells import (
     varying,
 )
 from workflow.report.collect import Collection, Source
-from workflow.report.derive import Comparison, Line, compare_to_baseline, has_several_baselines, lines_of, regrouped
 from workflow.report.same_network import MARK, marked
+from workflow.report.speedup import Comparison, Line, compare_to_baseline, has_several_baselines, lines_of, regrouped
 from workflow.report.table import NONE
-from workflow.run.record.columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
+from workflow.run.record.parquet_columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
 from workflow.study.cell import UNITS
 
 

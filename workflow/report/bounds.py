@@ -2,7 +2,7 @@
 
 A record tells for each run how long the mean step would be without a part. The step over that is the gain
 of a run; runs make an estimate of it with an interval, as of any ratio. Its share of the step is 1 - 1 / gain. The bound is the part with
-the largest share, if that is LEAST or more; else the step is made of compute, which nothing but a faster processor, another precision or
+the largest share, if that is MIN or more; else the step is made of compute, which nothing but a faster processor, another precision or
 another network shortens. Where the study has an anchor, a cell that differs in nothing but that the part is really gone, its rate over that
 of the cell takes the place of the estimate.
 """
@@ -21,8 +21,8 @@ from base.jsonfile import canonical_json
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, log_sample, ratio
-from workflow.report.derive import Comparison
 from workflow.report.keys import cell_table, counted_shape, line_label
+from workflow.report.speedup import Comparison
 from workflow.report.step_parts import Parts, mean_parts, network_s, node_bytes, sent_bytes
 from workflow.report.table import MEGA, MILLI, NONE, Column, Table, estimate_text, estimates, numbers, percent, scaled, significant, words
 from workflow.study.cell import NO_EXCHANGE
@@ -47,11 +47,11 @@ PARTS: Final = {
 }
 ANCHORS: Final[dict[str, tuple[str, str]]] = {"communication": ("comm_hook", NO_EXCHANGE), "input": ("reader", "memory")}
 """Part -> the key of the study, and its value, by which it is gone."""
-LEAST: Final = 0.15
+MIN: Final = 0.15
 """A part with a smaller share bounds nothing (benchmarks/bounds.py)."""
 NAMED: Final = 0.05
 """A slow rank that costs so much is named, whatever bounds the cell."""
-MOST_GAIN: Final = 1000.0
+MAX_GAIN: Final = 1000.0
 APART: Final = 0.1
 """The difference of two logarithms from which their values disagree: 10 %."""
 OF_DISK: Final = 0.5
@@ -88,10 +88,10 @@ def share_of(gain: float) -> float:
 
 
 def gain_of(step_s: float, without_s: float) -> float:
-    """Return how many times as fast a step is without a part, from 1 to MOST_GAIN."""
+    """Return how many times as fast a step is without a part, from 1 to MAX_GAIN."""
     if step_s <= 0:
         return 1.0
-    return MOST_GAIN if without_s * MOST_GAIN <= step_s else max(1.0, step_s / without_s)
+    return MAX_GAIN if without_s * MAX_GAIN <= step_s else max(1.0, step_s / without_s)
 
 
 def bound_of(runs: Sequence[Mapping[str, object]], anchors: Mapping[str, Estimate] | None = None) -> Bound:
@@ -101,9 +101,9 @@ def bound_of(runs: Sequence[Mapping[str, object]], anchors: Mapping[str, Estimat
         return Bound(verdict="not known", gains=by_anchor, notes=(_why_not_known(runs),))
     gains = {part: found for part in PARTS if (found := _gain(runs, part, (anchors or {}).get(part)))}
     best = max(gains, key=lambda part: gains[part].share, default=None)
-    if best == "stragglers" and (cause := _cause(runs)) in gains and gains[cause].share >= LEAST:
+    if best == "stragglers" and (cause := _cause(runs)) in gains and gains[cause].share >= MIN:
         best = cause
-    if best is None or gains[best].share < LEAST:
+    if best is None or gains[best].share < MIN:
         rest = geometric_mean(log_sample([_rest(run) for run in runs]))
         high = None if rest.high is None else min(1.0, rest.high)
         notes = (*_slow_rank(runs, gains, None), *_doubts(gains, None))
@@ -142,7 +142,7 @@ def _rest(run: Mapping[str, Any]) -> float:
     """Return the share of compute, which is all that is in no part. A straggler counts only if its own cause is not one of the parts."""
     parts = [part for part in PARTS if part != "stragglers" or run["slow_part"] not in PARTS]
     shares = [share_of(gain_of(run["if_step_s"], seconds)) for part in parts if (seconds := _without(run, part)) is not None]
-    return max(1 / MOST_GAIN, 1 - math.fsum(shares))
+    return max(1 / MAX_GAIN, 1 - math.fsum(shares))
 
 
 def _why_not_known(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -206,7 +206,7 @@ def _doubts(gains: Mapping[str, Gain], bound: str | None) -> tuple[str, ...]:
     high = {part: share_of(one.factor.high) for part, one in gains.items() if part != bound and one.factor.high is not None}
     near = max(high, key=high.__getitem__, default=None)
     chosen = None if bound is None else gains[bound].factor
-    least = LEAST if chosen is None else max(LEAST, share_of(chosen.low or chosen.value))
+    least = MIN if chosen is None else max(MIN, share_of(chosen.low or chosen.value))
     found = []
     if near is not None and high[near] >= least:
         doubt = f"it may be bound by {_cause_of(near)}" if bound is None else f"{_cause_of(near)} may cost as much"
@@ -342,7 +342,7 @@ def bounds(analysis: Analysis) -> Table:
         name="bounds",
         title="What bounds it",
         caption=[
-            f"Bound by: the part of a step with the largest share, if that is {percent(LEAST, 0)} or more, else compute. No ...: how many "
+            f"Bound by: the part of a step with the largest share, if that is {percent(MIN, 0)} or more, else compute. No ...: how many "
             "times as fast the cell would be at most without that part, made of the parts of its steps (estimate), or measured by a cell "
             "of the study that has none of it (anchor). [from, to] is the 95 % confidence interval over runs"
         ],

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from containers.engines import ENGINES, in_container
 from workflow.report.collect import cell_of
-from workflow.run.record.columns import SETTINGS, SOFTWARE, TIMES_ONLY, UNMEASURED
+from workflow.run.record.parquet_columns import SETTINGS, SOFTWARE, TIMES_ONLY, UNMEASURED
 from workflow.run.record.rate import MIN_STEPS, NOT_COMPARED, OTHERS, UNEVEN, first_of
 from workflow.run.record.step_clock import STEPS
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
@@ -38,7 +38,7 @@ from workflow.study.series import IMPLIED_BY_FRAMEWORK, NOT_SERIES, PARAMETERS_F
 
 MIN_RUNS = 3
 LEVEL = 0.95
-MOST_LOG: Final = 69.0
+MAX_LOG: Final = 69.0
 """The natural logarithm of 1e30."""
 
 
@@ -134,7 +134,7 @@ def interval(center: float, error: float, freedom: float, n: int, level: float =
 
 def _exp(value: float) -> float:
     """Return the power of e, within what squares and quotients stay numbers of: a record may tell of a step of 1e-300 s."""
-    return math.exp(max(-MOST_LOG, min(value, MOST_LOG)))
+    return math.exp(max(-MAX_LOG, min(value, MAX_LOG)))
 
 
 def quantile(freedom: float, level: float = LEVEL) -> float:
@@ -162,7 +162,7 @@ def one_sided_quantile(freedom: float, below: float) -> float:
 # is every window of which the means over the runs lie beyond EARLY_RATE and EARLY_STEPS.
 
 
-LEAST_CHANGE: Final = 0.01
+MIN_CHANGE: Final = 0.01
 """A change across the window that is smaller is no drift, however certain."""
 EARLY_RATE: Final = 1.02
 """How far the rate of a window may be above that of its last half, as `last_half_ratio`."""
@@ -186,7 +186,7 @@ def drift_sums(measured: pl.Expr) -> list[pl.Expr]:
 
 
 def drifts(sums: Mapping[str, Any]) -> bool:
-    """Return True if the change is larger than chance makes it in 95 of 100 cells without any, and than LEAST_CHANGE; or began_early."""
+    """Return True if the change is larger than chance makes it in 95 of 100 cells without any, and than MIN_CHANGE; or began_early."""
     if began_early(sums):
         return True
     if sums["drift.change"] is not None:
@@ -205,7 +205,7 @@ def began_early(sums: Mapping[str, Any]) -> bool:
 
 
 def _beyond(change: float, error: float, freedom: float) -> bool:
-    return abs(change) > LEAST_CHANGE and abs(change) > quantile(freedom, LEVEL) * error
+    return abs(change) > MIN_CHANGE and abs(change) > quantile(freedom, LEVEL) * error
 
 
 # Marks of numbers that are not what they seem to be. Each mark has one sentence, printed below every table that uses it.
@@ -247,7 +247,7 @@ MARKS: Final[dict[str, str]] = {
     "unwatched": "on at least one node nobody could see what other programs did while it measured, so it is not known whether that node "
     "was busy with something else",
     "partial": "at least one run of this cell gave no number; the table `failures` lists these runs and says why",
-    "drift": f"steps get slower or faster across the window, by more than {LEAST_CHANGE * 100:.0f} % and by more than chance explains; or "
+    "drift": f"steps get slower or faster across the window, by more than {MIN_CHANGE * 100:.0f} % and by more than chance explains; or "
     f"the rate of the window is more than {EARLY_RATE * 100 - 100:.0f} % above that of its last half, because its first steps were short",
     "window": f"the steps of a rank do not add up to its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is wrong, or it did "
     "something between its steps",

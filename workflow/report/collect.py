@@ -27,8 +27,8 @@ from cluster.gpus.peak import Peak, peak
 from containers.models import of_tokens
 from workflow.report.files import RECORDS_FILE
 from workflow.report.record_reader import BESIDE, ROW_SCHEMA, read_runs
-from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
-from workflow.run.record.continuation import STATUS as WAITING
+from workflow.run.record.parquet_columns import MISSING, RECORD_CELL, UNREADABLE
+from workflow.run.record.progress_line import STATUS as WAITING
 from workflow.run.record.reading import names
 from workflow.run.storage.results import waiting_runs
 from workflow.study.cell import SIZES, WORDS, Cell, Keys, profile_run

@@ -17,15 +17,15 @@ from base.errors import RecordError
 from base.jsonfile import read_content
 from base.untrusted import open_file
 from workflow.report.analysis import Analysis
-from workflow.run.record.columns import UNREADABLE
 from workflow.run.record.events import RankEvents, bounded_lines, parse_events
 from workflow.run.record.model import NotBelieved
+from workflow.run.record.parquet_columns import UNREADABLE
 from workflow.run.record.reading import read_record
 
-MOST_EVENT_BYTES: Final = 24 << 20
+MAX_EVENT_BYTES: Final = 24 << 20
 """The most that is read of the events of all runs together: a second or two."""
-MOST_POINTS: Final = 60
-MOST_PLACES: Final = 40
+MAX_POINTS: Final = 60
+MAX_PLACES: Final = 40
 """The most evaluations, and the most checkpoints, that are shown of a run."""
 PRECISION: Final = 3
 Curves = dict[str, Any]
@@ -38,12 +38,12 @@ def curves_of(analysis: Analysis) -> Iterator[tuple[tuple[str, str], Curves]]:
     roots = {source.label: source.directory / "runs" for source in analysis.sources}
     names = ("source", "run_id", "record", "attempt")
     rows = analysis.frame.filter(pl.col("record").is_not_null() & (pl.col("status") != UNREADABLE))
-    left = MOST_EVENT_BYTES
+    left = MAX_EVENT_BYTES
     for source, run_id, record, attempt in rows.sort("repeat", maintain_order=True).select(names).iter_rows():
         events, size = _events(roots[source] / run_id / "attempts" / str(attempt) / "events-0.jsonl", left)
         left -= size
         found = _steps(events) if events is not None else {}
-        if losses := _thinned(losses_of(roots[source] / record), MOST_POINTS):
+        if losses := _thinned(losses_of(roots[source] / record), MAX_POINTS):
             found["losses"] = [[step, _short(loss)] for step, loss in losses]
         if found:
             yield (source, run_id), found
@@ -64,7 +64,7 @@ def _steps(events: RankEvents) -> Curves:
     steps = list(events.steps.values())
     if not steps:
         return {}
-    each = -(-len(steps) // MOST_POINTS)
+    each = -(-len(steps) // MAX_POINTS)
     bunches = [[1000 * step.seconds for step in steps[start : start + each]] for start in range(0, len(steps), each)]
     found: Curves = {"steps": len(steps), "ms": [_short(statistics.median(bunch)) for bunch in bunches]}
     found["warmup"] = next((place for place, step in enumerate(steps) if step.measured), 0)
@@ -73,7 +73,7 @@ def _steps(events: RankEvents) -> Curves:
     first = next(iter(events.steps))
     evaluations = [[pause.step - first, _short((pause.end_ns - pause.begin_ns) / 1e9)] for pause in events.pauses]
     checkpoints = [one.step - first for one in events.checkpoints if one.step is not None and one.step >= first]
-    places = {"evaluations": _thinned(evaluations, MOST_PLACES), "checkpoints": _thinned(checkpoints, MOST_PLACES)}
+    places = {"evaluations": _thinned(evaluations, MAX_PLACES), "checkpoints": _thinned(checkpoints, MAX_PLACES)}
     return found | {name: values for name, values in places.items() if values}
 
 

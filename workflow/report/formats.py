@@ -23,7 +23,7 @@ from typing import Final
 
 from workflow.report.cells import MARKS
 from workflow.report.meanings import meaning
-from workflow.report.table import MOST_ROWS, NONE, Column, Table, Value, raised, words
+from workflow.report.table import MAX_ROWS, NONE, Column, Table, Value, raised, words
 
 # Colours and the one style sheet. Pages name it by its hash, so that no other style, and nothing from elsewhere, has any effect.
 
@@ -173,7 +173,7 @@ class Explained:
         return " ".join(found)
 
 
-def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str] = (), explained: Explained | None = None) -> str:
+def html_table(table: Table, most_rows: int = MAX_ROWS, anchors: Container[str] = (), explained: Explained | None = None) -> str:
     """Format the table alone, at most `most_rows` of it. Values that lead to one of `anchors` are links; `explained`: as on the page."""
     explained = explained or Explained(table.letters)
     columns, rows, left = shown(table, most_rows)
@@ -212,9 +212,9 @@ def _tip(table: str, key: str) -> str:
     return f' title="{html.escape(found)}"' if found else ""
 
 
-def shown(table: Table, most_rows: int = MOST_ROWS) -> tuple[list[Column], list[list[Value]], str]:
+def shown(table: Table, most_rows: int = MAX_ROWS) -> tuple[list[Column], list[list[Value]], str]:
     """Return the first rows, their columns without those that are empty or that the caption states, and a note on the rows left out."""
-    rows = table.first_rows[:most_rows] if most_rows <= MOST_ROWS else table.rows
+    rows = table.first_rows[:most_rows] if most_rows <= MAX_ROWS else table.rows
     keep = [
         index for index, column in enumerate(table.columns) if not column.stated and any(row[index].text not in NOTHING for row in rows)
     ]

@@ -13,8 +13,8 @@ from containers.frameworks.spec import Facts, FrameworkSpec, describe_capabiliti
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURING, CellResult, Shape, ratio
-from workflow.report.derive import mixed_marks
 from workflow.report.keys import cell_links, key_columns, sentence, several_shapes, shape_key, shape_title, size_columns
+from workflow.report.speedup import mixed_marks
 from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, estimate_text, numbers, significant, words
 from workflow.study.series import IMPLIED_BY_FRAMEWORK
 

@@ -15,8 +15,8 @@ import polars as pl
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Shape, batch_text, detail_title, series_words
-from workflow.report.derive import Comparison, Line
-from workflow.report.table import MOST_ROWS, NONE, Column, Table, words
+from workflow.report.speedup import Comparison, Line
+from workflow.report.table import MAX_ROWS, NONE, Column, Table, words
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.study.cell import SIZES
 
@@ -171,7 +171,7 @@ def cell_anchor(analysis: Analysis, source: str, cell_id: str) -> str:
 
 def cell_links(analysis: Analysis, cells: Sequence[CellResult | None]) -> list[str]:
     """Return the anchor of each cell, "" for None."""
-    return ["" if cell is None else cell_anchor(analysis, cell.source, cell.cell_id) for cell in cells[:MOST_ROWS]]
+    return ["" if cell is None else cell_anchor(analysis, cell.source, cell.cell_id) for cell in cells[:MAX_ROWS]]
 
 
 def linked(analysis: Analysis, columns: Sequence[Column], cells: Sequence[CellResult]) -> tuple[Column, ...]:

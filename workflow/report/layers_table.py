@@ -32,7 +32,7 @@ COUNTED: Final = (
     "GFLOP/s: 2 FLOP for each multiply-add of the layer, over its time; an FFT and Winograd need fewer, so they can be above the peak. "
     "Moves: what it reads and writes by arithmetic, once for each pass"
 )
-MOST_GROUPS: Final = 9
+MAX_GROUPS: Final = 9
 MOSTLY: Final = 0.85
 OTHER_LAYERS: Final = "other layers"
 STACKED: Final = ("Input", "Forward", "Backward", "Communication", "Optimizer", "Loss", "Other", "Not computing")
@@ -98,7 +98,7 @@ def stacked(profile: Profile, step_ms: float) -> dict[str, float]:
 
 def layer_groups(found: Sequence[Profile]) -> dict[str, str]:
     """Return for each layer of a network the name under which a picture shows it: its own, that of the part of the network which it is in,
-    as long as MOST_GROUPS of these have MOSTLY of the time, or OTHER_LAYERS."""
+    as long as MAX_GROUPS of these have MOSTLY of the time, or OTHER_LAYERS."""
     spent: Counter[str] = Counter()
     for one in found:
         spent.update({layer.name: layer.forward_ms + layer.backward_ms for layer in one.layers})
@@ -107,7 +107,7 @@ def layer_groups(found: Sequence[Profile]) -> dict[str, str]:
         sizes: Counter[str] = Counter()
         for name, group in groups.items():
             sizes[group] += spent[name]
-        shown = dict(sizes.most_common(MOST_GROUPS))
+        shown = dict(sizes.most_common(MAX_GROUPS))
         if sum(shown.values()) >= MOSTLY * spent.total():
             break
     return {name: group if group in shown else OTHER_LAYERS for name, group in groups.items()}

@@ -22,7 +22,6 @@ from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.cost import has_cost
-from workflow.report.derive import Comparison
 from workflow.report.formats import CSP, EMPTY, STYLE, Explained, footnotes, html_table, unbroken
 from workflow.report.framework_tables import FACTS, PRECISION, in_parts
 from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shared_machine_note
@@ -30,6 +29,7 @@ from workflow.report.layers_table import profiles, step_of
 from workflow.report.prediction_table import line_models, prediction_words, rows_of
 from workflow.report.profile.copies import advice_on, described
 from workflow.report.provenance import Block, provenance, reproduction
+from workflow.report.speedup import Comparison
 from workflow.report.table import (
     LETTERS,
     NONE,
@@ -47,13 +47,13 @@ from workflow.report.table import (
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, has_curves
 from workflow.report.timeline import picture_of, placed_runs, sentences_of
-from workflow.run.record.columns import MISSING, UNREADABLE
+from workflow.run.record.parquet_columns import MISSING, UNREADABLE
 
 # Failures and warnings that many runs have in common, each printed once.
 
 
-MOST_NAMES: Final = 6
-MOST_WARNINGS: Final = 100
+MAX_NAMES: Final = 6
+MAX_WARNINGS: Final = 100
 RunKey = tuple[str, str]
 """Label of the source, run."""
 _PROGRAMS: Final = re.compile(r" \([^()]*\)$")
@@ -110,9 +110,9 @@ def warnings(analysis: Analysis) -> tuple[Table, Places]:
     for source, run_id, texts, hosts in noted.iter_rows():
         for text in texts:
             kinds.setdefault(_kind(text, set((hosts or "").split(","))), (text, {}))[1][source, run_id] = None
-    shown = list(kinds.values())[:MOST_WARNINGS]
+    shown = list(kinds.values())[:MAX_WARNINGS]
     groups = [list(runs) for _, runs in shown]
-    more = f"; the first {MOST_WARNINGS} of {len(kinds)}" if len(kinds) > MOST_WARNINGS else ""
+    more = f"; the first {MAX_WARNINGS} of {len(kinds)}" if len(kinds) > MAX_WARNINGS else ""
     return _groups(
         "warning",
         groups,
@@ -144,11 +144,11 @@ def _groups(kind: str, groups: Sequence[Sequence[RunKey]], table: Table) -> tupl
 
 
 def _which(groups: Sequence[Sequence[RunKey]]) -> Column:
-    return words("which", "Which", [some([run_id for _, run_id in runs], MOST_NAMES, "\n") for runs in groups], wrap=True)
+    return words("which", "Which", [some([run_id for _, run_id in runs], MAX_NAMES, "\n") for runs in groups], wrap=True)
 
 
 def _some(values: Iterable[Any]) -> str:
-    return some(list(dict.fromkeys(str(value) for value in values if value is not None)), MOST_NAMES)
+    return some(list(dict.fromkeys(str(value) for value in values if value is not None)), MAX_NAMES)
 
 
 def _without(names: Iterable[str | None], words: str) -> str:
@@ -160,7 +160,7 @@ def _without(names: Iterable[str | None], words: str) -> str:
 # The head of the page: what was measured, on what, how much of it, and the result.
 
 
-MOST_KINDS: Final = 3
+MAX_KINDS: Final = 3
 
 
 def describe_study(analysis: Analysis) -> str:
@@ -182,7 +182,7 @@ def hardware(analysis: Analysis) -> str:
     kinds = sorted({kind for text in analysis.frame["machine"].drop_nulls().unique().to_list() for kind in text.split(" + ")})
     if not hosts or not kinds:
         return ""
-    shown = f"{'; '.join(kinds[:MOST_KINDS])} {and_more(len(kinds), MOST_KINDS, 'kinds')}".rstrip()
+    shown = f"{'; '.join(kinds[:MAX_KINDS])} {and_more(len(kinds), MAX_KINDS, 'kinds')}".rstrip()
     each = "each " if len(hosts) > 1 and len(kinds) == 1 else ""
     return printable(sentence(f"Measured on {counted(len(hosts), 'host')}: {each}{shown}", shared_machine_note(analysis)))
 
@@ -274,8 +274,8 @@ def _slowed(analysis: Analysis, letters: Mapping[str, str]) -> list[str]:
             )
     if not found:
         return []
-    shown = "; ".join(found[:MOST_KINDS])
-    more = and_more(len(found), MOST_KINDS)
+    shown = "; ".join(found[:MAX_KINDS])
+    more = and_more(len(found), MAX_KINDS)
     return [f"A baseline that was slowed down makes a speed-up too large. {f'{shown} {more}'.rstrip()}."]
 
 
@@ -344,8 +344,8 @@ def _best(analysis: Analysis) -> Comparison | None:
 # row lists in `data-in`, and the first such row carries as an id: so the same link goes to the first of the rows without the script.
 
 
-MOST_DRAWN: Final = 500
-MOST_HOSTS: Final = 64
+MAX_DRAWN: Final = 500
+MAX_HOSTS: Final = 64
 RATE: Final = "Rate"
 """Stands for a column of each unit that the study's programs count."""
 HEADS: Final = {
@@ -424,7 +424,7 @@ def runs_table(analysis: Analysis, places: Sequence[Sequence[str]], letters: Map
     return (
         f'{TOOLS}<div class="scroll tall" role="region" tabindex="0" aria-label="All runs">'
         '<table id="all-runs">\n<caption>All runs</caption>\n'
-        f"<thead><tr>{titles}</tr></thead>\n<tbody>\n" + "\n".join(rows[:MOST_DRAWN]) + f"\n</tbody></table></div>\n{_folded(rows)}"
+        f"<thead><tr>{titles}</tr></thead>\n<tbody>\n" + "\n".join(rows[:MAX_DRAWN]) + f"\n</tbody></table></div>\n{_folded(rows)}"
         '<p><button type="button" id="runs-more" hidden></button></p>\n'
     )
 
@@ -451,7 +451,7 @@ def _files(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) ->
 
 def _hosts(hosts: str | None) -> str:
     names = [name for name in (hosts or "").split(",") if name]
-    return _text(f"{', '.join(names[:MOST_HOSTS])} {and_more(len(names), MOST_HOSTS)}".rstrip())
+    return _text(f"{', '.join(names[:MAX_HOSTS])} {and_more(len(names), MAX_HOSTS)}".rstrip())
 
 
 def _text(value: str) -> str:
@@ -460,10 +460,10 @@ def _text(value: str) -> str:
 
 def _folded(rows: Sequence[str]) -> str:
     """Fold the rows that are not drawn before they are asked for: a browser needs a minute to lay out 20,000, a second to read them."""
-    if len(rows) <= MOST_DRAWN:
+    if len(rows) <= MAX_DRAWN:
         return ""
-    note = f"{MOST_DRAWN} of {len(rows):,} runs are shown; where scripts run, the others are folded here, and else in records.parquet."
-    rest = "\n".join(rows[MOST_DRAWN:])
+    note = f"{MAX_DRAWN} of {len(rows):,} runs are shown; where scripts run, the others are folded here, and else in records.parquet."
+    rest = "\n".join(rows[MAX_DRAWN:])
     return f'<p class="note">{note}</p><template id="runs-folded"><table><tbody>\n{rest}\n</tbody></table></template>\n'
 
 
@@ -473,8 +473,8 @@ _DEFAULTS: Final = re.compile(r' font-family="[^"]*"| opacity="1"| stroke-miterl
 TEMPLATE: Final = Path(__file__).with_name("page.html")
 SCRIPT: Final = side_by_side.SCRIPT + "".join(Path(__file__).with_name(name).read_text("utf-8") for name in ("page.js", "charts.js"))
 SCRIPT_SHA256: Final = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-MOST_ROWS: Final = 200
-MOST_ITEMS: Final = 6
+MAX_ROWS: Final = 200
+MAX_ITEMS: Final = 6
 """Sentences of a list before the others are folded."""
 PLOT_TITLES: Final = {
     "throughput": "Throughput over processes",
@@ -544,7 +544,7 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
         style=STYLE,
         tiles=tiles(analysis),
         findings=findings(analysis, known.letters),
-        most_items=MOST_ITEMS,
+        most_items=MAX_ITEMS,
         sections=drawn,
         runs=of_runs,
         footer=f"Made by Slipway from the records of {counted(analysis.summary.num_runs, 'run')}: see the rows of records.parquet.",
@@ -558,7 +558,7 @@ def inline(svg: str, title: str) -> str:
 
 
 def _markup(section: Section, anchors: Collection[str], known: Explained) -> str:
-    drawn = [html_table(table, MOST_ROWS, anchors, known) for table in section.tables]
+    drawn = [html_table(table, MAX_ROWS, anchors, known) for table in section.tables]
     if section.folded:
         heads = [f"{html.escape(table.title)}, {counted(table.num_rows, 'row')}" for table in section.tables]
         drawn = [f"<details><summary>{head}</summary>{one}</details>" for head, one in zip(heads, drawn, strict=True)]

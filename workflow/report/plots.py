@@ -20,16 +20,16 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.curves import losses_of
-from workflow.report.derive import Comparison
 from workflow.report.formats import EMPTY, GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, counted_shape, line_label
 from workflow.report.layers_table import OTHER_LAYERS, STACKED, layer_groups, profiles, stacked, step_of
 from workflow.report.prediction_table import Row, line_models, rows_of
 from workflow.report.profile.profile import Profile
+from workflow.report.speedup import Comparison
 from workflow.report.step_parts import STEP_PARTS, mean_parts
 from workflow.report.table import MILLI, percent, range_text, significant, time_unit
 from workflow.report.time_to_accuracy import curves
-from workflow.run.record.columns import SHOWN_STEPS, Point
+from workflow.run.record.parquet_columns import SHOWN_STEPS, Point
 
 # Rendering of charts as SVG and Vega-Lite JSON, without browser and network.
 
@@ -124,8 +124,8 @@ def nothing(text: str, reason: str) -> Spec:
     return finished(note.properties(width=WIDTH, height=80, title=alt.TitleParams(text)))
 
 
-MOST_IN_ONE: Final = 6
-MOST_LINES: Final = 60
+MAX_IN_ONE: Final = 6
+MAX_LINES: Final = 60
 PANEL_COLUMNS: Final = 2
 SHORT: Final = "datum.value < 1 ? format(datum.value, '~g') : format(datum.value, '~s')"  # 0.5, 200, 1.5k
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
@@ -133,10 +133,10 @@ NARROW: Final = 1.3
 """The largest ratio of two values between which no tick may lie."""
 GOOD_EFFICIENCY: Final = 0.75
 APART: Final = 0.06  # doublings: a little more than a point is wide
-MOST_APART: Final = 0.45
-MOST_ABOVE: Final = 1.2
+MAX_APART: Final = 0.45
+MAX_ABOVE: Final = 1.2
 """How far an axis of efficiencies reaches above the largest of them. One whisker had stretched it to 550 %."""
-MOST_WIDE: Final = 4.0
+MAX_WIDE: Final = 4.0
 """How many times a whisker may exceed the largest rate, or fall below the smallest, before it is clipped."""
 PART: Final = ["line:N", "part:N"]
 """What one stroke joins: cells that are measured against the same baseline, on the same line."""
@@ -156,7 +156,7 @@ def throughput(analysis: Analysis) -> Spec:
     )
     dashed = _layer("ideal").mark_line(aria=False, strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
     values = [point.value for point in points]
-    points = clipped(points, min(values) / MOST_WIDE, max(values) * MOST_WIDE, significant)
+    points = clipped(points, min(values) / MAX_WIDE, max(values) * MAX_WIDE, significant)
     shown: dict[str, list[float]] = {}
     for point in [*points, *ideal, *ahead]:
         shown.setdefault(point.panel, []).extend(value for value in (point.value, point.low, point.high) if value)
@@ -172,7 +172,7 @@ def efficiency(analysis: Analysis) -> Spec:
     if not points:
         return nothing("Efficiency", "no comparison with a baseline")
     ahead = _ahead(analysis, points, lambda row: row.efficiency)
-    top = MOST_ABOVE * max(1.0, *(point.value for point in [*points, *ahead]))
+    top = MAX_ABOVE * max(1.0, *(point.value for point in [*points, *ahead]))
     points = clipped(points, 0.0, top, lambda value: percent(value, 0))
     step = 0.25 if top < 2 else 0.5 if top < 4 else math.ceil(top / 8)
     ticks = [step * index for index in range(int(top / step) + 1)]
@@ -236,9 +236,9 @@ def _points(
 
     Many lines of several models have one panel per model. `by_unit`: a panel for each unit.
     """
-    lines = list(analysis.lines)[:MOST_LINES]
+    lines = list(analysis.lines)[:MAX_LINES]
     several = len({cell.cell.model for cell in analysis.cells}) > 1
-    paneled = several and len(analysis.lines) > MOST_IN_ONE
+    paneled = several and len(analysis.lines) > MAX_IN_ONE
     apart = by_unit and len(analysis.units) > 1
     return [
         PlotPoint(
@@ -276,7 +276,7 @@ def _beside(points: Sequence[PlotPoint]) -> list[PlotPoint]:
     placed = []
     for point in points:
         own = lines[point.panel]
-        step = min(APART, MOST_APART * gap / len(own))
+        step = min(APART, MAX_APART * gap / len(own))
         shift = step * (own.index(point.line) - (len(own) - 1) / 2)
         placed.append(replace(point, x=point.processes * 2**shift))
     return placed
@@ -288,7 +288,7 @@ def _panels_of(points: Sequence[PlotPoint]) -> list[str]:
 
 def _subtitle(analysis: Analysis, text: str) -> str:
     total = len(analysis.lines)
-    return f"{text}; the first {MOST_LINES} of {total} lines" if total > MOST_LINES else text
+    return f"{text}; the first {MAX_LINES} of {total} lines" if total > MAX_LINES else text
 
 
 def _ideal(points: Sequence[PlotPoint]) -> list[PlotPoint]:
@@ -420,10 +420,10 @@ def _panels(layers: Any, points: Sequence[PlotPoint], more: Sequence[object], ti
 # Plots of single runs: where their time goes, step times, losses.
 
 
-MOST_BARS: Final = 40
+MAX_BARS: Final = 40
 TIMES: Final = {"min": "fastest step", "p50": "median", "p95": "p95", "p99": "p99"}
-MOST_CURVES: Final = len(SERIES)
-MOST_SAYINGS: Final = 12
+MAX_CURVES: Final = len(SERIES)
+MAX_SAYINGS: Final = 12
 """Points of a curve that can be pointed at: each is an element of the page with a sentence of its own."""
 BAR: Final = 21
 PART_COLOURS: Final = dict(zip(STEP_PARTS.values(), [*(SERIES[place] for place in (4, 3, 0, 5, 1, 7, 2)), STEPS["assign"]], strict=True))
@@ -457,7 +457,7 @@ def layers(analysis: Analysis) -> Spec:
     told = {(cell.source, cell.cell_id): found for cell, _, found in profiles(analysis) if not isinstance(found, str)}
     cells = [(label, one, found) for label, one in _side_by_side(analysis) if (found := told.get((one.source, one.cell_id)))]
     panels: dict[str, list[tuple[str, Profile]]] = {}
-    for label, cell, found in cells[:MOST_BARS]:
+    for label, cell, found in cells[:MAX_BARS]:
         if found.layers:
             panels.setdefault(printable(str(cell.cell.model)), []).append((label, found))
     below = [
@@ -509,7 +509,7 @@ def _stacked(
     below: Sequence[Any] = (),
 ) -> Spec:
     """Draw the first bars, labels with their parts, stacked; `below`: charts under them. `empty`: why there may be none."""
-    shown = bars[:MOST_BARS]
+    shown = bars[:MAX_BARS]
     values = [
         {"cell": label, "step": name, "order": order, "seconds": amount}
         for label, parts in shown
@@ -556,7 +556,7 @@ def _bars(values: Sequence[dict[str, Any]], order: Sequence[str], colours: Mappi
 
 def step_time(analysis: Analysis) -> Spec:
     """Draw how even the steps are: per cell the fastest step, the median, p95 and p99, and each run's own median."""
-    cells = _labelled(analysis)[:MOST_BARS]
+    cells = _labelled(analysis)[:MAX_BARS]
     if not cells:
         return nothing("Step time", NOTHING)
     order = [label for label, _ in cells]
@@ -621,7 +621,7 @@ def loss(analysis: Analysis) -> Spec:
 
 def _curve(label: str, points: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
     """Return the rows of a curve with its moving average over a twenty-fifth of it, and every so often what it says in words."""
-    half, told = len(points) // 50, max(1, len(points) // MOST_SAYINGS)
+    half, told = len(points) // 50, max(1, len(points) // MAX_SAYINGS)
     rows = []
     for at, (seen, value) in enumerate(points):
         beside = [other for _, other in points[max(0, at - half) : at + half + 1]]
@@ -731,7 +731,7 @@ def _labelled(analysis: Analysis) -> list[tuple[str, Comparison]]:
 
 
 def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparison]]:
-    """Choose at most MOST_CURVES: of every line the smallest, then the largest cell, then the others."""
+    """Choose at most MAX_CURVES: of every line the smallest, then the largest cell, then the others."""
     lines: dict[Any, list[tuple[str, Comparison]]] = {}
     for label, comparison in cells:
         lines.setdefault(comparison.line, []).append((label, comparison))
@@ -739,7 +739,7 @@ def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparis
     for line in lines.values():
         line.sort(key=lambda entry: entry[1].cell.num_processes)
         ranked += [(rank, entry) for rank, entry in enumerate([line[0], *line[:0:-1]])]
-    chosen = {label for _, (label, _) in sorted(ranked, key=lambda pair: pair[0])[:MOST_CURVES]}
+    chosen = {label for _, (label, _) in sorted(ranked, key=lambda pair: pair[0])[:MAX_CURVES]}
     return [entry for entry in cells if entry[0] in chosen]
 
 
@@ -757,4 +757,4 @@ def _in_unit(label: str, times: Mapping[str, float | None], unit: str, size: flo
 
 
 def _of_many(text: str, total: int) -> str:
-    return f"{text}; the first {MOST_BARS} of {total} cells" if total > MOST_BARS else text
+    return f"{text}; the first {MAX_BARS} of {total} cells" if total > MAX_BARS else text

@@ -25,9 +25,9 @@ LEVEL: Final = 0.9
 """The nominal share of true values that an interval holds."""
 FARTHEST: Final = 4
 """Predictions go to so many times the nodes of the largest measured point, and no farther: no series shows what comes then."""
-LEAST_GROWTH: Final = 0.1
+MIN_GROWTH: Final = 0.1
 """Errors grow with the growth of t(n) that is predicted. So much is added to it, since a fit without growth is not exact either."""
-MOST_TIMES: Final = 1_000_000
+MAX_TIMES: Final = 1_000_000
 MISFIT: Final = 0.05
 CERTAIN: Final = 3.0
 """A model that misses a measured point by more than MISFIT and by more than so many standard errors does not hold. So are 11 of 185
@@ -70,7 +70,7 @@ class Fit(NamedTuple):
 class FactorErrors(NamedTuple):
     """What predictions of published series up to `factor` times the nodes were off by.
 
-    `scaled`: the quantile at LEVEL of |log error| / (LEAST_GROWTH + growth); `covered`: the share of them that an interval held which was
+    `scaled`: the quantile at LEVEL of |log error| / (MIN_GROWTH + growth); `covered`: the share of them that an interval held which was
     made from the other documents.
     """
 
@@ -155,8 +155,8 @@ def why_no_model(points: Sequence[Point]) -> str | None:
         return "no point beyond the first node: what the network costs is not seen inside of a node"
     if len(points) < 2:
         return f"one number of nodes ({points[0].nodes}): a prediction needs two"
-    if max(point.rate for point in points) > MOST_TIMES * min(point.rate for point in points):
-        return f"the rates differ by more than {MOST_TIMES:,} times"
+    if max(point.rate for point in points) > MAX_TIMES * min(point.rate for point in points):
+        return f"the rates differ by more than {MAX_TIMES:,} times"
     model = exchange_fit(points)
     for point in fitted_points(points):
         miss = math.log(model.at(1 - 1 / point.nodes) * point.rate / point.nodes)
@@ -178,7 +178,7 @@ def predict(points: Sequence[Point], nodes: int) -> Prediction | str:
     model = exchange_fit(points)
     rate = nodes / model.at(1 - 1 / nodes)
     known = next(one for one in ERRORS if factor <= one.factor)
-    of_series = known.scaled * (LEAST_GROWTH + growth(model, largest, nodes))
+    of_series = known.scaled * (MIN_GROWTH + growth(model, largest, nodes))
     half = math.hypot(of_series, quantile(math.inf, LEVEL) * own_error(points, nodes))
     return Prediction(nodes, rate, rate * math.exp(-half), rate * math.exp(half), factor, known.covered)
 

@@ -10,14 +10,14 @@ from typing import Final
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
 from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, batch_text, mixed_marks_of
-from workflow.report.derive import BATCH, Comparison, Line
 from workflow.report.keys import key_columns, line_label, sentence, shared_machine_note
 from workflow.report.prediction import FARTHEST, LEVEL, NODES, RATES, Point, Prediction, merged, predict, serial_fraction, why_no_model
+from workflow.report.speedup import BATCH, Comparison, Line
 from workflow.report.table import NO_MARKS, Marks, Reason, Table, numbers, percent, range_text, significant, whole, with_interval, words
 
 HOUR_S: Final = 3600.0
 MILLION: Final = 1_000_000
-MOST_SENTENCES: Final = 3
+MAX_SENTENCES: Final = 3
 STRONG: Final = (
     "strong scaling: with a fixed global batch each process gets a smaller one, and no measured size shows how fast it computes that; "
     "only weak scaling is predicted"
@@ -184,7 +184,7 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
 
 def prediction_words(analysis: Analysis) -> list[str]:
     """Describe for the first lines what twice the nodes would bring, and how often such an interval was right."""
-    return list(islice(_words(analysis), MOST_SENTENCES))
+    return list(islice(_words(analysis), MAX_SENTENCES))
 
 
 def _words(analysis: Analysis) -> Iterator[str]:

@@ -20,12 +20,12 @@ from base.untrusted import open_file
 from workflow.report.analysis import Analysis
 from workflow.report.collect import Source, StudyFile, read_study
 from workflow.report.tables import interval_text
-from workflow.run.record.columns import PROVENANCE
+from workflow.run.record.parquet_columns import PROVENANCE
 from workflow.study.paths import STUDY_SOURCE, kept_program
 from workflow.study.site import KEYS_OF_FILE, Site
 
-MOST_HOSTS: Final = 12
-MOST_VALUES: Final = 6
+MAX_HOSTS: Final = 12
+MAX_VALUES: Final = 6
 SHOWN: Final = ("scheduler", "scheduler_version", "engine", "device", "threads_per_rank", "dataset_digest", *PROVENANCE)
 
 
@@ -62,12 +62,12 @@ def _values(column: pl.Series) -> str:
     if len(counts) <= 1:
         return next(iter(counts), "")
     shown = [f"{value} ({count} runs)" for value, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))]
-    return some(shown, MOST_VALUES, "; ")
+    return some(shown, MAX_VALUES, "; ")
 
 
 def _hosts(rows: pl.DataFrame) -> str:
     hosts = sorted({host for text in rows["hosts"].drop_nulls().unique().to_list() for host in text.split(",") if host})
-    return f"{len(hosts)}: {some(hosts, MOST_HOSTS)}" if hosts else ""
+    return f"{len(hosts)}: {some(hosts, MAX_HOSTS)}" if hosts else ""
 
 
 # Write how to reproduce a study: its file as it was typed, its site, its programs and the commands. A test runs them in a fresh clone.

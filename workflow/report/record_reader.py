@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from workflow.run.record.columns import FIELDS, MACHINES, row_of, values_of
 from workflow.run.record.model import NotBelieved
+from workflow.run.record.parquet_columns import FIELDS, MACHINES, row_of, values_of
 from workflow.run.record.reading import FoundRecord, beside, find_record, read_record
 
 ROW_SCHEMA: Final[dict[str, pl.DataType]] = {name: stored.dtype for name, stored in {**FIELDS, **MACHINES}.items() if name != "schema"}

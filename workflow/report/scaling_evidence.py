@@ -20,19 +20,19 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice, is_anchor
 from workflow.report.cells import MARKS, MEASURED
-from workflow.report.derive import Comparison
 from workflow.report.files import EVIDENCE
 from workflow.report.formats import CSP, INK, STYLE, html_table, shown
 from workflow.report.keys import counted_shape, line_label, shape_words
-from workflow.report.page import MOST_KINDS, describe_sample_sizes, describe_study, hardware, inline
+from workflow.report.page import MAX_KINDS, describe_sample_sizes, describe_study, hardware, inline
 from workflow.report.plots import FONT, GOOD_EFFICIENCY, overview, to_svg
 from workflow.report.prediction import crossing
 from workflow.report.prediction_table import HOUR_S, MILLION, line_models, prediction_words
+from workflow.report.speedup import Comparison
 from workflow.report.table import Table, estimates, numbers, percent, raised, range_text, significant, value_of, words
 from workflow.report.tables import baseline_text, hours, interval_text
 
-MOST_LINES: Final = 3
-MOST_ROWS: Final = 16
+MAX_LINES: Final = 3
+MAX_ROWS: Final = 16
 Section = tuple[str, tuple[str, ...]]
 
 
@@ -58,11 +58,11 @@ def knee(line: Sequence[Comparison]) -> list[float | None]:
 def evidence(analysis: Analysis, samples: float = MILLION) -> Evidence:
     """Make the contents, of the first lines of the study. Hours are of a production run of so many samples or tokens."""
     lines = [found for line in analysis.lines.values() if (found := _measured(line)) and not is_anchor(found[0].cell)]
-    shown_lines = lines[:MOST_LINES]
+    shown_lines = lines[:MAX_LINES]
     kept = {id(one) for line in shown_lines for one in line}
     few = replace(analysis, comparisons=tuple(one for one in analysis.comparisons if id(one) in kept))
     named = [(line_label(analysis, line[-1]), line) for line in shown_lines]
-    more = (f"The first {MOST_LINES} of {len(lines)} lines of the study are shown.",) if len(lines) > MOST_LINES else ()
+    more = (f"The first {MAX_LINES} of {len(lines)} lines of the study are shown.",) if len(lines) > MAX_LINES else ()
     sections = {
         "How far it scales": (*[_knee_words(analysis, label, line) for label, line in named], *more),
         "What bounds it": tuple(advice(few)),
@@ -91,8 +91,8 @@ def _measured(line: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _table(analysis: Analysis, every: Sequence[tuple[str, Comparison]]) -> Table:
-    found = every[:MOST_ROWS]
-    more = f" The first {MOST_ROWS} of {len(every)} rows: table `scaling` has all." if len(every) > MOST_ROWS else ""
+    found = every[:MAX_ROWS]
+    more = f" The first {MAX_ROWS} of {len(every)} rows: table `scaling` has all." if len(every) > MAX_ROWS else ""
     comparisons = [one for _, one in found]
     cells = [one.cell for one in comparisons]
     columns = [
@@ -157,7 +157,7 @@ def _method(analysis: Analysis, lines: Sequence[Sequence[Comparison]]) -> Iterat
     if not cells:
         return
     software = sorted(set().union(*(cell.distinct["software"] for cell in cells)))
-    yield f"Software: {some(software, MOST_KINDS, '; ')}. {analysis.shared}"
+    yield f"Software: {some(software, MAX_KINDS, '; ')}. {analysis.shared}"
     rows = analysis.frame.filter(MEASURED)
     steps, windows = rows["num_measured_steps"], rows["window_s"]
     warmup = sorted({int((cell.cell.to_json()["steps"] or {}).get("warmup", 0)) for cell in cells})

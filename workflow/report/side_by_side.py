@@ -1,7 +1,7 @@
 """Make the chapter of the page that puts two runs, two cells or two studies side by side: its data, which side_by_side.js shows.
 
 Any two rows of the page can be chosen. The data are a part of the page, so that they need no network and no server: every text stands once,
-and curves stop where MOST_CURVE_BYTES are full.
+and curves stop where MAX_CURVE_BYTES are full.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from workflow.report.cells import END, MEASURED, RUN_MARKS, Estimate, marks_as_c
 from workflow.report.curves import curves_of
 from workflow.report.keys import cell_anchor, cell_label
 from workflow.report.table import estimate_text
-from workflow.run.record.columns import PROVENANCE, SHOWN_STEPS
+from workflow.run.record.parquet_columns import PROVENANCE, SHOWN_STEPS
 from workflow.study.cell import plain_text
 from workflow.study.series import flat
 
 SCRIPT: Final = Path(__file__).with_name("side_by_side.js").read_text("utf-8")
-MOST_RUNS: Final = 1000
+MAX_RUNS: Final = 1000
 """The most runs that can be chosen; of a larger study its cells can."""
-MOST_CURVE_BYTES: Final = 250_000
+MAX_CURVE_BYTES: Final = 250_000
 PRECISION: Final = 4
-MOST_TEXT: Final = 500
+MAX_TEXT: Final = 500
 TEXT: Final = (
     "Choose two rows of the tables by the boxes before them, or two names here: what differs comes first. One alone shows its own steps, "
     "with warm-up, evaluations and checkpoints."
@@ -68,7 +68,7 @@ class _Texts:
         self._numbers: dict[str, int] = {"": 0}
 
     def number(self, value: object) -> int:
-        return self._numbers.setdefault(printable(_text(value))[:MOST_TEXT], len(self._numbers))
+        return self._numbers.setdefault(printable(_text(value))[:MAX_TEXT], len(self._numbers))
 
     @property
     def all(self) -> list[str]:
@@ -100,7 +100,7 @@ def data_of(analysis: Analysis) -> dict[str, Any]:
     columns = (*NUMBERS, *OWN_TEXTS, *COMMON_TEXTS)
     runs = analysis.frame.select(
         "source", "run_id", "cell_id", END.alias("end_word"), MEASURED.alias("measured"), *columns, *marks_as_columns()
-    ).head(MOST_RUNS)  # fmt: skip
+    ).head(MAX_RUNS)  # fmt: skip
     found: dict[str, Any] = {
         "configuration": [printable(name) for name in configuration],
         "numbers": [title for title, _ in NUMBERS.values()],
@@ -140,7 +140,7 @@ def data_of(analysis: Analysis) -> dict[str, Any]:
 
 
 def add_curves(
-    analysis: Analysis, runs: Sequence[dict[str, Any]], places: Mapping[tuple[Any, ...], int], room: int = MOST_CURVE_BYTES
+    analysis: Analysis, runs: Sequence[dict[str, Any]], places: Mapping[tuple[Any, ...], int], room: int = MAX_CURVE_BYTES
 ) -> None:
     """Add the curves of as many runs as there is room for, in bytes. `places`: of each run by its source and name."""
     left = room

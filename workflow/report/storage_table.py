@@ -16,9 +16,9 @@ from workflow.report.cells import MEASURED, CellResult
 from workflow.report.cost import PER_SAMPLE
 from workflow.report.keys import cell_table, rows_of, sentence
 from workflow.report.table import MEGA, Column, Table, numbers, percent, scaled, significant, words
-from workflow.run.record.model import LEAST_STAGED
+from workflow.run.record.model import MIN_STAGED
 
-LEAST_NODE: Final = 8
+MIN_NODE: Final = 8
 """The table has columns for so many processes of a node, whatever the study had."""
 PUBLISHED: Final[Mapping[str, tuple[float, str]]] = {
     "V100": (64 / 0.195, "resnet50_v100.yaml"),
@@ -86,7 +86,7 @@ def storage_by_rates(rates: Mapping[str, float], supply: Supply) -> Table:
     given = {name: (rate, "given") for name, rate in rates.items()}
     published = {f"resnet50 on {gpu}": found for gpu, found in PUBLISHED.items()}
     needs = [Need(samples_per_s=rate, sample_bytes=supply.sample_bytes, basis=basis) for rate, basis in (given or published).values()]
-    columns = [words("model", "Model", given or published), *_columns(needs, supply, LEAST_NODE, ("GPU", "GPUs"))]
+    columns = [words("model", "Model", given or published), *_columns(needs, supply, MIN_NODE, ("GPU", "GPUs"))]
     return Table(
         name="storage",
         title="What networks read from storage",
@@ -116,7 +116,7 @@ def _columns(
 ) -> list[Column]:
     """Return the columns behind those that tell the rows apart. `processes`: one and several of them, in words."""
     one, several = processes
-    most = max(most, LEAST_NODE)
+    most = max(most, MIN_NODE)
     sizes = sorted({most, *(2**power for power in range(most.bit_length()))})
     per_mega = partial(scaled, MEGA)
     bytes_per_s = [need.needed_per_s * need.sample_bytes for need in needs]
@@ -180,7 +180,7 @@ def _stored(frame: pl.DataFrame, digest: str | None) -> pl.DataFrame:
 def _staged_words(frame: pl.DataFrame) -> str:
     """Say how fast staging brought the dataset to each node, where it copied enough to tell."""
     per_node = pl.col("copied_bytes") / pl.col("nodes")
-    rates = frame.filter((per_node >= LEAST_STAGED) & (pl.col("stage_s") > 0)).select((per_node / pl.col("stage_s")).alias("rate"))["rate"]
+    rates = frame.filter((per_node >= MIN_STAGED) & (pl.col("stage_s") > 0)).select((per_node / pl.col("stage_s")).alias("rate"))["rate"]
     if rates.is_empty():
         return ""
     return f"Staging brought {scaled(MEGA, rates.median())} MB/s to each node, median of {counted(len(rates), 'run')}"  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from workflow.report.cells import MARKS, MIN_RUNS, Estimate
 
 LETTERS: Final = "abcdefghijklmnoprstuvwxyzABDEGHIJKLMNPRTUVW"  # no q, C, F: Unicode has no raised ones
 _RAISED: Final = str.maketrans(LETTERS, "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴾᴿᵀᵁⱽᵂ")
-MOST_ROWS: Final = 1000
+MAX_ROWS: Final = 1000
 """Rows of a table for people: nobody reads more. CSV has all."""
 Marks = frozenset[str]
 NO_MARKS: Final[Marks] = frozenset()
@@ -134,7 +134,7 @@ class Table:
 
     @cached_property
     def first_rows(self) -> list[tuple[Value, ...]]:
-        return self.first(MOST_ROWS)
+        return self.first(MAX_ROWS)
 
     def first(self, most: int) -> list[tuple[Value, ...]]:
         return list(zip(*(column.first(most) for column in self.columns), strict=True))

@@ -15,7 +15,6 @@ from workflow.report.analysis import Analysis
 from workflow.report.bounds import bounds
 from workflow.report.cells import ENDED_WELL, MARKS, MEASURED, CellResult, Estimate
 from workflow.report.cost import cost
-from workflow.report.derive import Comparison, has_several_baselines
 from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision
 from workflow.report.keys import (
     cell_links,
@@ -35,6 +34,7 @@ from workflow.report.layers_table import layers
 from workflow.report.meanings import describe_columns
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
 from workflow.report.prediction_table import prediction
+from workflow.report.speedup import Comparison, has_several_baselines
 from workflow.report.step_parts import parts
 from workflow.report.storage_table import storage
 from workflow.report.survey import survey
@@ -61,7 +61,7 @@ from workflow.report.table import (
     words,
 )
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, time_to_accuracy
-from workflow.run.record.columns import BESIDE, MISSING, PREVENTED, SHOWN_STEPS, UNREADABLE
+from workflow.run.record.parquet_columns import BESIDE, MISSING, PREVENTED, SHOWN_STEPS, UNREADABLE
 from workflow.study.cell import ARGS, SIZES, UNITS, WORDS, Cell, plain_text
 from workflow.study.series import is_named, keys_text
 
@@ -360,7 +360,7 @@ EXPLAINED: Final = (
     *("run_s", "training_s", "step_p50_s", "step_p95_s", "window_s", "allocations", "node_sets", "samples_per_s", "tokens_per_s"),
 )
 """Columns of `times` that the caption explains."""
-MOST_LOSS: Final = 700.0
+MAX_LOSS: Final = 700.0
 """The greatest loss with a perplexity that is a number."""
 
 
@@ -604,7 +604,7 @@ def short_reason(comparison: Comparison) -> str:
 def _perplexity(cell: CellResult) -> float | None:
     """Return e to the mean loss of the last evaluation, of tokens; None where it is too large to show."""
     loss = cell.means["eval_loss"] if cell.unit == "tokens" else None
-    return None if loss is None or loss > MOST_LOSS else math.exp(loss)
+    return None if loss is None or loss > MAX_LOSS else math.exp(loss)
 
 
 def _against(analysis: Analysis, comparison: Comparison) -> str:

@@ -15,7 +15,7 @@ from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
 from workflow.report.formats import shown
 from workflow.report.keys import not_compared, shared_machine_note
-from workflow.report.table import MOST_ROWS, Table, estimates, raised
+from workflow.report.table import MAX_ROWS, Table, estimates, raised
 from workflow.report.tables import against_text, baseline_text, speedup
 
 BRACKETS: Final = "[low, high] and \N{PLUS-MINUS SIGN}: 95 % confidence interval over runs"
@@ -63,7 +63,7 @@ def print_table(table: Table) -> None:
 
 
 def _print_rows(console: Console, table: Table) -> list[list[str]]:
-    columns, rows, _ = shown(table, max(table.num_rows, MOST_ROWS + 1))
+    columns, rows, _ = shown(table, max(table.num_rows, MAX_ROWS + 1))
     letters = table.letters
     narrow = [index for index, column in enumerate(columns) if column.key != "hardware"]  # its source names it
     cells = [

@@ -12,7 +12,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import Estimate, geometric_mean, log_sample
 from workflow.report.keys import cell_table
 from workflow.report.table import Table, estimates, numbers, percent, significant, words
-from workflow.run.record.columns import MISSING, PREVENTED, Point
+from workflow.run.record.parquet_columns import MISSING, PREVENTED, Point
 
 TIME_TO_ACCURACY: Final = "time-to-accuracy"
 ANOTHER: Final = "target_accuracy of the study file names another"

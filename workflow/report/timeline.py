@@ -22,16 +22,16 @@ RIGHT: Final = 20
 HEAD: Final = 48
 ROW: Final = 16
 BAR: Final = 10
-MOST_ROWS: Final = 60
-MOST_TITLES: Final = 300
+MAX_ROWS: Final = 60
+MAX_TITLES: Final = 300
 """The most runs whose bars carry words; of more the steps are drawn together."""
-LEAST_WAIT_S: Final = 5.0
+MIN_WAIT_S: Final = 5.0
 GAP_SHARE: Final = 0.05
-LEAST_GAP_S: Final = 60.0
+MIN_GAP_S: Final = 60.0
 CUT_SHARE: Final = 0.02
 LABEL: Final = 42
-MOST_WAITS: Final = 5
-LEAST_TICK: Final = 70
+MAX_WAITS: Final = 5
+MIN_TICK: Final = 70
 TICK_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800)
 _FIRST: Final = 0.0
 _LAST: Final = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
@@ -102,7 +102,7 @@ def causes(runs: Sequence[Placed]) -> list[int | None]:
 
 
 def _cause(run: Placed, place: int, ends: Mapping[tuple[str, str], Sequence[tuple[float, int]]]) -> int | None:
-    if run.waited_s < LEAST_WAIT_S:
+    if run.waited_s < MIN_WAIT_S:
         return None
     latest: tuple[float, int] | None = None
     for host in run.hosts:
@@ -138,7 +138,7 @@ def clock_of(runs: Sequence[Placed]) -> Clock:
             busy[-1][1] = max(busy[-1][1], end)
         else:
             busy.append([begin, end])
-    most = max(LEAST_GAP_S, GAP_SHARE * sum(end - begin for begin, end in busy))
+    most = max(MIN_GAP_S, GAP_SHARE * sum(end - begin for begin, end in busy))
     spans: list[list[float]] = []
     for begin, end in busy:
         if spans and begin - spans[-1][1] <= most:
@@ -158,9 +158,9 @@ def clock_of(runs: Sequence[Placed]) -> Clock:
 def picture_of(runs: Sequence[Placed]) -> str:
     """Draw the runs as SVG: a bar for each step, a pale one for the wait, and a line from the run that was waited for."""
     clock = clock_of(runs)
-    single = len(runs) <= MOST_ROWS
+    single = len(runs) <= MAX_ROWS
     lanes = [(run.label, place) for place, run in enumerate(runs)] if single else lanes_of(runs)
-    shown = lanes if single else sorted(set(lanes))[:MOST_ROWS]
+    shown = lanes if single else sorted(set(lanes))[:MAX_ROWS]
     labels = [node if single or not lane else f"{node} ({lane + 1})" for node, lane in shown]
     rows = {lane: row for row, lane in enumerate(shown)}
     places = [rows.get(lane) for lane in lanes]
@@ -186,7 +186,7 @@ def picture_of(runs: Sequence[Placed]) -> str:
 
 def _bars(drawn: Sequence[tuple[Placed, float]], clock: Clock, title: Callable[[Placed], str]) -> Iterator[str]:
     """Yield the bars of each run with its words; of very many runs one path for each step."""
-    alone = len(drawn) <= MOST_TITLES
+    alone = len(drawn) <= MAX_TITLES
     together: dict[str, list[str]] = {}
     for run, top in drawn:
         paths = {step: _bar(clock, begin, end, top) for step, begin, end in _spans(run)}
@@ -251,8 +251,8 @@ def _ticks(clock: Clock, height: int) -> Iterator[str]:
         if at >= free:
             yield f'<text x="{_n(at)}" y="{HEAD - 22}">{moment}</text>'
             free = at + 120
-        weeks = math.ceil(LEAST_TICK / (TICK_S[-1] * clock.per_second))
-        step = next((one for one in TICK_S if one * clock.per_second >= LEAST_TICK), weeks * TICK_S[-1])
+        weeks = math.ceil(MIN_TICK / (TICK_S[-1] * clock.per_second))
+        step = next((one for one in TICK_S if one * clock.per_second >= MIN_TICK), weeks * TICK_S[-1])
         for number in range(1, int((end - begin) / step) + 1):
             x = clock.x(begin + number * step)
             yield f'<text x="{_n(x)}" y="{HEAD - 6}" text-anchor="middle">+{_tick(number * step)}</text>'
@@ -276,7 +276,7 @@ def _title(run: Placed, runs: Sequence[Placed]) -> str:
 
 
 def _wait_words(run: Placed, runs: Sequence[Placed]) -> str:
-    if run.waited_s < LEAST_WAIT_S:
+    if run.waited_s < MIN_WAIT_S:
         return ""
     what = "nodes that no run of this study had" if run.waited_for is None else runs[run.waited_for].run_id
     return f"; it waited {whole_duration(run.waited_s)} for {what}"
@@ -284,13 +284,13 @@ def _wait_words(run: Placed, runs: Sequence[Placed]) -> str:
 
 def sentences_of(runs: Sequence[Placed]) -> Iterator[str]:
     """Describe how long the runs took together, and which waited longest."""
-    waiting = [run for run in runs if run.waited_s >= LEAST_WAIT_S]
+    waiting = [run for run in runs if run.waited_s >= MIN_WAIT_S]
     whole = max(run.end for run in runs) - min(run.begin - run.waited_s for run in runs)
     drawn = f"{counted(len(runs), 'run')}, of each the attempt that counts"
     yield f"From the first wait to the last end {whole_duration(whole)} went by: {drawn}."
-    if len(runs) > MOST_ROWS:
+    if len(runs) > MAX_ROWS:
         rows = len(set(lanes_of(runs)))
-        cut = f"; the first {MOST_ROWS} of {rows} rows" if rows > MOST_ROWS else ""
+        cut = f"; the first {MAX_ROWS} of {rows} rows" if rows > MAX_ROWS else ""
         yield f"A row is the first node of its runs; a node that several runs had at the same time has several{cut}."
     if not waiting:
         yield "No run waited for nodes."
@@ -298,5 +298,5 @@ def sentences_of(runs: Sequence[Placed]) -> Iterator[str]:
     known = sum(run.waited_for is not None for run in waiting)
     total = whole_duration(sum(run.waited_s for run in waiting))
     yield f"{counted(len(waiting), 'run')} waited for nodes, in all {total}; {known} of them for a run of this study."
-    for run in sorted(waiting, key=lambda one: -one.waited_s)[:MOST_WAITS]:
+    for run in sorted(waiting, key=lambda one: -one.waited_s)[:MAX_WAITS]:
         yield f"{run.run_id}{_wait_words(run, runs).removeprefix('; it')}."

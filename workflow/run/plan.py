@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from base.errors import UnsupportedRequest
 from base.jsonfile import canonical_json
 from cluster.types import Allocation, AllocationRequest, Node
-from containers import renderings
+from containers import rank_variables
 from containers.models.layers import without_dropout
 from containers.spec import ContainerSpec, Owner, Paths, ProcessSpec, labels_of
 from containers.step_lines import Events, LogEvents, StepLines, events_of
@@ -42,7 +42,7 @@ class Sidecar:
     where: Literal["head", "each"]
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
-    ends: renderings.SidecarEnds = "stopped"
+    ends: rank_variables.SidecarEnds = "stopped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +206,9 @@ def check_framework(framework: Framework, nodes: int) -> None:
         raise UnsupportedRequest(
             f"framework {name!r} asks for {asked}, and {launcher} sets the variables of its ranks itself; valid: {valid}"
         )
-    if launcher == "mpirun" and {one.name for one in framework.sidecars} & renderings.MPI_SIDECARS:
+    if launcher == "mpirun" and {one.name for one in framework.sidecars} & rank_variables.MPI_SIDECARS:
         raise UnsupportedRequest(
-            f"framework {name!r} has a sidecar of a name of mpirun's own; valid: none of {', '.join(sorted(renderings.MPI_SIDECARS))}"
+            f"framework {name!r} has a sidecar of a name of mpirun's own; valid: none of {', '.join(sorted(rank_variables.MPI_SIDECARS))}"
         )
 
 
@@ -283,7 +283,7 @@ def mpi_variables(
     }
     taken = dict(framework.variables)
     free = {name: value for name, value in wanted.items() if name not in taken}
-    return {**free, "SLIPWAY_MPI_NODES": " ".join(map(renderings.host_port, places)), "SLIPWAY_MPI_KEY": secret}
+    return {**free, "SLIPWAY_MPI_NODES": " ".join(map(rank_variables.host_port, places)), "SLIPWAY_MPI_KEY": secret}
 
 
 def _network(head: str, interface: str | None) -> dict[str, str]:
@@ -306,14 +306,14 @@ def port_names(framework: Framework, cell: Cell, index: int) -> tuple[str, ...]:
     """Name the ports of node `index`; the master's is the first of the head."""
     master = (MASTER,) if index == 0 else ()
     mpi = (MPI_PORT,) if framework.launcher == LAUNCHER else ()
-    of_ranks = tuple(map(rank_port, node_ranks(cell, index))) if set(framework.env) & set(renderings.PORT_PER_RANK) else ()
+    of_ranks = tuple(map(rank_port, node_ranks(cell, index))) if set(framework.env) & set(rank_variables.PORT_PER_RANK) else ()
     return master + mpi + of_ranks + (_command_ports(framework) if index == 0 else ())
 
 
 def _command_ports(framework: Framework) -> tuple[str, ...]:
     """Name the ports that commands ask for."""
     commands = (framework.command, *(sidecar.command for sidecar in framework.sidecars))
-    return tuple(f"{renderings.PORT}{name}" for name in renderings.ports_in(word for command in commands for word in command))
+    return tuple(f"{rank_variables.PORT}{name}" for name in rank_variables.ports_in(word for command in commands for word in command))
 
 
 def rank_port(rank: int) -> str:
@@ -394,15 +394,15 @@ def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
     steps = (
         {}
         if cell.steps is None
-        else {renderings.STEPS_PLACEHOLDER: str(cell.steps.get("total") or cell.steps["warmup"] + cell.steps["measured"])}
+        else {rank_variables.STEPS_PLACEHOLDER: str(cell.steps.get("total") or cell.steps["warmup"] + cell.steps["measured"])}
     )
-    return tuple({**{key: str(getattr(cell, key)) for key in renderings.CELL_PLACES}, **steps, **args}.items())
+    return tuple({**{key: str(getattr(cell, key)) for key in rank_variables.CELL_PLACES}, **steps, **args}.items())
 
 
 def _network_words(start: Start) -> tuple[tuple[str, str], ...]:
     """Return the values of {head}, {address} and {port.NAME}."""
     head, node = start.allocation.head.address, start.allocation.nodes[start.index].address
-    ports = ((name, str(port)) for name, port in start.ports[0].items() if name.startswith(renderings.PORT))
+    ports = ((name, str(port)) for name, port in start.ports[0].items() if name.startswith(rank_variables.PORT))
     return (("head", head), ("address", node), *ports)
 
 
@@ -423,16 +423,16 @@ def _rank_env(start: Start, rank: int) -> tuple[tuple[str, str], ...]:
         ("NODE_RANK", str(start.index)),
         ("MASTER_ADDR", master[0]),
         ("MASTER_PORT", str(master[1])),
-        *renderings.rendered(start.asked.framework.env, place).items(),
+        *rank_variables.rendered(start.asked.framework.env, place).items(),
     )
 
 
-def _position(start: Start, rank: int) -> renderings.RankPosition:
+def _position(start: Start, rank: int) -> rank_variables.RankPosition:
     asked, allocation, index, ports = start.asked, start.allocation, start.index, start.ports
     each, node = asked.cell.gpus_per_node, allocation.nodes[index]
-    has_ports = bool(set(asked.framework.env) & set(renderings.PORT_PER_RANK))
+    has_ports = bool(set(asked.framework.env) & set(rank_variables.PORT_PER_RANK))
     ranks = [(host, name) for host in range(len(allocation.nodes)) for name in map(rank_port, node_ranks(asked.cell, host))]
-    return renderings.RankPosition(
+    return rank_variables.RankPosition(
         rank=rank,
         local_rank=rank - index * each,
         local_size=each,
@@ -451,7 +451,11 @@ def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
     framework, place = start.asked.framework, _position(start, start.index * start.asked.cell.gpus_per_node)
     of_mpi = mpi_sidecars(place.nodes, place.local_size) if framework.launcher == LAUNCHER else ()
     mpi = _mpi_variables(start) if of_mpi else {}
-    env = {"MASTER_ADDR": place.master[0], "MASTER_PORT": str(place.master[1]), **renderings.rendered_for_sidecars(framework.env, place)}
+    env = {
+        "MASTER_ADDR": place.master[0],
+        "MASTER_PORT": str(place.master[1]),
+        **rank_variables.rendered_for_sidecars(framework.env, place),
+    }
     return tuple(
         ProcessSpec(
             name=f"sidecar-{one.name}-{start.index}",
@@ -529,7 +533,7 @@ _PROCESSES: Final = {"single": _single, "ranks": _ranks, TORCHRUN: _torchrun, LA
 def describe_framework(cell: Cell, device: str) -> Framework:
     """Return what a start needs of framework.yaml, or of the study's own program. A name with a slash is the folder itself."""
     from containers.frameworks import check_supports, load_framework
-    from containers.frameworks.environment import own_python
+    from containers.frameworks.own_python import own_python
     from containers.frameworks.spec import read_framework
 
     if cell.program is not None:

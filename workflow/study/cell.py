@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from base import humanize, jsonfile
 from base.typed import Check, Count, Digest, FromOne, Name, PathText, ReadableAs, Seconds, SomeSeconds, between, read_as
-from containers import renderings, step_lines
+from containers import rank_variables, step_lines
 
 ID_HASH_LENGTH: Final = 10
 SEED: Final = "seed"
@@ -48,7 +48,7 @@ class SidecarWords(TypedDict):
     where: Literal["head", "each"]
     command: Annotated[tuple[str, ...], Check("a command of one word or more", bool)]
     env: dict[str, str]
-    ends: renderings.SidecarEnds
+    ends: rank_variables.SidecarEnds
 
 
 class ParametersFile(TypedDict):
@@ -77,7 +77,7 @@ class ProgramWords(TypedDict):
 
     name: Name
     command: Annotated[tuple[str, ...], Check("a command of one word or more", bool)]
-    launcher: renderings.Launcher
+    launcher: rank_variables.Launcher
     python: str
     env: dict[str, str]
     mounts: tuple[MountWords, ...]
@@ -88,7 +88,7 @@ class ProgramWords(TypedDict):
     image: NotRequired[str]
     unit: NotRequired[Literal["samples", "tokens"]]
     packages: NotRequired[tuple[str, ...]]
-    env_from: NotRequired[tuple[renderings.Rendering, ...]]
+    env_from: NotRequired[tuple[rank_variables.Rendering, ...]]
     sidecars: NotRequired[tuple[SidecarWords, ...]]
     network: NotRequired[Literal["host", "none"]]
 

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from base.errors import ConfigError, SlipwayError
 from base.humanize import absolute_path, choices, some
-from containers import frameworks, program_folder, renderings
+from containers import frameworks, program_folder, rank_variables
 from containers.frameworks.spec import Augmentation, Backend, CommHook, ConvAlgorithm, Layout, Mode, Precision, Reader, Strategy
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, reports
 from workflow.study.cell import PROGRAM_PLACES
@@ -140,7 +140,7 @@ class Sidecar(Part):
         description="environment variables, beside those that all processes get (`SLIPWAY_...`, threads, GPUs), `MASTER_ADDR`, "
         "`MASTER_PORT`, `SLIPWAY_SIDECAR` (its name) and those of `dmlc` without a role, which it may not set",
     )
-    ends: renderings.SidecarEnds = Field(
+    ends: rank_variables.SidecarEnds = Field(
         default="stopped",
         description="`stopped`: Slipway ends it (TERM, after 5 s KILL) when all ranks have ended. `with-ranks`: it ends by itself, with "
         "exit code 0, when the ranks do, as MXNet's servers; Slipway does not wait for it",
@@ -208,7 +208,7 @@ class Program(Part):
         "output directory, which is empty, so a file of the folder is `{folder}/FILE`. "
         "[Placeholders](#placeholders-of-a-command) are filled in"
     )
-    launcher: renderings.Launcher = Field(
+    launcher: rank_variables.Launcher = Field(
         default="torchrun",
         description="`torchrun`: one torchrun per node. `ranks`: one process per GPU with `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and the "
         "like. `single`: one process in all, which drives sidecars on all nodes. `mpirun`: one mpirun for all, without ssh",
@@ -230,7 +230,7 @@ class Program(Part):
     env: dict[Variable, VariableText] = Field(
         default={}, description="environment variables of its processes. Variables that Slipway sets itself, such as `RANK`, are refused"
     )
-    env_from: tuple[renderings.Rendering, ...] = Field(
+    env_from: tuple[rank_variables.Rendering, ...] = Field(
         default=(),
         description="variables of each rank that describe the allocation as this framework expects it; with `launcher: ranks` or `single`",
     )
@@ -334,14 +334,14 @@ def _sidecar_faults(place: KeyPath, program: Program) -> Iterator[Fault]:
         if sidecar.name in [before.name for before in program.sidecars[:number]]:
             found = f"found {sidecar.name!r} a second time"
             yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: each name once")
-        if program.launcher == "mpirun" and sidecar.name in renderings.MPI_SIDECARS:
+        if program.launcher == "mpirun" and sidecar.name in rank_variables.MPI_SIDECARS:
             found = f"found {sidecar.name!r}, which the launcher mpirun has for one of its own"
             yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: another name")
 
 
 def _sidecar_env_faults(place: KeyPath, program: Program, sidecar: Sidecar) -> Iterator[Fault]:
     for rendering in program.env_from:
-        for variable in sorted(renderings.FOR_SIDECARS.get(rendering, frozenset()) & sidecar.env.keys()):
+        for variable in sorted(rank_variables.FOR_SIDECARS.get(rendering, frozenset()) & sidecar.env.keys()):
             message = f"found it here, and env_from: [{rendering}] sets it for sidecars too; valid: one of the two"
             yield Fault(place=(*place, variable), message=message)
 
@@ -351,7 +351,7 @@ def _rendering_faults(place: KeyPath, program: Program) -> Iterator[Fault]:
         found = f"found {', '.join(program.env_from)} with launcher {program.launcher}, which sets the variables of its ranks itself"
         yield Fault(place=place, message=f"{found}; valid: launcher: ranks, or single")
     for name in program.env_from:
-        for variable in sorted(renderings.VARIABLES[name] & program.env.keys()):
+        for variable in sorted(rank_variables.VARIABLES[name] & program.env.keys()):
             yield Fault(place=place, message=f"found {name}, which sets {variable}, and env sets it too; valid: one of the two")
 
 
@@ -367,21 +367,21 @@ def _events_faults(place: KeyPath, program: Program) -> Iterator[Fault]:
 
 
 def _placeholder_faults(place: KeyPath, word: str, arguments: frozenset[str] | None, is_bare: bool) -> Iterator[Fault]:
-    for found in renderings.wrong_ports_in(word):
+    for found in rank_variables.wrong_ports_in(word):
         message = f"found {found}, which is no name of a port; valid: lower-case letters, digits and '_', such as {{port.server}}"
         yield Fault(place=place, message=message)
-    for found in renderings.names_in(word):
+    for found in rank_variables.names_in(word):
         if is_bare and found == "data":
             message = "found {data}, and cells of this program have no dataset; valid: dataset: NAME for them, or no {data}"
             yield Fault(place=place, message=message)
         known = (
-            *renderings.PLACES,
-            *renderings.NETWORK_PLACES,
-            *renderings.CELL_PLACES,
-            renderings.STEPS_PLACEHOLDER,
+            *rank_variables.PLACES,
+            *rank_variables.NETWORK_PLACES,
+            *rank_variables.CELL_PLACES,
+            rank_variables.STEPS_PLACEHOLDER,
             *(f"args.{name}" for name in sorted(arguments or ())),
         )
-        if found.startswith(renderings.PORT) or (found.startswith("args.") and arguments is None):
+        if found.startswith(rank_variables.PORT) or (found.startswith("args.") and arguments is None):
             continue
         if found not in known:
             name = found.removeprefix("args.")
@@ -412,7 +412,7 @@ def _file_faults(place: KeyPath, command: Sequence[str], folder: Path | None) ->
     script = _script_of(command)
     for number, word in enumerate(command):
         inside = word.removeprefix("{folder}/")
-        if renderings.names_in(inside) or inside.startswith(("/", "~")):
+        if rank_variables.names_in(inside) or inside.startswith(("/", "~")):
             continue
         is_there = folder is not None and os.path.exists(folder / inside)  # noqa: PTH110 - a word may be too long for a name
         if word != inside and folder is not None and not is_there:
@@ -528,7 +528,7 @@ SHELL_VARIABLE: Final = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][^}]
 """The variables and commands that a shell would replace."""
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish"})
 BATCH: Final = frozenset({"batch_size", "global_batch_size"})
-MOST: Final = 4
+MAX: Final = 4
 
 
 def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
@@ -539,11 +539,11 @@ def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str
     given: dict[str, set[str]] = {}
     for name, names in arguments:
         given.setdefault(name, set()).update(names)
-    read = {found for name in given for command in _commands(programs[name]) for word in command for found in renderings.names_in(word)}
+    read = {found for name in given for command in _commands(programs[name]) for word in command for found in rank_variables.names_in(word)}
     notes = []
     for name in sorted(given):
         program = programs[name]
-        used = {found for command in _commands(program) for word in command for found in renderings.names_in(word)}
+        used = {found for command in _commands(program) for word in command for found in rank_variables.names_in(word)}
         lines = program.events.log.step if isinstance(program.events, LogEvents) and program.unit == "samples" else None
         if lines is not None and not reports(lines, "samples") and not used & BATCH:
             notes.append(
@@ -555,14 +555,14 @@ def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str
         ]
         if shell_words:
             notes.append(
-                f"program {name}: no shell reads its command, so that {some([*map(repr, shell_words)], MOST)} is given to it as it stands; "
+                f"program {name}: no shell reads its command, so that {some([*map(repr, shell_words)], MAX)} is given to it as it stands; "
                 "write the value, {args.NAME}, or a command that begins with sh, -c"
             )
         unread = sorted(f"args.{argument}" for argument in given[name] if f"args.{argument}" not in read)
         if unread:
             one = unread[0].removeprefix("args.")
             notes.append(
-                f"program {name}: no word of its command uses {some(unread, MOST)}; that is right if the program itself asks for it, as "
+                f"program {name}: no word of its command uses {some(unread, MAX)}; that is right if the program itself asks for it, as "
                 f"SLIPWAY_ARG_{one.upper()} or run.args"
             )
     return notes

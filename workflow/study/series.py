@@ -35,7 +35,7 @@ PROGRAM_STARTED: Final = "program_started"
 IMPLIED_BY_FRAMEWORK: Final = ("program", PROGRAM_STARTED)
 """A program is called as its framework."""
 PARAMETERS_FILE: Final = "parameters_file"
-MOST_LOOKED_AT: Final = 200
+MAX_LOOKED_AT: Final = 200
 T = TypeVar("T")
 
 
@@ -140,7 +140,7 @@ def baseline_mismatch(cell: Cell, all_cells: Iterable[Cell], baseline: Keys) -> 
     if cell.comm_hook == NO_EXCHANGE:
         return "gradients are not exchanged (comm_hook: noop): a diagnosis, without speed-up"
     own = comparable(cell, baseline)
-    others = [comparable(other, baseline) for other in islice((one for one in all_cells if is_named(one, baseline)), MOST_LOOKED_AT)]
+    others = [comparable(other, baseline) for other in islice((one for one in all_cells if is_named(one, baseline)), MAX_LOOKED_AT)]
     apart = [{name: other.get(name) for name in sorted(own.keys() | other.keys()) if own.get(name) != other.get(name)} for other in others]
     least = min((found for found in apart if found), key=len, default=None)
     if least is None:

@@ -8,7 +8,7 @@ import slipway_reader
 from .parameters import Cell, Layer, given_parameters
 
 EVAL_SPLITS = ("test", "validation")
-MOST_WARMUP_OF_EPOCHS = 10
+MAX_WARMUP_OF_EPOCHS = 10
 
 
 class Steps(NamedTuple):
@@ -154,6 +154,6 @@ def count_steps(cell: Cell, per_epoch: int) -> Steps:
     """Count the steps of `steps` {warmup, measured, total?}, or of `epochs`: then all but the first steps are measured."""
     if cell["epochs"] is not None:
         total = cell["epochs"] * per_epoch
-        return Steps(total, min(MOST_WARMUP_OF_EPOCHS, total // 5), total)
+        return Steps(total, min(MAX_WARMUP_OF_EPOCHS, total // 5), total)
     warmup, end = cell["steps"]["warmup"], cell["steps"]["warmup"] + cell["steps"]["measured"]
     return Steps(cell["steps"].get("total") or end, warmup, end)

@@ -18,7 +18,7 @@ import pytest
 from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.spec import FrameworkSpec
 from containers.models import build, build_for_tokens
-from containers.renderings import RankPosition, fill, rendered, rendered_for_sidecars
+from containers.rank_variables import RankPosition, fill, rendered, rendered_for_sidecars
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.programs import interpreter

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from containers.frameworks import load_framework
-from containers.frameworks.environment import environment_of, own_python, what_is_missing
+from containers.frameworks.own_python import environment_of, own_python, what_is_missing
 
 Run = Callable[..., Any]
 

@@ -15,10 +15,10 @@ import yaml
 import containers.frameworks
 from base.errors import ConfigError, UnsupportedRequest
 from containers.frameworks import HISTORIC_IN_CHECKOUT, NAMES, SUPPORTED, check_supports, framework_folders, load_framework
-from containers.frameworks.environment import BESIDE
+from containers.frameworks.own_python import BESIDE
 from containers.frameworks.spec import Augmentation, FrameworkSpec, parse_framework
 from containers.models import MODELS, of_tokens
-from containers.renderings import fill
+from containers.rank_variables import fill
 from containers.step_lines import StepLines, events_of
 
 FOLDER = Path(containers.frameworks.__file__).parent

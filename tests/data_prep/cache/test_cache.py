@@ -13,9 +13,9 @@ import pytest
 from base.errors import LeaseError, StagingError
 from cluster.holder import holder_of
 from data_prep.cache.entries import ls, rm
+from data_prep.cache.eviction import evict, sweep
 from data_prep.cache.layout import open_cache
 from data_prep.cache.lock import Lock, as_user, describe, is_alive, live_leases, release, release_all, this_process, write_lease
-from data_prep.cache.space import evict, sweep
 from data_prep.staging import StageOptions, stage
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import idle_process, immutable

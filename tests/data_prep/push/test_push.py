@@ -16,7 +16,7 @@ from data_prep.cache.entries import ls
 from data_prep.file_set import parse_chunk_list
 from data_prep.hashing import hash_file
 from data_prep.push import Naming, deliver_pending, keep_pending, publish_checked_files, push_files
-from data_prep.push.copy import MOST_FILES, list_files
+from data_prep.push.copy import MAX_FILES, list_files
 from tests.data_prep.tree.corpus import contents
 
 
@@ -46,7 +46,7 @@ def test_a_result_arrives_whole_and_is_named_last(tmp_path: Path) -> None:
 
 
 def test_files_beyond_the_limit_of_names_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data_prep.push.copy.MOST_LOOKED_AT", 3)
+    monkeypatch.setattr("data_prep.push.copy.MAX_LOOKED_AT", 3)
     for number in range(5):
         (tmp_path / f"{number}").touch()
     with directory(tmp_path) as root:
@@ -372,7 +372,7 @@ def test_paths_are_as_long_together_as_a_record_takes(tmp_path: Path, nodes: int
     for number in range(700):
         (out / f"{number:0250d}").touch()
     with directory(tmp_path / "out") as root:
-        listing = list_files(root, most=MOST_FILES // nodes)
+        listing = list_files(root, most=MAX_FILES // nodes)
     assert len(listing.files) == (1 << 20) // nodes // len(json.dumps(listing.files[0].path)) < 700
     assert len(listing.files) + len(listing.refused) == 700
 

@@ -161,7 +161,7 @@ def test_what_was_announced_and_is_not_read_is_forgotten(tmp_path: Path, monkeyp
     split = open_dataset(str(image_dataset(tmp_path, images))).split("train")
     for start in range(20):
         split.prefetch([start, start + 20])
-    assert len(shards._announced) == shards.MOST_ANNOUNCED
+    assert len(shards._announced) == shards.MAX_ANNOUNCED
     assert [split.read(index)[1] for index in range(40)] == list(range(40))
     split.prefetch([])
     with pytest.raises(IndexError, match="sample 40 of split 'train', which has 40"):

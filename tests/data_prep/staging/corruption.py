@@ -39,8 +39,8 @@ from base.seal import publish_sealed, read_sealed
 from data_prep.cache.layout import open_cache, part_of
 from data_prep.push import publish_checked_files, push_files
 from data_prep.staging import StagedFiles, StageOptions, stage
+from data_prep.staging.chunk_journal import parse_line
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.table import parse_line
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import ext4
 from tests.data_prep.staging.two_nodes import stage_on_two

@@ -24,8 +24,8 @@ from data_prep.cache.lock import this_process
 from data_prep.file_set import JOURNAL_NAME as NAME
 from data_prep.manifest import read_manifest, verify_dataset
 from data_prep.staging import StageOptions, stage
+from data_prep.staging.chunk_journal import parse_line
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.table import parse_line
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import exit_code, ext4, in_child, tmpfs
 from tests.data_prep.staging.test_stage import Stopped, stop_after

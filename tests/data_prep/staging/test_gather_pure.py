@@ -21,11 +21,11 @@ from data_prep.cache.layout import open_cache, part_of
 from data_prep.file_set import FileSet
 from data_prep.limits import PEER_HANG_S as HANG_S
 from data_prep.staging import stage
+from data_prep.staging.chunk_journal import ChunkTable
 from data_prep.staging.copy import CopyOptions, Rate, open_dataset
 from data_prep.staging.exchange import Connection, Exchange, Others, PeerGroup
 from data_prep.staging.gather import Gather, Quota
 from data_prep.staging.stage import GroupStaging, Part
-from data_prep.staging.table import ChunkTable
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.test_stage import QUICK, Stopped, stop_after
 from tests.few_files import few_files

@@ -16,8 +16,8 @@ import pytest
 
 from base.handshake import ANSWER_BYTES, GREETING_BYTES, Handshake
 from data_prep.manifest import Shard, parse_manifest
+from data_prep.staging.chunk_journal import ChunkTable
 from data_prep.staging.exchange import BEAT, CHUNK, HAVE, KINDS, MISS, WANT, Exchange, Others, PeerGroup, frame, have_frames
-from data_prep.staging.table import ChunkTable
 from tests.data_prep.reader.small import random_dataset
 from tests.hostile import changed_bytes
 

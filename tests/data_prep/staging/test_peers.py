@@ -18,9 +18,9 @@ from base.handshake import ANSWER_BYTES, GREETING_BYTES, Handshake
 from data_prep.cache.layout import open_cache, part_of
 from data_prep.manifest import digest_of, parse_manifest
 from data_prep.staging import StageOptions, stage
+from data_prep.staging.chunk_journal import ChunkTable
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.exchange import BEAT, CHUNK, HAVE, HEAD, WANT, frame, have_frames, have_text
-from data_prep.staging.table import ChunkTable
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.crew import TOKEN, crew
 from tests.data_prep.staging.test_stage import Stopped, stop_after

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from extras.lint_table.columns import understand
-from extras.lint_table.meanings import meanings
 from extras.lint_table.reading import read_tables
+from extras.lint_table.relations import meanings
 from extras.lint_table.rules import Finding, Rule, check_table
 from tests.extras.lint_table.tables import FORMS, TABLES, Made
 

@@ -8,9 +8,9 @@ import pytest
 
 from base.errors import ConfigError
 from extras.lint_table.columns import understand
-from extras.lint_table.meanings import meanings
 from extras.lint_table.numbers import Interval, parse_cell
 from extras.lint_table.reading import MAX_BYTES, MAX_CELLS, TextTable, read_tables
+from extras.lint_table.relations import meanings
 from extras.lint_table.rules import check_table
 from workflow.commands.main import run
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from cluster import processes
-from extras.session.page import get
+from extras.session.probe import get
 from tests.nobody import NOBODY, as_nobody
 from tests.terminal import Terminal
 from workflow.commands.main import run

@@ -10,8 +10,8 @@ import pytest
 
 from base.jsonfile import publish_json, read_json
 from containers.images.archiving import archive
+from containers.images.last_use import locked
 from containers.images.loading import load
-from containers.images.marks import locked
 from containers.images.pinning import pin
 from tests.data_prep.staging.disks import immutable
 from tests.workflow.commands.conftest import House

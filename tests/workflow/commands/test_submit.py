@@ -21,7 +21,7 @@ from cluster.schedulers.slurm.answers import COLUMNS
 from tests.workflow.commands.conftest import House, Said
 from workflow.commands import main
 from workflow.commands.submit import submit_once
-from workflow.dag.submission import refuse_jobs
+from workflow.dag.job_plans import refuse_jobs
 from workflow.run.storage.lease import acquire, new_lease
 from workflow.study.publishing import publish_resolved
 

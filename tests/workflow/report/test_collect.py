@@ -32,7 +32,7 @@ from workflow.report.analysis import analyse
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.record_reader import read_rows, read_runs
-from workflow.run.record.columns import FIELDS, MISSING, PREVENTED, RESULTS, UNREADABLE
+from workflow.run.record.parquet_columns import FIELDS, MISSING, PREVENTED, RESULTS, UNREADABLE
 from workflow.run.record.reading import find_record, validate_record
 from workflow.run.record.step_clock import STEPS
 

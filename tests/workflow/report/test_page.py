@@ -28,7 +28,7 @@ from tests.workflow.report.test_tables import hostile
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.outputs import write_page
-from workflow.report.page import MOST_DRAWN, SCRIPT, findings, page, places_of, runs_table, tiles, warnings
+from workflow.report.page import MAX_DRAWN, SCRIPT, findings, page, places_of, runs_table, tiles, warnings
 from workflow.report.table import estimate_text
 from workflow.report.tables import TABLES
 from workflow.run.record.rate import NOT_COMPARED
@@ -495,12 +495,12 @@ def test_a_run_whose_rank_never_started_has_no_link_to_events(tmp_path: Path) ->
 
 
 def test_rows_beyond_the_first_are_folded_and_said_to_be(tmp_path: Path) -> None:
-    cells = [make_cell(seed=seed) for seed in range(MOST_DRAWN + 2)]
+    cells = [make_cell(seed=seed) for seed in range(MAX_DRAWN + 2)]
     two_models = collected(tmp_path / "digits", [], cells, repeats=1)
     markup = runs_table(two_models, places_of(two_models), {}, None)
     drawn, folded = markup.split('<template id="runs-folded">')
-    assert (drawn.count("<tr data-in"), folded.count("<tr data-in")) == (MOST_DRAWN, 2)
-    assert f"{MOST_DRAWN} of {MOST_DRAWN + 2} runs are shown" in drawn
+    assert (drawn.count("<tr data-in"), folded.count("<tr data-in")) == (MAX_DRAWN, 2)
+    assert f"{MAX_DRAWN} of {MAX_DRAWN + 2} runs are shown" in drawn
 
 
 def test_a_run_that_was_not_measured_has_no_rate_among_those_that_were(tmp_path: Path) -> None:

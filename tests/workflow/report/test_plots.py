@@ -24,10 +24,10 @@ from workflow.report.keys import SEPARATOR
 from workflow.report.outputs import write_all
 from workflow.report.page import inline
 from workflow.report.plots import (
-    MOST_ABOVE,
-    MOST_BARS,
-    MOST_CURVES,
-    MOST_LINES,
+    MAX_ABOVE,
+    MAX_BARS,
+    MAX_CURVES,
+    MAX_LINES,
     PLOTS,
     PlotPoint,
     clipped,
@@ -107,11 +107,11 @@ def test_many_lines_of_several_models_get_a_panel_each(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_too_much_for_a_picture_is_cut_and_said(tmp_path: Path) -> None:
-    cells = scaling_cells(batch_size=list(range(1, MOST_LINES + 6)), nodes=[1])
+    cells = scaling_cells(batch_size=list(range(1, MAX_LINES + 6)), nodes=[1])
     analysis = collected(tmp_path / "digits", plausible_records(cells, repeats=1), repeats=1)
-    assert f"the first {MOST_LINES} of {MOST_LINES + 5} lines" in str(throughput(analysis)["title"])
-    assert f"the first {MOST_BARS} of" in str(PLOTS["budget"](analysis)["title"])
-    assert len({row["run"] for row in values(PLOTS["loss"](analysis))}) == MOST_CURVES
+    assert f"the first {MAX_LINES} of {MAX_LINES + 5} lines" in str(throughput(analysis)["title"])
+    assert f"the first {MAX_BARS} of" in str(PLOTS["budget"](analysis)["title"])
+    assert len({row["run"] for row in values(PLOTS["loss"](analysis))}) == MAX_CURVES
 
 
 def test_loss_is_read_from_the_records_over_samples_seen(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_long_whisker_is_clipped_and_its_end_is_written_beside_it(tmp_path: Pa
     records += [make_record(cells[3], repeat, step_s=step_s) for repeat, step_s in ((1, 0.2), (2, 0.04), (3, 0.05))]
     spec = PLOTS["efficiency"](collected(tmp_path / "digits", records))
     measured = [row for row in values(spec) if row["kind"] == "measured"]
-    top = MOST_ABOVE * max(1.0, *(row["value"] for row in measured))
+    top = MAX_ABOVE * max(1.0, *(row["value"] for row in measured))
     assert max(row["high"] for row in measured if row["high"]) == pytest.approx(top)
     ends = [row["above"] for row in measured if row.get("above")]
     assert len(ends) == 1

@@ -22,8 +22,8 @@ from workflow.report.outputs import write_all
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
 from workflow.report.tables import all_tables
-from workflow.run.record.columns import FIELDS
 from workflow.run.record.model import NotBelieved
+from workflow.run.record.parquet_columns import FIELDS
 from workflow.run.record.reading import read_record, validate_record
 
 BASE, CELL = scaling_cells(nodes=[1, 2])

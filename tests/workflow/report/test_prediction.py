@@ -24,8 +24,8 @@ from benchmarks.prediction import (
 )
 from workflow.report.prediction import (
     ERRORS,
-    LEAST_GROWTH,
     LEVEL,
+    MIN_GROWTH,
     RATES,
     Fit,
     Point,
@@ -125,7 +125,7 @@ def test_the_interval_is_that_of_the_published_series_and_of_the_runs() -> None:
     known = ERRORS[0]
     times = [point.nodes / point.rate for point in points]
     at_4 = 1.5 * times[1] - 0.5 * times[0]
-    of_series = known.scaled * (LEAST_GROWTH + 1 - times[1] / at_4)
+    of_series = known.scaled * (MIN_GROWTH + 1 - times[1] / at_4)
     found = predicted(points, 4)
     assert found.rate == pytest.approx(4 / at_4)
     assert math.log(found.high / found.rate) == pytest.approx(of_series) == pytest.approx(math.log(found.rate / found.low))

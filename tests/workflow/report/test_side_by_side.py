@@ -10,7 +10,7 @@ from typing import Any
 from tests.workflow.report.builder import collected, make_cell, make_record, plausible_records, scaling_cells
 from workflow.report import side_by_side
 from workflow.report.analysis import Analysis
-from workflow.report.curves import MOST_POINTS, curves_of
+from workflow.report.curves import MAX_POINTS, curves_of
 from workflow.report.side_by_side import data_of, markup
 
 
@@ -81,7 +81,7 @@ def test_steps_are_read_with_warm_up_evaluation_and_checkpoint(tmp_path: Path) -
     assert found == {
         "steps": 5, "warmup": 2, "ms": [500, 500, 20, 20, 30], "evaluations": [[4, 2.5]], "checkpoints": [4],
     }  # fmt: skip
-    assert (losses[0], len(losses)) == ([0, 2.3], MOST_POINTS)
+    assert (losses[0], len(losses)) == ([0, 2.3], MAX_POINTS)
 
 
 def test_a_long_run_is_thinned_and_its_longest_steps_stay(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_long_run_is_thinned_and_its_longest_steps_stay(tmp_path: Path) -> Non
     analysis = collected(tmp_path / "digits", [record], repeats=1)
     write_events(analysis, record["run_id"], [step(number, 9.0 if number == 777 else 0.01, measured=True) for number in range(2400)])
     ((_, found),) = curves_of(analysis)
-    assert (found["steps"], len(found["ms"]), set(found["ms"])) == (2400, MOST_POINTS, {10.0})
+    assert (found["steps"], len(found["ms"]), set(found["ms"])) == (2400, MAX_POINTS, {10.0})
     assert max(found["most_ms"]) == 9000
 
 

@@ -38,7 +38,7 @@ from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markd
 from workflow.report.framework_tables import facts_table
 from workflow.report.outputs import read_or_collect
 from workflow.report.page import page
-from workflow.report.table import MOST_ROWS, Column, Table, estimate_text, numbers, raised, significant, words
+from workflow.report.table import MAX_ROWS, Column, Table, estimate_text, numbers, raised, significant, words
 from workflow.report.tables import TABLES, all_tables
 from workflow.report.terminal import print_speedup
 from workflow.run.record.rate import NOT_COMPARED
@@ -812,7 +812,7 @@ def test_tables_for_people_show_the_first_rows_and_say_so(tmp_path: Path) -> Non
     table = TABLES["times"](collected(tmp_path / "digits", [make_record(make_cell(nodes=nodes)) for nodes in (1, 2, 4)]))
     columns = (replace(column, values=[*column.values] * 334, marks=[*column.marks] * 334) for column in table.columns)
     many = replace(table, columns=tuple(columns))
-    assert len(many.rows) == MOST_ROWS + 2
+    assert len(many.rows) == MAX_ROWS + 2
     assert len(list(csv.reader(io.StringIO(FORMATS["csv"](many))))) == 1 + len(many.rows)
     for suffix in ("md", "tex", "html"):
         assert "The first" not in FORMATS[suffix](table)

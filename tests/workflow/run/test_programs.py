@@ -13,8 +13,8 @@ from tests.data_prep.tree.corpus import SIZES, plant, spec_of
 from tests.workflow.run.test_resume import cut_off, short_jobs
 from tests.workflow.run.test_runs import checked, ended
 from tests.workflow.run.world import World
-from workflow.run.record.continuation import OTHER_PROGRAM
 from workflow.run.record.rate import NOT_COMPARED
+from workflow.run.record.resume import OTHER_PROGRAM
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 from base.humanize import and_more, counted, whole_duration
 from base.logs import printable
 from cluster.schedulers import jobs_of, with_jobs
-from workflow.run.record.continuation import says_waiting
+from workflow.run.record.progress_line import says_waiting
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -34,7 +34,7 @@ STYLES: Final = {"done": "green", "failed": "bold red", "prevented": "yellow"}
 ENDS: Final = "ends what it has started"
 SILENT_S: Final = 10.0
 """A scheduler is busy now and then."""
-MOST_QUEUED: Final = 8
+MAX_QUEUED: Final = 8
 NOT_MEASURED: Final = "time left: known when a run has trained some steps"
 TABLES: Final = "looks whether tables, plots and report are up to date, and makes them if not"
 
@@ -132,7 +132,7 @@ def activity(study: StudyState) -> list[tuple[str, str]]:
     at_work, waiting = ([(run.words, run.now) for run in study.active if run.waits == waits] for waits in (False, True))
     before = [(what, step) for what, _, step in (text.partition(": ") for text in study.before)]
     rows = [*at_work, *before, *waiting]
-    shown = study.queued if len(study.queued) <= MOST_QUEUED else study.queued[: MOST_QUEUED - 1]
+    shown = study.queued if len(study.queued) <= MAX_QUEUED else study.queued[: MAX_QUEUED - 1]
     rows += shown
     if len(shown) < len(study.queued):
         rows.append((and_more(len(study.queued), len(shown), "runs"), "jobs of theirs are in the queue too"))

@@ -25,11 +25,11 @@ from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_ru
 from cluster.types import Holder
 from workflow.commands.watching.live_table import Active, Ended, StudyState
 from workflow.dag import queue_view, requirements
-from workflow.run.record.continuation import PUSH, seconds_left, waiting_reason
-from workflow.run.record.continuation import STATUS as WAITING
 from workflow.run.record.events import SHORT_BYTES, messages
 from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved, RunRecord
+from workflow.run.record.progress_line import PUSH, seconds_left, waiting_reason
+from workflow.run.record.progress_line import STATUS as WAITING
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.record.reading import FoundRecord, find_record, record_of
 from workflow.run.storage.results import parse_requested

@@ -18,7 +18,7 @@ from workflow.report.profile.layers import Attributed, Work, attribute, has_acti
 from workflow.report.profile.trace import Trace
 
 SCHEMA: Final = "slipway.profile/1"
-MOST_KERNELS: Final = 50
+MAX_KERNELS: Final = 50
 DATA: Final = re.compile("dgrad|backward_input|backward_data", re.IGNORECASE)
 WEIGHTS: Final = re.compile("wgrad|backward_weight|grad_weight", re.IGNORECASE)
 NAMED_SHARE: Final = 0.8
@@ -224,7 +224,7 @@ def _by_name(work: Iterable[Work]) -> dict[str, list[Work]]:
 
 def _kernels(work: Sequence[Work], mean: _Mean) -> tuple[Kernel, ...]:
     by_name = _by_name(one for one in work if one.kind != "range")
-    longest = sorted(by_name.items(), key=lambda item: -sum(one.own for one in item[1]))[:MOST_KERNELS]
+    longest = sorted(by_name.items(), key=lambda item: -sum(one.own for one in item[1]))[:MAX_KERNELS]
     return tuple(
         Kernel(
             name=name,
@@ -249,7 +249,7 @@ def _notes(trace: Trace, found: Attributed, other: dict[str, float], step_ms: fl
         yield f"{counted(trace.num_left_out, 'event')} without a valid time or of another form left out"
 
 
-MOST_NAME: Final = 48
+MAX_NAME: Final = 48
 CUTLASS: Final = re.compile(r"(?:\w+::)*Kernel2?<((?:\w+::)*\w+)")
 """The kernel of this library has its name as its first type."""
 
@@ -264,4 +264,4 @@ def short_kernel(name: str) -> str:
     while (shorter := re.sub(r"<[^<>]*>", "", plain)) != plain:
         plain = shorter
     plain = plain.partition("(")[0].partition("<")[0].rpartition("::")[2]
-    return plain if len(plain) <= MOST_NAME else plain[: MOST_NAME - 3] + "..."
+    return plain if len(plain) <= MAX_NAME else plain[: MAX_NAME - 3] + "..."

@@ -31,8 +31,8 @@ from workflow.run.link.event_loop import Loop
 # from its own installation, so that both sides are of one version, and it may change with it.
 
 
-MOST_SHOWN: Final = 80
-MOST_WORDS: Final = 400
+MAX_SHOWN: Final = 80
+MAX_WORDS: Final = 400
 T = TypeVar("T")
 
 
@@ -69,7 +69,7 @@ class Decoder(Generic[T]):
         try:
             return self._decoder.decode(line)
         except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
-            shown, why = sanitize.text(line[:MOST_SHOWN].decode(errors="replace"), MOST_SHOWN), sanitize.text(str(error), MOST_WORDS)
+            shown, why = sanitize.text(line[:MAX_SHOWN].decode(errors="replace"), MAX_SHOWN), sanitize.text(str(error), MAX_WORDS)
             raise ProtocolError(f"a message that is none of ours ({shown}): {why}") from error
 
 

@@ -183,7 +183,7 @@ class Worker(Child[WorkLine[R]]):
         self._answer(None, problem)
 
 
-# The child that watches the machine (`python -m cluster.watching`). It keeps its lines in memory until the end, so that no disk is used
+# The child that watches the machine (`python -m cluster.load`). It keeps its lines in memory until the end, so that no disk is used
 # while the run measures.
 
 
@@ -207,7 +207,7 @@ def pid_here(who: str) -> int | None:
 
 def watching_argv(python: str, cores: Collection[int], mark: str, ours: Sequence[int], gpus: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the command of a watcher of the machine, or of these GPUs."""
-    argv: tuple[str, ...] = (python, "-P", "-m", "cluster.watching", "--cores", ",".join(map(str, sorted(cores))), "--mark", mark)
+    argv: tuple[str, ...] = (python, "-P", "-m", "cluster.load", "--cores", ",".join(map(str, sorted(cores))), "--mark", mark)
     argv += ("--ours", ",".join(map(str, ours))) if ours else ()
     return (*argv, "--gpus", ",".join(gpus)) if gpus else argv
 

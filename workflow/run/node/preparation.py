@@ -195,7 +195,7 @@ class Preparation:
             cell, library = (None, ()) if ranks is None else (ranks.cell, ranks.framework.library)
             self.directory.create(self.plan.run_dir, cell, library)
         except OSError as problem:
-            from data_prep.space import is_full, not_enough_space
+            from data_prep.free_space import is_full, not_enough_space
 
             place, doing = self.directory.path, f"{self.directory.path} cannot be made"
             error = StagingError(f"{doing}: {problem.strerror}: {problem.filename2 or problem.filename}")

@@ -276,7 +276,7 @@ class Watched:
 
     def _words_of_full_disk(self) -> str | None:
         """Return the program's last line about a full disk, or None if the disk of the node's cache is not full."""
-        from data_prep.space import is_full
+        from data_prep.free_space import is_full
 
         said = [line for line in self.log.last_lines().splitlines() if any(words in line for words in system.FULL_WORDS)]
         return said[-1] if said and self._out.is_dir() and is_full(self._out, 0) else None

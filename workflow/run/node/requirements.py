@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from base import errors, process
-from containers.renderings import fill, names_in
+from containers.rank_variables import fill, names_in
 from workflow.run.node import limits
 from workflow.run.plan import Framework
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from workflow.run.record.model import Load, LoadOf, Node
 
-LEAST_COVERED: Final = 0.5
+MIN_COVERED: Final = 0.5
 """The part of the window that looks at a counter must cover."""
 INSTANCE: Final = "MIG-"
 NO_COUNTER: Final = "GPUs: no counter, or too few looks at it"
@@ -30,7 +30,7 @@ def energy_of(counted: Sequence[tuple[float, float]], begin: float, end: float) 
     something else. None where the looks cover too little of it, and where the counter began again.
     """
     inside = [(t, joules) for t, joules in counted if begin <= t <= end]
-    if len(inside) < 2 or inside[-1][0] - inside[0][0] < LEAST_COVERED * (end - begin):
+    if len(inside) < 2 or inside[-1][0] - inside[0][0] < MIN_COVERED * (end - begin):
         return None
     if any(after < before for (_, before), (_, after) in pairwise(inside)):
         return None

@@ -603,8 +603,8 @@ def slack(performance: Performance | None) -> int:
 # What a run did is what its events tell: a program that ends well without its steps has measured nothing, and is no `ok`.
 
 
-MOST_WARMUP_OF_EPOCHS: Final = 10
-MOST_CAUSES: Final = 3
+MAX_WARMUP_OF_EPOCHS: Final = 10
+MAX_CAUSES: Final = 3
 """Warnings about the lines of the output, such as that many came together, that a reason repeats."""
 
 
@@ -623,7 +623,7 @@ def requested_steps(cell: Cell, train_samples: int, first: int = 0) -> Requested
     """
     if cell.steps is None:
         total = (cell.epochs or 0) * (train_samples // cell.global_batch_size)
-        warmup = min(MOST_WARMUP_OF_EPOCHS, total // 5)
+        warmup = min(MAX_WARMUP_OF_EPOCHS, total // 5)
         measured = total - warmup
     else:
         warmup, measured = cell.steps["warmup"], cell.steps["measured"]
@@ -645,7 +645,7 @@ def too_few_lines(events: Mapping[int, RankEvents], asked: RequestedSteps) -> st
     Lines that report several steps need not begin and end where the window does.
     """
     for rank, entry in sorted(events.items()):
-        causes = "; ".join(entry.warnings[:MOST_CAUSES])
+        causes = "; ".join(entry.warnings[:MAX_CAUSES])
         if not entry.steps:
             told = "no line of its output (`slipway logs RUN` shows it) told of a step"
             return f"rank {rank} ended well, and {told}: {causes or 'the expression under events matched none'}"

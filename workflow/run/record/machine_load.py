@@ -149,7 +149,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
         return None
 
 
-MOST_NAMED: Final = 3
+MAX_NAMED: Final = 3
 MAX_NAME: Final = 100
 GPU_MEAN_S: Final = 1.0
 """Over so long before a look nvidia-smi takes the mean of power and of work."""
@@ -287,7 +287,7 @@ def _busiest(lines: Sequence[Sample], seconds: float) -> tuple[Busiest, ...]:
         for name, spent in line.busiest or ():
             shown = sanitize.text(" ".join(name.split()), MAX_NAME)
             used[shown] = used.get(shown, 0.0) + spent
-    ordered = sorted(used, key=lambda name: -used[name])[:MOST_NAMED]
+    ordered = sorted(used, key=lambda name: -used[name])[:MAX_NAMED]
     span = lines[-1].t - lines[0].t if len(lines) > 1 else seconds
     return tuple(Busiest(name=name, cores=round(used[name] / span, 4)) for name in ordered) if span > 0 else ()
 
@@ -365,13 +365,13 @@ OTHERS_CORES: Final = 0.2
 """What a quiet machine's own services use at most."""
 OTHERS_RATIO: Final = 0.05
 """The same as a share of the run's cores, where these are few."""
-LEAST_OTHERS_S: Final = 0.15
+MIN_OTHERS_S: Final = 0.15
 """Processor seconds: the kernel tells those of each process in hundredths."""
 STEAL_RATIO: Final = 0.05
 MEMORY_RATIO: Final = 0.05
 SLOWED: Final = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware)", "power brake"})
 """The reasons that slow a GPU down; a power cap holds at full load on many, and says nothing."""
-MOST: Final = 10
+MAX: Final = 10
 
 
 def busy(nodes: Sequence[Node]) -> list[str]:
@@ -380,7 +380,7 @@ def busy(nodes: Sequence[Node]) -> list[str]:
     for node in nodes:
         if node.load and node.load.during is not None:
             found += [f"{node.name}: {words}" for words in _reasons(node.load.cores, node.load.during)]
-    return found[:MOST]
+    return found[:MAX]
 
 
 def together(sentences: Sequence[str]) -> list[str]:
@@ -405,7 +405,7 @@ def is_loaded_by_others(cores: int, others_cores: float | None, seconds: float) 
     """Return whether others used more of the run's `cores` in these seconds than a quiet machine does; False where nobody knows."""
     if others_cores is None:
         return False
-    return others_cores > max(min(OTHERS_CORES, OTHERS_RATIO * cores), LEAST_OTHERS_S / seconds if seconds else OTHERS_CORES)
+    return others_cores > max(min(OTHERS_CORES, OTHERS_RATIO * cores), MIN_OTHERS_S / seconds if seconds else OTHERS_CORES)
 
 
 def _reasons(cores: int, part: LoadOf) -> list[str]:

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from workflow.study.cell import Cell
 
 SCHEMA_NAME: Final[Literal["slipway.run/1"]] = "slipway.run/1"
-MOST: Final = 2**63 - 1
+MAX: Final = 2**63 - 1
 Kind = Literal["result", "prevented"]
 Status = Literal["ok", "oom", "nan", "timeout", "hang", "error", "killed", "node_lost", "storage", "preempted", "cancelled"]
 
@@ -26,7 +26,7 @@ OwnKeys = dict[str, Any]
 """A record as JSON, or an object in it with keys that are not ours."""
 
 
-LEAST_STAGED: Final = 64 << 20
+MIN_STAGED: Final = 64 << 20
 """Bytes; the time of fewer is that of starting, not of copying."""
 
 
@@ -45,8 +45,8 @@ Real = Annotated[float, Meta(ge=0, le=1e15)]
 Flop = Annotated[float, Meta(ge=0, le=1e30)]
 Signed = Annotated[float, Meta(ge=-1e100, le=1e100)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Whole = Annotated[int, Meta(ge=0, le=MOST)]
-FromOne = Annotated[int, Meta(ge=1, le=MOST)]
+Whole = Annotated[int, Meta(ge=0, le=MAX)]
+FromOne = Annotated[int, Meta(ge=1, le=MAX)]
 Rank = Annotated[int, Meta(ge=0, le=2**31)]
 Name = Annotated[str, Meta(max_length=255)]
 Text = Annotated[str, Meta(max_length=4096)]

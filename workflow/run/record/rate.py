@@ -320,10 +320,10 @@ def _beyond_median(values: Sequence[float]) -> float:
 
 MIN_STEPS: Final = 100
 """Fewer do not tell a drift from steps that depend on each other."""
-LEAST_EARLY: Final = 20
+MIN_EARLY: Final = 20
 OTHERS: Final = 8
-MOST_BLOCKS: Final = 50
-MOST_CORRELATION: Final = 0.99
+MAX_BLOCKS: Final = 50
+MAX_CORRELATION: Final = 0.99
 CAUTION: Final = 1.5
 """Standard errors that are added to the correlation of neighbours."""
 
@@ -335,7 +335,7 @@ def drift(seconds: Sequence[float]) -> Drift | None:
     the same for OTHERS other slow changes; `stderr_ratio`: their root mean square, which is the standard error of the line; `steps`: how
     many were tested.
     """
-    size = math.ceil(len(seconds) / MOST_BLOCKS)
+    size = math.ceil(len(seconds) / MAX_BLOCKS)
     mean = math.fsum(seconds) / len(seconds) if seconds else 0.0
     if len(seconds) < MIN_STEPS or not mean:
         return None
@@ -351,14 +351,14 @@ def drift(seconds: Sequence[float]) -> Drift | None:
 
 def early(seconds: Sequence[float]) -> tuple[float, float] | None:
     """Return the rate of the window over that of its last half; and the mean of its first steps, a twentieth, over that of the shortest as
-    many in a row of the last half. Return None for fewer than LEAST_EARLY steps, or where no time passed.
+    many in a row of the last half. Return None for fewer than MIN_EARLY steps, or where no time passed.
 
     The last step belongs to neither half: where the device is waited for at the window's end, it lasts until all steps in flight are
     computed.
     """
     last = seconds[len(seconds) - len(seconds) // 2 : -1]
     size = max(1, len(seconds) // 20)
-    if len(seconds) < LEAST_EARLY or not math.fsum(last):
+    if len(seconds) < MIN_EARLY or not math.fsum(last):
         return None
     shortest = min(math.fsum(last[place : place + size]) for place in range(0, len(last) - size + 1, size))
     ratio = math.fsum(last) / len(last) * len(seconds) / math.fsum(seconds)
@@ -373,8 +373,8 @@ def _correlation(values: Sequence[float]) -> float:
     rest = [value - mean - slope * x for x, value in zip(grid, values, strict=True)]
     square = math.fsum(value * value for value in rest)
     found = math.fsum(before * after for before, after in zip(rest, rest[1:], strict=False)) / square if square else 0.0
-    rho = min(max((found * n + 2) / (n - 4), 0.0), MOST_CORRELATION)  # it comes out too small, by about (2 + 4 rho) / n
-    return min(rho + CAUTION * math.sqrt((1 - rho * rho) / n), MOST_CORRELATION)
+    rho = min(max((found * n + 2) / (n - 4), 0.0), MAX_CORRELATION)  # it comes out too small, by about (2 + 4 rho) / n
+    return min(rho + CAUTION * math.sqrt((1 - rho * rho) / n), MAX_CORRELATION)
 
 
 def _projections(values: Sequence[float], count: int) -> Iterator[float]:
@@ -414,7 +414,7 @@ def first_of(flat: Sequence[float] | None) -> dict[int, float] | None:
 # Replicas: whether the ranks trained one network together, by the checksums of their parameters and by when they ended.
 
 
-MOST_NAMED: Final = 8
+MAX_NAMED: Final = 8
 NOT_COMPARED: Final = (
     "nobody has compared the parameters of the ranks at the end: whether they trained one network together is not known; "
     "slipway_events.start(model=...) makes the checksum for that"
@@ -484,8 +484,8 @@ def replica_warnings(found: Replicas | None) -> list[str]:
 
 def ranks_text(ranks: Sequence[int]) -> str:
     """Format ranks for a message (`rank 1`, `ranks 1, 3`); of many only the first ones."""
-    named = ", ".join(str(rank) for rank in ranks[:MOST_NAMED])
-    return f"rank{'s' if len(ranks) > 1 else ''} {named}{' ...' if len(ranks) > MOST_NAMED else ''}"
+    named = ", ".join(str(rank) for rank in ranks[:MAX_NAMED])
+    return f"rank{'s' if len(ranks) > 1 else ''} {named}{' ...' if len(ranks) > MAX_NAMED else ''}"
 
 
 # The numbers of the record, by rules in closed form that can be checked by hand.

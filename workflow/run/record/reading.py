@@ -305,20 +305,20 @@ def _check_steps(steps: StepSeconds, window_s: float | None) -> None:
 # Records that are larger than their readers accept.
 
 
-MOST_BYTES: Final = MAX_BYTES - (1 << 10)
+MAX_RECORD_BYTES: Final = MAX_BYTES - (1 << 10)
 """Room is left for the seal."""
 
 
 def fitting(record: OwnKeys) -> OwnKeys:
-    """Return the record as it is if it has at most MOST_BYTES, else with as many of its files as have room, and a warning.
+    """Return the record as it is if it has at most MAX_RECORD_BYTES, else with as many of its files as have room, and a warning.
 
     A large record is never a reason to have no readable result.
     """
-    if len(jsonfile.json_text(record)) <= MOST_BYTES:
+    if len(jsonfile.json_text(record)) <= MAX_RECORD_BYTES:
         return record
     files = record["files"]
-    warning = f"this record would have more than {MOST_BYTES} bytes: it names {{}} of {len(files)} files"
-    left = MOST_BYTES - len(jsonfile.json_text({**record, "files": [], "warnings": [warning, *record["warnings"]]}))
+    warning = f"this record would have more than {MAX_RECORD_BYTES} bytes: it names {{}} of {len(files)} files"
+    left = MAX_RECORD_BYTES - len(jsonfile.json_text({**record, "files": [], "warnings": [warning, *record["warnings"]]}))
     ends = accumulate(len(jsonfile.json_text([[file]])) for file in files)
     kept = sum(end <= left for end in ends)
     return {**record, "files": files[:kept], "warnings": [warning.format(kept), *record["warnings"]]}

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from base.humanize import counted
 from base.sanitize import text, whole
-from workflow.run.record.continuation import EarlierAttempt, checkpoint_of, join_training, pushed_checkpoint
 from workflow.run.record.events import RankEvents, RequestedSteps, RunStart, Source, processes, reporting_ranks, slack, unchecked_model
 from workflow.run.record.machine_load import busy, others_seen
 from workflow.run.record.model import (
@@ -54,6 +53,7 @@ from workflow.run.record.rate import (
     training,
     window_of,
 )
+from workflow.run.record.resume import EarlierAttempt, checkpoint_of, join_training, pushed_checkpoint
 from workflow.run.record.window_seen import ReportedWindow, clock_warnings, evaluation_warnings, seen_warnings, unconfirmed, window_seen
 from workflow.study.cell import Cell, unit_of
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cluster.schedulers.jobs import SUBMISSION
 
 STEPS = ("login", "assign", "stage", "train", "result", "push", "release")
 BESIDE = ("login", "assign")
@@ -49,3 +53,36 @@ class Clock:
 def run_s(steps: Mapping[str, float | None]) -> float:
     """Return the seconds of a run from its `steps_s`: their sum without those beside it."""
     return round(sum(seconds or 0.0 for step, seconds in steps.items() if step not in BESIDE), 6)
+
+
+# The step `login`: the time from the start of the command that was typed until its study is checked and planned.
+
+
+LOGIN: Final = "SLIPWAY_LOGIN_S"
+"""Environment variable: seconds of login until now."""
+
+
+def login_s(environ: Mapping[str, str]) -> float | None:
+    """Return the seconds of login until now, or None where nobody counted them.
+
+    They travel in the environment as a sum of durations, so that clocks of two machines are never compared. All runs of one start have the
+    same. `slipway run` and Snakemake count their own time until the plan is made; `slipway submit` until it hands its job over, and
+    `slipway remote` counts before that from its own start on the laptop, with logging in and sending. What the job of `slipway submit`
+    plans once more is no login.
+    """
+    try:
+        found = float(environ.get(LOGIN, ""))
+    except ValueError:
+        return None
+    return found if 0 <= found < math.inf else None
+
+
+def with_login(environ: Mapping[str, str], age_s: float) -> dict[str, str]:
+    """Return the environment variable for the next command, with `age_s` seconds of this one added."""
+    return {LOGIN: f"{(login_s(environ) or 0.0) + max(0.0, age_s):.3f}"}
+
+
+def planned(environ: Mapping[str, str], age_s: float) -> dict[str, str]:
+    """Return the environment variable for the next command of a Snakemake that has made its plan."""
+    is_over = SUBMISSION in environ and login_s(environ) is not None
+    return {} if is_over else with_login(environ, age_s)

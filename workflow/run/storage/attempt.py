@@ -183,7 +183,7 @@ def _read(descriptor: int, source: str) -> bytes:
 logger = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 64 << 20
-MOST_SHOWN: Final = 8
+MAX_SHOWN: Final = 8
 ANY_BYTES: Final = 1 << 62
 """Logs were cut when they were delivered."""
 LATE: Final = "storage did not take the result when the run ended; it was delivered later (`slipway reap --push`)"
@@ -223,7 +223,7 @@ def _completed(run_dir: Path, directory: Path) -> str:
         if int(part.name.rpartition("-")[2]) in delivered:
             remove_leftover(part)
     if missing:
-        shown = ", ".join(map(str, missing[:MOST_SHOWN]))
+        shown = ", ".join(map(str, missing[:MAX_SHOWN]))
         return f"files of other nodes are missing (node {shown}): deliver there too; until then it is no result"
     return f"attempt {directory.name} was prevented ({record['status']}), its files are on storage"
 
@@ -255,7 +255,7 @@ def _facts_of(run_dir: Path, note: EndedNote) -> RunFacts:
     study, nodes = read_resolved(run_dir.parents[1]), list(note.nodes)
     run = find_run(study, run_dir.name)
     if nodes != sorted(set(nodes)) or nodes[0] != 0 or nodes[-1] >= run.cell.nodes:
-        raise RecordError(f"its note names the nodes {nodes[:MOST_SHOWN]}, and the run has {run.cell.nodes}, from 0 on")
+        raise RecordError(f"its note names the nodes {nodes[:MAX_SHOWN]}, and the run has {run.cell.nodes}, from 0 on")
     return replace(
         note.facts,
         study=study.study,
@@ -304,7 +304,7 @@ def _record_of(directory: Path) -> OwnKeys:
 # Pushing the files of one node.
 
 
-LEAST_FILES: Final = 100
+MIN_FILES: Final = 100
 """How many files a node may push, however many nodes share the number that a record takes."""
 
 
@@ -319,8 +319,8 @@ def names_on_storage(ranks: Sequence[int], index: int) -> Naming:
 def push_node_files(places: tuple[str, str, str], names: Naming, nodes: int) -> list[PushedFile]:
     """Copy what the program wrote, and what we wrote, to storage, and return path, bytes, hash of every file. Runs in a child. `places`:
     both, and the target; `nodes`: how many share the number of files that a record takes."""
-    from data_prep.push import MOST_FILES, push_files
+    from data_prep.push import MAX_FILES, push_files
 
     out, own, part = map(Path, places)
-    most = max(LEAST_FILES, MOST_FILES // nodes)
+    most = max(MIN_FILES, MAX_FILES // nodes)
     return push_files(out, part, own_dir=own, naming=names, most=most)

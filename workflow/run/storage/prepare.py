@@ -18,7 +18,8 @@ from cluster.holder import holder_of
 from cluster.schedulers import SCHEDULERS, describe_holder, get_scheduler, holder_alive, is_job_of
 from cluster.types import Holder
 from workflow.run.plan import TAG, allocation_request, attempt_tag
-from workflow.run.record.continuation import budget_of, resumable
+from workflow.run.record.resume import resumable
+from workflow.run.record.walltime import budget_of
 from workflow.run.storage import attempt, description
 from workflow.run.storage import lease as leases
 from workflow.run.storage.results import PreparedRun, attempt_numbers, nodes_to_avoid, publish_newest, records, results_of

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from base import errors, jsonfile, seal, system
 from cluster.types import Allocation
-from workflow.run.record import continuation, events, outcome
+from workflow.run.record import events, outcome, progress_line, resume
 from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.reading import MAX_BYTES, names, read_record, record_of
 from workflow.study.cell import Cell, RunLimits
@@ -130,7 +130,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     result_number: int
     """The number of the result that the attempt may become."""
     run_dir: str
-    resumable: tuple[continuation.EarlierAttempt, ...]
+    resumable: tuple[resume.EarlierAttempt, ...]
     """The earlier attempts from which this one could resume, the best first."""
     done: Result | None
     """The result that was asked for, where it is there already: then nothing is to be trained, and the lease is not held any more."""
@@ -160,8 +160,8 @@ def parse_requested(text: str) -> tuple[str, int]:
 
 
 NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,253}")
-MOST_ATTEMPTS: Final = 4
-MOST_NODES: Final = 16
+MAX_ATTEMPTS: Final = 4
+MAX_NODES: Final = 16
 """The most nodes that a job avoids: if more of them fail, the cause is hardly the nodes, and the job would wait for ever."""
 FORGOTTEN_S: Final = 86_400.0
 """How long a failed node is avoided: after that it may have been repaired."""
@@ -169,7 +169,7 @@ FORGOTTEN_S: Final = 86_400.0
 
 def nodes_to_avoid(run_dir: Path, now: float) -> tuple[str, ...]:
     """Name the nodes that prevented attempts, those of the newest attempt first. `now`: unix seconds. Raises StorageError."""
-    return avoided(records(run_dir, attempt_numbers(run_dir)[:MOST_ATTEMPTS]), now)
+    return avoided(records(run_dir, attempt_numbers(run_dir)[:MAX_ATTEMPTS]), now)
 
 
 def avoided(found: Iterable[RunRecord], now: float) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ def avoided(found: Iterable[RunRecord], now: float) -> tuple[str, ...]:
             continue
         if age_s < FORGOTTEN_S:
             nodes.update(dict.fromkeys(filter(NODE.fullmatch, record.failed_nodes)))
-    return tuple(nodes)[:MOST_NODES]
+    return tuple(nodes)[:MAX_NODES]
 
 
 # Results that wait on the nodes, as the logs of their supervisors report.
@@ -197,7 +197,7 @@ def waiting_runs(results: Path | str, runs: Iterable[str]) -> dict[str, str]:
     for run_id in runs:
         log = supervisor_log(Path(results), run_id) if run_id in logs else None
         error = None if log is None else events.last_error(log)
-        reason = None if error is None else continuation.waiting_reason(error)
+        reason = None if error is None else progress_line.waiting_reason(error)
         if reason is not None:
             found[run_id] = reason
     return found

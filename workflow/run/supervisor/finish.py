@@ -17,7 +17,7 @@ from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, 
 from containers.engines import in_container
 from workflow.run.link import commands, protocol, reports
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.record import continuation, step_clock
+from workflow.run.record import progress_line, step_clock
 from workflow.run.record.model import File, NewRecord, OwnKeys
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import EndedNote, Measurements, build_record, ending_note, measured_words
@@ -210,7 +210,7 @@ class _Finish:
         if self._in_a_hurry():
             return protocol.CANCELLED_PUSH_S
         limit_s = self.attempt.scope.limits.push_s
-        return max(time_limits.LEAST_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
+        return max(time_limits.MIN_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
 
     def _push(self, again: Retries, left_s: float) -> None:
         self._judge_lost()
@@ -269,7 +269,7 @@ class _Finish:
         was = self.ending
         failed = "no record could be made of it" if isinstance(error, Defect) else "its result could not be pushed"
         reason = f"the run ended {was.status}, and {failed}: {'; '.join(str(error).splitlines())}"
-        reason += f"; {continuation.waiting_words([node.node.name for node in self.nodes.present()])}"
+        reason += f"; {progress_line.waiting_words([node.node.name for node in self.nodes.present()])}"
         code = type(error) if was.kind == "result" else None
         self.ending = Ending(
             status=was.status if was.kind == "prevented" else "storage",

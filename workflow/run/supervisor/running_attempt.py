@@ -23,7 +23,7 @@ from containers.images.model import check_same
 from workflow.run.link import commands, event_loop, reports
 from workflow.run.node.child import SUPERVISOR, process_identity
 from workflow.run.plan import TAG, at_site, cell_document, node_argv, processes_of
-from workflow.run.record import continuation, events, outcome, step_clock
+from workflow.run.record import events, outcome, progress_line, resume, step_clock
 from workflow.run.record.model import Status
 from workflow.run.storage import description
 from workflow.run.storage.prepare import with_results
@@ -61,7 +61,7 @@ class RunningAttempt:
         """What the nodes saw of the ranks' windows, when all ranks have ended well."""
         self.preflight: Preflight | None = None
         """The test of the network, if one connects the nodes."""
-        self.resumed: continuation.EarlierAttempt | None = None
+        self.resumed: resume.EarlierAttempt | None = None
         self._training: Training | None = None
         site, allocation, scheduler = run.site, job.allocation, job.scheduler
         interface = site.network_interface
@@ -143,7 +143,7 @@ class RunningAttempt:
         if before is None and run.cell.parameters_file is not None:
             bring_parameters(self.scope, self.nodes, self.staging, run.cell.parameters_file)
         if before is not None and (before.several_programs or before.program_digest != work.framework.digest):
-            self._warn(f"attempt {before.attempt}, from which this one goes on, or one before it {continuation.OTHER_PROGRAM}")
+            self._warn(f"attempt {before.attempt}, from which this one goes on, or one before it {resume.OTHER_PROGRAM}")
         self.staging.end()
         self.job.wait_if_ending()
         self.limit.resume_from(self.resumed)
@@ -171,7 +171,7 @@ class RunningAttempt:
         cell = self.run.cell
         batch = cell.global_batch_size if unit_of(cell.to_json()) == "samples" else None
         num_ranks = processes_of(work.framework, cell)
-        progress = continuation.ProgressLine(batch, events.requested_steps(cell, work.train_samples).total, time.monotonic())
+        progress = progress_line.ProgressLine(batch, events.requested_steps(cell, work.train_samples).total, time.monotonic())
         training = self._training = Training(self.scope, self.nodes, num_ranks, progress, work.framework, self._training_failed)
         self.limit.enable_checkpoint(training.save)
         logger.info("train: %s %s", humanize.counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")

@@ -16,8 +16,8 @@ from cluster.types import Node
 from containers.spec import CHECKPOINT
 from workflow.run.link import commands, reports
 from workflow.run.link.protocol import NODE_CONNECT_S
-from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
+from workflow.run.record.resume import EarlierAttempt
 from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -264,7 +264,7 @@ def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> 
 # The start of training: the newest whole checkpoint of the run's earlier attempts, else the parameters that the cell names.
 
 
-LEAST_RATE: Final = 5 << 20
+MIN_RATE: Final = 5 << 20
 """Bytes per second that the slowest storage gives."""
 
 
@@ -297,7 +297,7 @@ def bring_parameters(scope: time_limits.RunScope, nodes: Nodes, staging: Staging
 def _order(
     what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str, bytes_per_s: float | None, *, listed: bool
 ) -> commands.Fetch:
-    limit_s = max(time_limits.CHECKPOINT_LEAST_S, num_bytes / LEAST_RATE) + (num_bytes / bytes_per_s if bytes_per_s else 0.0)
+    limit_s = max(time_limits.CHECKPOINT_MIN_S, num_bytes / MIN_RATE) + (num_bytes / bytes_per_s if bytes_per_s else 0.0)
     return commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, bytes_per_s=bytes_per_s, listed=listed)
 
 

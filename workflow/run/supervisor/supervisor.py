@@ -26,7 +26,7 @@ from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.schedulers import LOCAL, get_scheduler, holder_alive, run_locks
 from workflow.run.link.event_loop import Loop
-from workflow.run.record import continuation, outcome, step_clock
+from workflow.run.record import outcome, step_clock
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import PreparedRun, Result, parse_requested
@@ -43,7 +43,7 @@ from workflow.study.paths import REFUSED
 
 
 PIPE_BYTES = 1 << 20
-MOST_KEPT = 1 << 20
+MAX_KEPT = 1 << 20
 REPLACE_LOG: Final = b"n"
 """The run is ours: its log begins anew."""
 APPEND_LOG: Final = b"a"
@@ -130,7 +130,7 @@ def _relay(reader: int, orders: int, log: str | None) -> None:
         if reader in ready:
             data = os.read(reader, 1 << 16)
             kept, ended = kept + data, not data
-        decided = decided or ended or len(kept) >= MOST_KEPT or time.monotonic() >= give_up
+        decided = decided or ended or len(kept) >= MAX_KEPT or time.monotonic() >= give_up
         if decided and kept:
             _write(place, kept, os.O_APPEND)
             kept = b""
@@ -175,7 +175,7 @@ class Supervisor:
         self._relay = relay
         """The process that writes our log, which outlives everything else we started."""
         self._clock = step_clock.Clock(processes.age_s(os.getpid()))
-        self._clock.note("login", continuation.login_s(os.environ))
+        self._clock.note("login", step_clock.login_s(os.environ))
         self._scope = time_limits.RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""

@@ -17,8 +17,9 @@ from base.process import become_subreaper
 from cluster import processes
 from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.link.protocol import HANDSHAKE_S
-from workflow.run.record.continuation import SAVE_SHARE, EarlierAttempt, Saved, at_deadline, budget_of, by_scheduler, too_late
 from workflow.run.record.outcome import Ending
+from workflow.run.record.resume import EarlierAttempt
+from workflow.run.record.walltime import SAVE_SHARE, Saved, at_deadline, budget_of, by_scheduler, too_late
 from workflow.run.storage.results import PreparedRun
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ STAGING_STALL_S: Final = 300.0
 takes is added."""
 SHOW_EVERY_S: Final = 5.0
 """How often, at most, people are told how far staging is."""
-CHECKPOINT_LEAST_S: Final = 120.0
+CHECKPOINT_MIN_S: Final = 120.0
 """How long even a small checkpoint may take to come to the nodes."""
 CHECKPOINT_ANSWER_S: Final = 5.0
 """How long the answers to the order to fetch a checkpoint may take beyond the limit that the nodes keep themselves."""
@@ -95,7 +96,7 @@ CONTAINERS_STOP_S: Final = 70.0
 """The same for an engine whose daemon is slow: a container that is not removed is left to others. A run that is cancelled has no time for
 that."""
 COLLECT_S: Final = 30.0
-LEAST_PUSH_S: Final = 10.0
+MIN_PUSH_S: Final = 10.0
 """How long a push may take even where the run's time is over."""
 RELEASE_S: Final = 10.0
 NODES_LEAVE_S: Final = 10.0
@@ -120,7 +121,7 @@ class AttemptLimits:
     other_failures_s: float = OTHER_FAILURES_S
     cause_search_s: float = CAUSE_SEARCH_S
     push_s: float | None = None
-    """The time limit of the push; None: until the deadline of the attempt, LEAST_PUSH_S at least."""
+    """The time limit of the push; None: until the deadline of the attempt, MIN_PUSH_S at least."""
 
 
 DEFAULT_LIMITS: Final = AttemptLimits()

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from workflow.run.link import commands, reports
 from workflow.run.plan import Framework
-from workflow.run.record import continuation, outcome, window_seen
+from workflow.run.record import outcome, progress_line, window_seen
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
@@ -24,7 +24,7 @@ class Training:
         scope: time_limits.RunScope,
         nodes: Nodes,
         world_size: int,
-        progress: continuation.ProgressLine,
+        progress: progress_line.ProgressLine,
         framework: Framework,
         on_end: Callable[[outcome.Ending], None],
     ) -> None:

@@ -33,7 +33,7 @@ NUMBER_BYTES = 4
 MESSAGE_BYTES = NUMBER_BYTES + BLOCK // 8
 LARGEST_SCALE = 2.0
 """The most that a scale is, in root mean squares of its block."""
-LEAST_SCALE = 2.5
+MIN_SCALE = 2.5
 """The least that a scale is, in root mean squares of the new gradient alone."""
 TO_ONE_BYTE = 0x0102040810204080
 """Times eight bytes of 0 or 1, the upper byte has the first of them as its lowest bit, and so on."""
@@ -49,7 +49,7 @@ def compress(gradient: torch.Tensor, lost: torch.Tensor, outside: torch.Tensor, 
     finite, as behind a loss scaler, is sent as NaN and leaves nothing: that update is left out.
     """
     gradient.view(-1).index_fill_(0, outside, 0.0)
-    least = LEAST_SCALE * _root(gradient, counts)
+    least = MIN_SCALE * _root(gradient, counts)
     values = lost.add_(gradient)
     values.view(-1).index_fill_(0, outside, 0.0)
     mean = torch.linalg.vector_norm(values, 1, dim=1, keepdim=True) / counts

@@ -15,7 +15,7 @@ LINE = re.compile(
     r"\[Iteration (?P<step>\d+)\].*?Trained (?P<samples>[\d.]+) records in (?P<seconds>[\d.]+) seconds"
     r".*?Loss is (?P<loss>[\d.eE+-]*\d|NaN|-?Infinity)"
 )
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 
 
 class Lines:
@@ -42,7 +42,7 @@ class Lines:
         self._reader.start()
 
     def _read(self, lines: Any) -> None:
-        for line in iter(lambda: lines.readline(MOST_BYTES), b""):
+        for line in iter(lambda: lines.readline(MAX_BYTES), b""):
             os.write(self._log, line)
             found = LINE.search(line.decode("utf-8", "replace"))
             if found is not None:

@@ -13,7 +13,7 @@ from slipway_program.parameters import Cell
 
 WAIT_S = 60.0
 OFTEN_S = 0.1
-LEAST_MIB = 1024
+MIN_MIB = 1024
 
 
 def environment(address: str) -> Dict[str, str]:
@@ -34,7 +34,7 @@ def cores_of(cell: Cell) -> int:
 
 def memory_mib() -> int:
     """Return what an executor may take: a quarter of the machine."""
-    return max(LEAST_MIB, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 >> 20)
+    return max(MIN_MIB, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 >> 20)
 
 
 def wait_for(host: str, port: int) -> None:

@@ -22,22 +22,22 @@ from slipway_program.feed import start_reading
 from slipway_program.parameters import Cell, Layer
 from slipway_program.plan import make_plan
 
-MOST_BYTES = 8 << 30
+MAX_BYTES = 8 << 30
 CHAIN = ("conv", "pool", "linear", "relu", "flatten", "dropout")
 
 
 def export(cell: Cell, data: Path, out: Path) -> None:
-    """Write the files. Raises ValueError for a network that is no chain of CHAIN, and for more than MOST_BYTES of images."""
+    """Write the files. Raises ValueError for a network that is no chain of CHAIN, and for more than MAX_BYTES of images."""
     dataset = slipway_reader.open_dataset(str(data), cell.get("crop_size"))
     one = dict(cell, batch_size=cell["global_batch_size"])
     steps, plan = make_plan(one, dataset, 0, 1)
     shape = cell["model_layers"][0]["shape_out"]
     lines = list(layer_lines(cell["model_layers"]))
     num_bytes = 4 * steps.total * plan.batch_size * int(np.prod(shape))
-    if num_bytes > MOST_BYTES:
+    if num_bytes > MAX_BYTES:
         raise ValueError(
             "the batches of %d steps are %d bytes as plain files, and more than %d are not written: "
-            "take fewer steps, smaller batches or smaller images" % (steps.total, num_bytes, MOST_BYTES)
+            "take fewer steps, smaller batches or smaller images" % (steps.total, num_bytes, MAX_BYTES)
         )
     arrays = first_parameters(cell, dataset)
     mean, scale = np.asarray(dataset.mean, np.float32), 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)

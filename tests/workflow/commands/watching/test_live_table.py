@@ -40,7 +40,7 @@ from workflow.commands.watching.live_table import (
 from workflow.commands.watching.watch import Watch, step_of
 from workflow.dag.queue_view import PolledQueue, QueueView, describe_cancelled
 from workflow.report.collect import collect
-from workflow.run.record.continuation import seconds_left, waiting_words
+from workflow.run.record.progress_line import seconds_left, waiting_words
 from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study
 

@@ -17,8 +17,8 @@ from workflow.run.link.commands import Checkpoint, ReportRanks
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.node.node_work import NodeWork
 from workflow.run.plan import Framework
-from workflow.run.record.continuation import ProgressLine
 from workflow.run.record.outcome import Ending, RankEnd
+from workflow.run.record.progress_line import ProgressLine
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.time_limits import AttemptLimits, RunScope
 from workflow.run.supervisor.training import Training

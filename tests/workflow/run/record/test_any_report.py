@@ -11,10 +11,10 @@ import pytest
 
 from base.seal import sealed_text
 from tests.workflow.report.builder import make_cell, make_record
-from workflow.run.record.columns import PROVENANCE
 from workflow.run.record.events import parse_events
 from workflow.run.record.model import Performance
 from workflow.run.record.outcome import Ending
+from workflow.run.record.parquet_columns import PROVENANCE
 from workflow.run.record.reading import fitting, read_record, validate_record
 from workflow.run.record.run_record import Measurements, RunFacts, RunTimes, build_record, measured
 

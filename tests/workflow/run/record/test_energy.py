@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workflow.run.record.test_machine_load import CORES, content, line
-from workflow.run.record.columns import machines_of
 from workflow.run.record.energy import NO_COUNTER, OF_INSTANCES, Energy, energy_of, energy_of_nodes
 from workflow.run.record.machine_load import load_of, parse_watched
 from workflow.run.record.model import Gpu, GpuLoad, Load, LoadOf, Node
+from workflow.run.record.parquet_columns import machines_of
 
 
 @given(

@@ -114,7 +114,7 @@ def test_two_nodes_of_one_machine_are_no_others_to_each_other(world: World) -> N
 
 def test_a_watcher_that_hangs_holds_nobody_up(world: World) -> None:
     process = world.start(run_id := world.cell(measured=30, step_s=0.1))
-    watchers = world.wait_for(lambda: world.pids("cluster.watching"))
+    watchers = world.wait_for(lambda: world.pids("cluster.load"))
     for pid in watchers:
         os.kill(pid, signal.SIGSTOP)
     _, log = process.communicate(timeout=60)

@@ -22,13 +22,13 @@ from cluster.types import AllocationRequest
 from tests.workflow.report.builder import failed, make_cell, make_record
 from tests.workflow.run.world import World
 from workflow.dag.graph import results_in
-from workflow.dag.submissions import Submissions
+from workflow.dag.submitting import Submissions
 from workflow.run.record.model import RunRecord
 from workflow.run.record.outcome import Ending, RankEnd, judge_missing
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import (
     FORGOTTEN_S,
-    MOST_NODES,
+    MAX_NODES,
     PreparedRun,
     Result,
     avoided,
@@ -217,7 +217,7 @@ def test_nodes_of_the_attempts_since_the_last_result() -> None:
 def test_what_is_old_torn_or_no_name_does_not_count() -> None:
     assert avoided_by(record("n1"), now=NOW + FORGOTTEN_S + 1) == ()
     assert avoided_by(record("n1", end="2026-13-01T00:00:00Z"), record("-x", "a b", "n,m", "", "n2"), now=NOW) == ("n2",)
-    assert len(avoided_by(record(*(f"n{i}" for i in range(99))), now=NOW)) == MOST_NODES
+    assert len(avoided_by(record(*(f"n{i}" for i in range(99))), now=NOW)) == MAX_NODES
 
 
 RANK_END = RankEnd(ranks=(0,), host="n3", exit_code=-7, time=0.0, last_lines="")

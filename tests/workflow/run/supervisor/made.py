@@ -6,7 +6,7 @@ from cluster.schedulers import local
 from cluster.types import Allocation, Node
 from tests.workflow.run.cells import document, made_site
 from workflow.run.link.event_loop import Loop
-from workflow.run.record.continuation import EarlierAttempt
+from workflow.run.record.resume import EarlierAttempt
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor.job import Job, NodeLocks

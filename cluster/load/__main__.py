@@ -1,4 +1,4 @@
-"""Write the counters of this machine as lines of JSON to standard output, now and then, until TERM: `python -m cluster.watching`.
+"""Write the counters of this machine as lines of JSON to standard output, now and then, until TERM: `python -m cluster.load`.
 
 A child of the node program, which never waits for it: /proc may answer late or not at all, and then this process alone stands still. Each
 reader is asked so seldom that it costs at most SHARE of one core, whatever the machine's size; and the longer it goes on, the longer the
@@ -19,7 +19,7 @@ from typing import Final
 from base.jsonfile import json_line
 from cluster.gpus.energy import EnergyCounters
 from cluster.limits import GPU_WATCH_EVERY_S, LOAD_WATCH_EVERY_S
-from cluster.watching.readers import Gpus, Processors, Rapl, Reader, kernel_seen, machine_readers
+from cluster.load.readers import Gpus, Processors, Rapl, Reader, kernel_seen, machine_readers
 
 SCHEMA: Final = "slipway.load/1"
 PARTS: Final = 900
@@ -51,7 +51,7 @@ def watch(out: int, readers: Sequence[tuple[Reader, float, float]], period_s: fl
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Watch until TERM, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m cluster.watching", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m cluster.load", description=__doc__)
     parser.add_argument("--cores", required=True, type=_numbers, metavar="N,N,...", help="those that the run uses")
     parser.add_argument("--mark", default="", metavar="NAME=VALUE", help="in the environment of processes of the run")
     parser.add_argument("--ours", default=[], type=_numbers, metavar="PID,...", help="of the run too, with all below, as its supervisor")

@@ -75,7 +75,7 @@ def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "
         )
     name, pins = found
     place = environment_dir(name)
-    command = f"make framework NAME={name}" if FROM_CHECKOUT else f"{sys.executable} -P -m containers.frameworks.environment {name}"
+    command = f"make framework NAME={name}" if FROM_CHECKOUT else f"{sys.executable} -P -m containers.frameworks.own_python {name}"
     advice = f"`{command}` installs it, or choose an engine with containers"
     if not (place / pins.name).is_file():
         return f"framework {name!r} has no environment in {place}: {advice}"
@@ -90,7 +90,7 @@ def build(name: str, options: Mapping[str, str]) -> Path:
     `options` are what make was told, for the framework's own installer: `python`, an interpreter of the version that it needs; `debian`,
     the address of a mirror of Debian. Raises ConfigError.
     """
-    from containers.frameworks.beside import install_horovod, install_isolated, install_with_pytorch, run  # noqa: PLC0415 - runs ask for the interpreter only
+    from containers.frameworks.venvs import install_horovod, install_isolated, install_with_pytorch, run  # noqa: PLC0415 - runs ask for the interpreter only
 
     place = environment_dir(name)
     if (beside := BESIDE.get(name)) is not None:
@@ -132,7 +132,7 @@ def made_anew(place: Path, pins: Path) -> Iterator[None]:
 
 def main() -> int:
     """Run the command line of `make framework`."""
-    parser = argparse.ArgumentParser(prog="python -m containers.frameworks.environment", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m containers.frameworks.own_python", description=__doc__.splitlines()[0])
     parser.add_argument("framework")
     parser.add_argument("--python", help="an interpreter of the version that the framework needs; looked for where it is not given")
     parser.add_argument("--debian", help="a mirror of Debian, for packages of an old version of it; that of apt where it is not given")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from base.errors import UnsupportedRequest
-from containers import limits, renderings
+from containers import limits, rank_variables
 from containers.spec import CHECKPOINT, PARAMETERS, STOP, ContainerPlan, ContainerSpec, EnginePlan, Paths, ProcessPlan, User
 
 # What is executed for each program of a node, whether it runs in a container or not: argv and environment, in terms of where it sees its
@@ -55,7 +55,7 @@ def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Ma
         ProcessPlan(
             name=process.name,
             ranks=process.ranks,
-            argv=tuple(renderings.fill(word, values) for word in process.command),
+            argv=tuple(rank_variables.fill(word, values) for word in process.command),
             env=tuple(sorted({**env, **dict(process.env)}.items())),
             cwd=places.out,
             sidecar=process.sidecar,

@@ -10,8 +10,8 @@ import pytest
 
 from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.page import page
-from workflow.run.record.columns import machine_words, machines_of
 from workflow.run.record.model import Interface, MachineCores, Node
+from workflow.run.record.parquet_columns import machine_words, machines_of
 
 CORES = MachineCores(sockets=2, cores=40, cpus=80)
 LINKS = [Interface(name=f"mlx5_{index}:1", kind="InfiniBand", mbit_per_s=400_000) for index in range(8)]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.file_set import JOURNAL_NAME as NAME
-from data_prep.staging.table import Journal, parse_line
+from data_prep.staging.chunk_journal import Journal, parse_line
 
 CHUNKS = {(0, 0), (0, 1), (0, 2), (1, 5), (3, 0), (3, 1)}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from containers.renderings import RENDERINGS, VARIABLES, RankPosition, fill, host_port, names_in, rendered
+from containers.rank_variables import RENDERINGS, VARIABLES, RankPosition, fill, host_port, names_in, rendered
 
 PLACE = RankPosition(
     rank=1,

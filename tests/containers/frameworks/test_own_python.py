@@ -10,7 +10,7 @@ import pytest
 from base.errors import ConfigError
 from containers import frameworks
 from containers.frameworks import load_framework
-from containers.frameworks.environment import made_anew, main
+from containers.frameworks.own_python import made_anew, main
 
 HOME = {"PYTHONHOME": sys.base_prefix, "LD_LIBRARY_PATH": f"{sys.base_prefix}/lib"}
 

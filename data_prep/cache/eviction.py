@@ -13,7 +13,7 @@ from base.humanize import format_size
 from data_prep.cache.layout import HIDDEN, Cache, part_of
 from data_prep.cache.lock import Lock, live_leases
 from data_prep.cache.stored import allocated_bytes, changed_at, dataset_of, entry_bytes, last_used, names, remove_entry
-from data_prep.space import free_bytes, free_inodes
+from data_prep.free_space import free_bytes, free_inodes
 
 # Free room in a cache: unfinished copies that nobody needs go first, then the datasets that were used least recently.
 

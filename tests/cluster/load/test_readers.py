@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.processes import TICKS_PER_S, ProcessState
-from cluster.watching.readers import (
-    MOST_W,
+from cluster.load.readers import (
+    MAX_W,
     PAGE_BYTES,
     Clocks,
     Processors,
@@ -27,6 +26,7 @@ from cluster.watching.readers import (
     read_pressure,
     used_since,
 )
+from cluster.processes import TICKS_PER_S, ProcessState
 
 PARENTS = {1: 0, 2: 0, 10: 1, 11: 10, 12: 11, 13: 12, 20: 1, 21: 20, 30: 2, 40: 1, 41: 40}
 """init, kthreadd; a shell 10, Snakemake 11, supervisor 12, its node program 13; another's shell 20 and program 21; a kernel thread 30; a
@@ -234,7 +234,7 @@ def test_a_pause_in_which_the_counter_may_have_begun_again_twice_ends_it(tmp_pat
 def test_long_runs_are_looked_at_often_enough_for_the_counters(tmp_path: Path) -> None:
     place = powercap(tmp_path, {"intel-rapl:0": ("package-0", 0, 65_532_610_987)})
     pauses = [longest for _, _, longest in machine_readers([0], [1], "", Rapl(place))]
-    assert min(pauses) * MOST_W <= 65_532
+    assert min(pauses) * MAX_W <= 65_532
     assert len(machine_readers([0], [1], "", Rapl(tmp_path / "none"))) == len(pauses) - 1
 
 

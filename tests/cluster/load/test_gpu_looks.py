@@ -13,7 +13,7 @@ import pytest
 
 from cluster.gpus.energy import EnergyCounters
 from cluster.gpus.listing import App, parse_fields
-from cluster.watching.readers import LOOK_FIELDS, MOST_FAILURES, Gpus, Processors, look_of, with_others
+from cluster.load.readers import LOOK_FIELDS, MAX_FAILURES, Gpus, Processors, look_of, with_others
 from tests.cluster.smi import answer, install
 from workflow.run.record.machine_load import busy, load_of, parse_watched
 from workflow.run.record.model import Node
@@ -63,7 +63,7 @@ def test_a_driver_is_asked_by_the_name_that_it_knows(
 def test_without_nvidia_smi_there_is_nothing_and_nobody_asks_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     reader = Gpus([ONE], Processors([0], [os.getpid()], ""), EnergyCounters(object()))
-    assert [reader(float(now)) for now in range(MOST_FAILURES)] == [{}] * MOST_FAILURES
+    assert [reader(float(now)) for now in range(MAX_FAILURES)] == [{}] * MAX_FAILURES
     install(tmp_path, ["load", "compute-apps"])
     assert reader(100.0) == {}
 

@@ -18,29 +18,15 @@ from containers.spec import CHECKPOINT
 from extras.remote.command import with_time
 from tests.workflow.report.builder import make_cell, make_record
 from tests.workflow.run.cells import document, made_site
-from workflow.run.record.continuation import (
-    LOGIN,
-    OTHER_PROGRAM,
-    Budget,
-    ProgressLine,
-    Saved,
-    at_deadline,
-    budget_of,
-    by_scheduler,
-    checkpoint_of,
-    login_s,
-    margin_of,
-    planned,
-    pushed_checkpoint,
-    resumable,
-    too_late,
-    with_login,
-)
 from workflow.run.record.events import parse_events
 from workflow.run.record.model import Checkpoint, EvaluationAt, File, Performance, Provenance, ResumedFrom, RunRecord, Steps, Training
 from workflow.run.record.outcome import Ending, RankEnd, verdict
+from workflow.run.record.progress_line import ProgressLine
 from workflow.run.record.rate import summarise
+from workflow.run.record.resume import OTHER_PROGRAM, checkpoint_of, pushed_checkpoint, resumable
 from workflow.run.record.run_record import Measurements, join_measurements
+from workflow.run.record.step_clock import LOGIN, login_s, planned, with_login
+from workflow.run.record.walltime import Budget, Saved, at_deadline, budget_of, by_scheduler, margin_of, too_late
 from workflow.run.storage.attempt import fetch_file
 from workflow.study.cell import Cell, RunLimits
 

@@ -181,10 +181,10 @@ ALL_SHARE: Final = 0.0007
 CHEAP_SHARE: Final = 0.0004
 RAPL_SHARE: Final = 0.0001
 """Shares of one core that readers may use: 0.4 % in all. On a machine with thousands of processes the pauses get longer instead."""
-MOST_NAMED: Final = 3
-LEAST_NAMED: Final = 0.05
+MAX_NAMED: Final = 3
+MIN_NAMED: Final = 0.05
 """Processes of others that use more cores than this are named."""
-MOST_CLOCKS: Final = 8
+MAX_CLOCKS: Final = 8
 """The most cores whose frequency is read: reading it wakes a core that sleeps."""
 _MEMORY: Final = {"MemAvailable": "available"}
 _PAGING: Final = {"pswpin": "swapped_in", "pswpout": "swapped_out"}
@@ -232,8 +232,8 @@ class Processors:
         self._kernel += sum(self._share(pid) * used[pid] for pid in kernel)
         ours = self.trees.ours | self.trees.above
         others = {pid: self._share(pid) * seconds for pid, seconds in used.items() if pid not in kernel and pid not in ours}
-        busiest = sorted((pid for pid in others if others[pid] > LEAST_NAMED * (now - self._then)), key=lambda pid: -others[pid])
-        named = [(name_of(pid), round(others[pid], 3)) for pid in busiest[:MOST_NAMED]]
+        busiest = sorted((pid for pid in others if others[pid] > MIN_NAMED * (now - self._then)), key=lambda pid: -others[pid])
+        named = [(name_of(pid), round(others[pid], 3)) for pid in busiest[:MAX_NAMED]]
         self._before, self._then = states, now
         self._looked = {key: marked for key, marked in self._looked.items() if key[0] in states}
         return {"busiest": named} if self._kthreadd is None else {"kernel": round(self._kernel, 3), "busiest": named}
@@ -298,8 +298,8 @@ class Clocks:
 
     def __init__(self, cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> None:
         every = sorted(cores)
-        step = max(1, len(every) // MOST_CLOCKS)
-        self._clocks = [root / f"cpu{core}" / "cpufreq" / "scaling_cur_freq" for core in every[::step][:MOST_CLOCKS]]
+        step = max(1, len(every) // MAX_CLOCKS)
+        self._clocks = [root / f"cpu{core}" / "cpufreq" / "scaling_cur_freq" for core in every[::step][:MAX_CLOCKS]]
         self._counters = [root / f"cpu{core}" / "thermal_throttle" / "core_throttle_count" for core in every]
 
     def __call__(self, now: float) -> Found:  # noqa: ARG002 - as all
@@ -314,8 +314,8 @@ WHOLE: Final = "package"
 MEMORY: Final = "dram"
 MICRO: Final = 1e-6
 RAPL_PAUSE_S: Final = 60.0
-"""The longest pause between two looks at RAPL: the smallest range in use, 65 kJ on AMD, lasts 65 s at MOST_W."""
-MOST_W: Final = 1000.0
+"""The longest pause between two looks at RAPL: the smallest range in use, 65 kJ on AMD, lasts 65 s at MAX_W."""
+MAX_W: Final = 1000.0
 """More than a socket takes: a pause in which it could have used the whole range leaves open how often the counter began again."""
 
 
@@ -340,7 +340,7 @@ class Rapl:
         found = {path: machine_number(path) for path in self._counters}
         for path, after in found.items():
             before, most = self._before[path], self._counters[path]
-            if after is None or before is None or not most or (now - self._then) * MOST_W > most * MICRO:
+            if after is None or before is None or not most or (now - self._then) * MAX_W > most * MICRO:
                 self.state = "none"
                 return {}
             self._sum += (after - before) % most
@@ -370,7 +370,7 @@ logger = logging.getLogger(__name__)
 
 TIMES_TOOK: Final = 50
 """A question that takes long is asked so seldom that it is 2 % of the time."""
-MOST_FAILURES: Final = 3
+MAX_FAILURES: Final = 3
 LOOK_FIELDS: Final = {
     "uuid": "uuid",
     "mhz": "clocks.sm",
@@ -433,7 +433,7 @@ class Gpus:
         self._next = 0.0
 
     def __call__(self, now: float) -> Found:
-        if self._failures >= MOST_FAILURES or now < self._next:
+        if self._failures >= MAX_FAILURES or now < self._next:
             return {}
         self._processors.read_all(now)
         began = time.monotonic()

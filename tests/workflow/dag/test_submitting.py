@@ -12,7 +12,7 @@ import pytest
 
 from cluster.schedulers.jobs import Work
 from cluster.schedulers.slurm.answers import COLUMNS
-from workflow.dag.submissions import FRESH_S, Submissions, remove_old_exit_files
+from workflow.dag.submitting import FRESH_S, Submissions, remove_old_exit_files
 from workflow.dag.watched_jobs import Submitted, exit_file
 
 

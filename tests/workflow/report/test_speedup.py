@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.workflow.report.builder import GPU, cell_result, collected, make_cell, make_record, scaling_cells
 from workflow.report.cells import CellResult
-from workflow.report.derive import Comparison, compare_to_baseline
+from workflow.report.speedup import Comparison, compare_to_baseline
 
 ONE_NODE = {"nodes": 1}
 

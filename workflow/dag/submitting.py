@@ -22,7 +22,7 @@ from cluster.schedulers import Jobs, jobs_of
 from cluster.schedulers.jobs import RUN, JobSize, QueuedJob, Work, jobs_of_rule
 from workflow.dag.queue_view import QUEUE_S, poll_queue
 from workflow.dag.watched_jobs import JOBS_DIR, LATE_S, REPORTED_AFTER_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
-from workflow.run.record.continuation import LOGIN, login_s
+from workflow.run.record.step_clock import LOGIN, login_s
 from workflow.run.storage.results import nodes_to_avoid
 from workflow.study.paths import run_dir
 

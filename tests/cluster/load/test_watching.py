@@ -11,8 +11,8 @@ import time
 import pytest
 from msgspec import UNSET
 
+from cluster.load.readers import kernel_seen
 from cluster.processes import state_of
-from cluster.watching.readers import kernel_seen
 from workflow.run.node.child import Watcher, pid_here, process_identity, watching_argv
 from workflow.run.record.machine_load import load_of, parse_watched
 

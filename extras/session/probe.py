@@ -20,7 +20,7 @@ from workflow.run.node.workdir import of_run
 
 LIMIT_S: Final = 5.0
 PROXY_STATUS: Final = "/.slipway/status"
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 
 
 class Use(Struct, frozen=True):
@@ -61,7 +61,7 @@ def get(path: str, target: str, token: str) -> tuple[int, bytes]:
     try:
         connection.request("GET", target, headers={"Authorization": f"token {token}", "Connection": "close"})
         answer = connection.getresponse()
-        return answer.status, answer.read(MOST_BYTES)
+        return answer.status, answer.read(MAX_BYTES)
     except http.client.HTTPException as error:
         raise OSError(f"no answer in HTTP: {error}") from error
     finally:
