@@ -77,7 +77,7 @@ def test_the_study_file_comes_back_as_it_was_typed(tmp_path: Path, typed: str) -
     (place / "study.yaml").write_text(typed)
     text = page(found, {})
     assert text.count("<script") == 1
-    codes = [html.unescape(code) for code in re.findall(r"<pre><code>(.*?)</code></pre>", text, re.DOTALL)]
+    codes = [html.unescape(code) for code in re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", text, re.DOTALL)]
     (code,) = [code for code in codes if code.startswith("cat > study.yaml")]
     subprocess.run(["bash", "-e", "-c", code], cwd=tmp_path, check=True)
     assert (tmp_path / "study.yaml").read_text() == (typed if typed.endswith("\n") else f"{typed}\n")
