@@ -79,6 +79,9 @@ def test_each_way_brings_the_same_bytes(
         np.testing.assert_array_equal(found, np.stack([images[index][0] for index in batch]))
         assert labels.tolist() == batch.tolist()
     assert not shards._announced
+    for threads in shards._readers:
+        threads.shutdown()  # they may still bring the next piece of a shard to the page cache
+    shards._readers.clear()
     assert {shard.users for shard in shards._open.values()} == {0}
     if way is past_the_page_cache:
         assert {shard.direct for shard in shards._open.values()} == {True}, "the file system of the tests reads past the page cache"
