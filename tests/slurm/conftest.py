@@ -57,6 +57,6 @@ def docker_cluster() -> Iterator[Cluster]:
     if reason := missing_here(docker=True) or images.missing_here():
         pytest.skip(reason)
     archive = images.base_image()
-    with Cluster.up(f"dock{os.getpid()}", nodes=2, gpus=8, cores=8, docker=True) as cluster:
+    with Cluster.up(f"dock{os.getpid()}", nodes=2, gpus=8, cores=8, docker=True, kill_wait=30) as cluster:
         cluster.load_image(archive, "login", *cluster.nodes)
         yield cluster
