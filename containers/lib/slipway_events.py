@@ -32,6 +32,7 @@ import traceback
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Set, TextIO, Tuple, Union
 
+CHECKPOINT = "checkpoint.safetensors"
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 DRIVES_ALL = "SLIPWAY_DRIVES_ALL"
@@ -559,6 +560,8 @@ class Run:
 
     def checkpoint(self, file: str, step: int, resumable: bool = True) -> None:
         """Report a checkpoint that lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it."""
+        if self.active and resumable and os.path.realpath(file) != os.path.realpath(os.path.join(self.out, CHECKPOINT)):
+            raise ValueError("a run resumes from $SLIPWAY_OUT/%s alone, whatever its format; this is %s" % (CHECKPOINT, file))
         if self.clock is not None:
             self.clock.drain()
         self.emit("checkpoint", file=os.path.basename(file), bytes=os.path.getsize(file), step=step, resumable=resumable)

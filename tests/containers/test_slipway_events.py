@@ -406,6 +406,17 @@ def test_a_checkpoint_is_wanted_of_rank_0_alone(tmp_path: Path) -> None:
         assert start(tmp_path, text, CELL, SLIPWAY_STOP=str(tmp_path / "stop"), RANK=rank)[1] == f"{wanted}\n"
 
 
+@pytest.mark.parametrize(("name", "code"), [("checkpoint.safetensors", 0), ("last.pt", 1)])
+def test_a_checkpoint_from_which_no_run_resumes_is_refused(tmp_path: Path, name: str, code: int) -> None:
+    (tmp_path / name).touch()
+    done = start(tmp_path, STARTED + f"run.checkpoint({str(tmp_path / name)!r}, 1)\n", CELL)
+    assert done[0] == code
+    assert (
+        f"a run resumes from $SLIPWAY_OUT/checkpoint.safetensors alone, whatever its format; this is {tmp_path / name}" in done[1]
+    ) == code
+    assert start(tmp_path, STARTED + f"run.checkpoint({str(tmp_path / name)!r}, 1, resumable=False)\n", CELL)[0] == 0
+
+
 TORCH = """
 import sys, types
 import slipway_events, torch
