@@ -274,8 +274,11 @@ SECONDARY: Final = re.compile(
     re.IGNORECASE,
 )
 OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate memory|exited unexpectedly", re.IGNORECASE)
-OUT_OF_MEMORY: Final = re.compile(r"can't allocate memory|CUDA out of memory|RESOURCE_EXHAUSTED|\b(OutOf)?MemoryError\b|ResourceExhausted")
-"""The words of PyTorch on the CPU and on a GPU, of XLA, of Python and of CuPy, as in slipway_events."""
+OUT_OF_MEMORY: Final = re.compile(
+    r"can't allocate memory|CUDA out of memory|RESOURCE_EXHAUSTED|(^|\s)[\w.]*(MemoryError|ResourceExhaustedError)(:|$)"
+)
+"""The words of PyTorch on the CPU and on a GPU and of XLA, and the names of exceptions as Python prints them, as in slipway_events: another
+error may quote the name, such as one of a PyTorch that does not have it."""
 READ_ONLY: Final = re.compile(r"Read-only file system|\bos error 30\b|(Permission denied|\bos error 13\b)", re.IGNORECASE)
 MAY_WRITE: Final = "a program may write to SLIPWAY_OUT ({out}, where it starts) and to mounts with `writable: true`, not to its folder"
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|NotFound)\b")
