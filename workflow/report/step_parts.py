@@ -44,8 +44,8 @@ def mean_parts(analysis: Analysis) -> dict[tuple[str, str], Parts]:
     found: dict[tuple[str, str], Parts] = {}
     each += [pl.col("parameters").max(), pl.col("network_mbit").mean()]
     for row in told.group_by("source", "cell_id", maintain_order=True).agg(*each).iter_rows(named=True):
-        known = math.fsum(row[name] or 0.0 for name in names if name != "step_s")
-        found[row.pop("source"), row.pop("cell_id")] = {**row, "other_s": row["step_s"] - known}
+        cell = row.pop("source"), row.pop("cell_id")
+        found[cell] = {**row, "other_s": row["step_s"] - math.fsum(row[name] or 0.0 for name in names if name != "step_s")}
     return found
 
 

@@ -17,7 +17,7 @@ from workflow.report.formats import to_csv
 from workflow.report.keys import SEPARATOR
 from workflow.report.page import page
 from workflow.report.plots import PART_COLOURS, PLOTS
-from workflow.report.step_parts import STEP_PARTS
+from workflow.report.step_parts import STEP_PARTS, mean_parts
 from workflow.report.tables import TABLES
 
 ONE = {
@@ -45,7 +45,9 @@ def row(analysis: Analysis) -> dict[str, str]:
 
 def test_the_parts_of_two_runs_are_means_that_close(tmp_path: Path) -> None:
     """The copy of one of the runs is not told, so that it is in the rest of both: 0.11 - 0.02 - 0.025 - 0.04 - 0.005 - 0.01 - 0.006."""
-    found = row(analysed(tmp_path, ONE, OTHER))
+    analysis = analysed(tmp_path, ONE, OTHER)
+    found = row(analysis)
+    assert [set(parts) for parts in mean_parts(analysis).values()] == [{*ONE, "parameters", "network_mbit"}]
     expected = {"input_s": 0.02, "forward_s": 0.025, "backward_s": 0.04, "exposed_s": 0.005, "skew_s": 0.01, "optimizer_s": 0.006}
     assert {name: float(found[name]) for name in expected} == {name: pytest.approx(value) for name, value in expected.items()}
     assert found["copy_s"] == ""
