@@ -110,7 +110,7 @@ def _text(content: Words) -> str:
 
 PER_TURN: Final = 32
 """Connections accepted at once: then proved connections and timers get their turn."""
-MAX: Final = 1024
+MAX_UNPROVED: Final = 1024
 SPARE_BACKLOG: Final = 256
 ACCEPT_PAUSE_S: Final = 0.2
 """How long nothing is taken after the system had no room for a connection."""
@@ -149,7 +149,7 @@ def accept_pending(listener: socket.socket) -> list[tuple[socket.socket, str]]:
 def most_pending() -> int:
     """Compute how many unproved connections may wait: at most a quarter of the descriptors that this process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX if soft == resource.RLIM_INFINITY else min(MAX, max(8, soft // 4))
+    return MAX_UNPROVED if soft == resource.RLIM_INFINITY else min(MAX_UNPROVED, max(8, soft // 4))
 
 
 class PendingConnections(Generic[_T]):

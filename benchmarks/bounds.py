@@ -38,7 +38,7 @@ from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.conftest import environment, make_cell
 from tests.ports import held_ports
-from workflow.report.bounds import MIN, bound_of
+from workflow.report.bounds import MIN_SHARE, bound_of
 from workflow.run.node.workdir import copy_library
 from workflow.run.record.events import read_events
 from workflow.run.record.machine_load import file_name, load_of, read_watched, whole_span
@@ -239,7 +239,7 @@ def report(runs: list[tuple[Fault, dict[str, Any]]]) -> list[str]:
     print(f"right: {right} of {counted} with a real share of {COUNTED:.0%} or more; in parentheses: less")
     if counted and right < AIM * counted:
         missed.append(f"right in {right / counted:.0%}")
-    allowed = {RIGHT["none"]} | ({"communication"} if 1 - silent / even >= MIN else set())
+    allowed = {RIGHT["none"]} | ({"communication"} if 1 - silent / even >= MIN_SHARE else set())
     if not allowed.issuperset(table["none"]):
         missed.append("a fault was seen where there is none")
     for kind, values in errors.items():

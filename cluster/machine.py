@@ -28,7 +28,7 @@ def memory_cgroups(membership: Path, root: Path) -> list[tuple[bool, Path]]:
 # Reads /sys alone: no network storage, no program, well under a millisecond per interface.
 
 
-MAX: Final = 64
+MAX_INTERFACES: Final = 64
 _RATE: Final = re.compile(r"(\d{1,6}(?:\.\d+)?) Gb/sec")
 
 
@@ -41,8 +41,8 @@ class Interface(TypedDict):
 
 
 def interfaces(net: Path = Path("/sys/class/net"), infiniband: Path = Path("/sys/class/infiniband")) -> list[Interface]:
-    """Return the interfaces that are up and belong to hardware, which bridges and loopback do not; sorted, at most MAX."""
-    return [*_ports(infiniband), *_cards(net)][:MAX]
+    """Return the interfaces that are up and belong to hardware, which bridges and loopback do not; sorted, at most MAX_INTERFACES."""
+    return [*_ports(infiniband), *_cards(net)][:MAX_INTERFACES]
 
 
 def _ports(root: Path) -> list[Interface]:

@@ -125,9 +125,9 @@ def remote_line(argv: Sequence[str], word: str) -> str:
 
 
 class BoundaryFilter:
-    """A filter that hands over what follows the boundary `word` in a stream, and keeps at most MAX bytes of the `noise` before it."""
+    """A filter that hands over what follows the boundary `word` in a stream, and keeps at most MAX_NOISE bytes of the `noise` before it."""
 
-    MAX: Final = 1 << 16
+    MAX_NOISE: Final = 1 << 16
 
     def __init__(self, word: str, sink: Sink) -> None:
         self.seen = False
@@ -138,7 +138,7 @@ class BoundaryFilter:
     def take(self, data: bytes) -> None:
         if not self.seen:
             before, mark, data = (self.noise + data).partition(self._mark)
-            self.seen, self.noise = bool(mark), before if mark else before[-self.MAX :]
+            self.seen, self.noise = bool(mark), before if mark else before[-self.MAX_NOISE :]
         if data:
             self._sink(data)
 

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from docs.markdown import code, table
 from workflow.study import keys, model, site_file
 
-MAX: Final = 10**9
+HUGE: Final = 10**9
 """A bound that only keeps numbers from growing without end, which nobody needs to read."""
 PATTERNS: Final = {keys.NAME_PATTERN: "name", keys.DURATION_PATTERN: "duration", site_file.SIZE_PATTERN: "size", "^/": "absolute path"}
 
@@ -88,7 +88,7 @@ def _plain_type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 def number_words(kind: str, schema: dict[str, Any]) -> str:
     """Format the range of a number."""
     least, above = schema.get("minimum"), schema.get("exclusiveMinimum")
-    most, below = (None if bound is None or bound >= MAX else bound for bound in (schema.get("maximum"), schema.get("exclusiveMaximum")))
+    most, below = (None if bound is None or bound >= HUGE else bound for bound in (schema.get("maximum"), schema.get("exclusiveMaximum")))
     begin = f"above {above:g}" if above is not None else "" if least is None else f"{least:g}"
     if most is None and below is None:
         return f"{kind} {begin if above is not None else 'from ' + begin}" if begin else kind

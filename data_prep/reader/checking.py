@@ -12,7 +12,7 @@ import numpy as np
 SCHEMA = "slipway.dataset/1"
 SEQUENCES = "slipway.sequences/1"
 _SHARD = re.compile(r"shard-[0-9]{5,6}\.lmdb")
-MAX = 2**53
+MAX_INTEGER = 2**53
 
 
 def check_manifest(manifest: Any) -> Dict[str, Any]:
@@ -77,7 +77,7 @@ def _is_image(text: Any, count: int) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MAX
+    return type(value) is int and 0 <= value <= MAX_INTEGER
 
 
 def _is_length(value: Any) -> bool:

@@ -19,7 +19,7 @@ NEXT: Final = "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {to}/<
 OFFLINE: Final = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
 """Newer versions ask for a database otherwise, where a directory is what can be copied; and nothing is sent."""
 MISSING: Final = f"the library of MLflow is not installed here: {sys.executable} -m pip install 'mlflow-skinny>=3'"
-MAX: Final = 1000
+MAX_METRICS: Final = 1000
 """Metrics of one call; parameters and tags are 100."""
 
 
@@ -47,7 +47,7 @@ def _write(client: Any, experiment: str, run: ExportedRun) -> None:
     told = scalars(run.events(), unit_of(run.cell), begun / 1000)
     metrics = [Metric(one.tag, one.value, int(one.time * 1000), one.step) for one in told]
     metrics += [Metric(name, value, ended, 0) for name, value in results(run.record).items()]
-    for part in _parts(metrics, MAX):
+    for part in _parts(metrics, MAX_METRICS):
         client.log_batch(found, metrics=part)
     for part in _parts([Param(name, value) for name, value in parameters(run.cell).items()], 100):
         client.log_batch(found, params=part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.machine import MAX, core_counts, facts, interfaces
+from cluster.machine import MAX_INTERFACES, core_counts, facts, interfaces
 
 
 def card(root: Path, name: str, *, state: str = "up", kind: str = "1", speed: str | None = "25000", physical: bool = True) -> None:
@@ -49,9 +49,9 @@ def test_a_machine_without_any(tmp_path: Path) -> None:
 
 
 def test_many_are_cut(tmp_path: Path) -> None:
-    for index in range(MAX + 3):
+    for index in range(MAX_INTERFACES + 3):
         card(tmp_path, f"eth{index}")
-    assert len(interfaces(tmp_path, tmp_path / "none")) == MAX
+    assert len(interfaces(tmp_path, tmp_path / "none")) == MAX_INTERFACES
 
 
 def test_this_machine_counts_its_cores_and_connections() -> None:

@@ -127,4 +127,4 @@ def test_without_the_boundary_all_is_noise_and_bounded() -> None:
         after.take(b"x" * 10_000)
     assert not heard
     assert not after.seen
-    assert len(after.noise) == BoundaryFilter.MAX
+    assert len(after.noise) == BoundaryFilter.MAX_NOISE

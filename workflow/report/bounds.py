@@ -1,10 +1,10 @@
 """Find what bounds a cell, and what the removal of each part of its step would bring.
 
-A record tells for each run how long the mean step would be without a part. The step over that is the gain
-of a run; runs make an estimate of it with an interval, as of any ratio. Its share of the step is 1 - 1 / gain. The bound is the part with
-the largest share, if that is MIN or more; else the step is made of compute, which nothing but a faster processor, another precision or
-another network shortens. Where the study has an anchor, a cell that differs in nothing but that the part is really gone, its rate over that
-of the cell takes the place of the estimate.
+A record tells for each run how long the mean step would be without a part. The step over that is the gain of a run; runs make an estimate
+of it with an interval, as of any ratio. Its share of the step is 1 - 1 / gain. The bound is the part with the largest share, if that is
+MIN_SHARE or more; else the step is made of compute, which nothing but a faster processor, another precision or another network shortens.
+Where the study has an anchor, a cell that differs in nothing but that the part is really gone, its rate over that of the cell takes the
+place of the estimate.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PARTS: Final = {
 }
 ANCHORS: Final[dict[str, tuple[str, str]]] = {"communication": ("comm_hook", NO_EXCHANGE), "input": ("reader", "memory")}
 """Part -> the key of the study, and its value, by which it is gone."""
-MIN: Final = 0.15
+MIN_SHARE: Final = 0.15
 """A part with a smaller share bounds nothing (benchmarks/bounds.py)."""
 NAMED: Final = 0.05
 """A slow rank that costs so much is named, whatever bounds the cell."""
@@ -101,9 +101,9 @@ def bound_of(runs: Sequence[Mapping[str, object]], anchors: Mapping[str, Estimat
         return Bound(verdict="not known", gains=by_anchor, notes=(_why_not_known(runs),))
     gains = {part: found for part in PARTS if (found := _gain(runs, part, (anchors or {}).get(part)))}
     best = max(gains, key=lambda part: gains[part].share, default=None)
-    if best == "stragglers" and (cause := _cause(runs)) in gains and gains[cause].share >= MIN:
+    if best == "stragglers" and (cause := _cause(runs)) in gains and gains[cause].share >= MIN_SHARE:
         best = cause
-    if best is None or gains[best].share < MIN:
+    if best is None or gains[best].share < MIN_SHARE:
         rest = geometric_mean(log_sample([_rest(run) for run in runs]))
         high = None if rest.high is None else min(1.0, rest.high)
         notes = (*_slow_rank(runs, gains, None), *_doubts(gains, None))
@@ -206,7 +206,7 @@ def _doubts(gains: Mapping[str, Gain], bound: str | None) -> tuple[str, ...]:
     high = {part: share_of(one.factor.high) for part, one in gains.items() if part != bound and one.factor.high is not None}
     near = max(high, key=high.__getitem__, default=None)
     chosen = None if bound is None else gains[bound].factor
-    least = MIN if chosen is None else max(MIN, share_of(chosen.low or chosen.value))
+    least = MIN_SHARE if chosen is None else max(MIN_SHARE, share_of(chosen.low or chosen.value))
     found = []
     if near is not None and high[near] >= least:
         doubt = f"it may be bound by {_cause_of(near)}" if bound is None else f"{_cause_of(near)} may cost as much"
@@ -342,9 +342,9 @@ def bounds(analysis: Analysis) -> Table:
         name="bounds",
         title="What bounds it",
         caption=[
-            f"Bound by: the part of a step with the largest share, if that is {percent(MIN, 0)} or more, else compute. No ...: how many "
-            "times as fast the cell would be at most without that part, made of the parts of its steps (estimate), or measured by a cell "
-            "of the study that has none of it (anchor). [from, to] is the 95 % confidence interval over runs"
+            f"Bound by: the part of a step with the largest share, if that is {percent(MIN_SHARE, 0)} or more, else compute. No ...: how "
+            "many times as fast the cell would be at most without that part, made of the parts of its steps (estimate), or measured by a "
+            "cell of the study that has none of it (anchor). [from, to] is the 95 % confidence interval over runs"
         ],
         empty="No record reports the parts of its steps.",
     )

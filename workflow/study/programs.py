@@ -528,7 +528,7 @@ SHELL_VARIABLE: Final = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][^}]
 """The variables and commands that a shell would replace."""
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish"})
 BATCH: Final = frozenset({"batch_size", "global_batch_size"})
-MAX: Final = 4
+MAX_NAMED: Final = 4
 
 
 def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
@@ -555,15 +555,15 @@ def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str
         ]
         if shell_words:
             notes.append(
-                f"program {name}: no shell reads its command, so that {some([*map(repr, shell_words)], MAX)} is given to it as it stands; "
-                "write the value, {args.NAME}, or a command that begins with sh, -c"
+                f"program {name}: no shell reads its command, so that {some([*map(repr, shell_words)], MAX_NAMED)} is given to it as it "
+                "stands; write the value, {args.NAME}, or a command that begins with sh, -c"
             )
         unread = sorted(f"args.{argument}" for argument in given[name] if f"args.{argument}" not in read)
         if unread:
             one = unread[0].removeprefix("args.")
             notes.append(
-                f"program {name}: no word of its command uses {some(unread, MAX)}; that is right if the program itself asks for it, as "
-                f"SLIPWAY_ARG_{one.upper()} or run.args"
+                f"program {name}: no word of its command uses {some(unread, MAX_NAMED)}; that is right if the program itself asks for it, "
+                f"as SLIPWAY_ARG_{one.upper()} or run.args"
             )
     return notes
 

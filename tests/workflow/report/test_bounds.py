@@ -14,7 +14,7 @@ import pytest
 
 from tests.workflow.report.builder import PARTS, make_cell, make_record, write_records, write_study
 from workflow.report.analysis import Analysis, analyse
-from workflow.report.bounds import MIN, Bound, advice, bound_of, bounds, judged, share_of
+from workflow.report.bounds import MIN_SHARE, Bound, advice, bound_of, bounds, judged, share_of
 from workflow.report.cells import Estimate
 from workflow.report.collect import collect
 from workflow.report.page import page
@@ -47,9 +47,9 @@ def test_the_part_with_the_largest_share_bounds_it(column: str, verdict: str) ->
     assert (found.verdict, found.share) == (verdict, pytest.approx(0.25))
     assert found.gains[verdict].factor.value == pytest.approx(4 / 3)
     assert (found.low, found.high) == (None, None), "one run has no interval"
-    little = bound_of([run(**{column: 0.1 * (1 - MIN + 0.01)})])
+    little = bound_of([run(**{column: 0.1 * (1 - MIN_SHARE + 0.01)})])
     others = sum(1 - run()[name] / 0.1 for name in RUN if name.startswith("if_no_") and name != column)
-    assert (little.verdict, little.share) == ("compute", pytest.approx(1 - (MIN - 0.01) - others))
+    assert (little.verdict, little.share) == ("compute", pytest.approx(1 - (MIN_SHARE - 0.01) - others))
 
 
 def test_the_interval_is_that_of_the_runs() -> None:

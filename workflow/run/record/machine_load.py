@@ -371,7 +371,7 @@ STEAL_RATIO: Final = 0.05
 MEMORY_RATIO: Final = 0.05
 SLOWED: Final = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware)", "power brake"})
 """The reasons that slow a GPU down; a power cap holds at full load on many, and says nothing."""
-MAX: Final = 10
+MAX_SENTENCES: Final = 10
 
 
 def busy(nodes: Sequence[Node]) -> list[str]:
@@ -380,7 +380,7 @@ def busy(nodes: Sequence[Node]) -> list[str]:
     for node in nodes:
         if node.load and node.load.during is not None:
             found += [f"{node.name}: {words}" for words in _reasons(node.load.cores, node.load.during)]
-    return found[:MAX]
+    return found[:MAX_SENTENCES]
 
 
 def together(sentences: Sequence[str]) -> list[str]:

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from base.jsonfile import MAX_INTEGER
 from workflow.study.cell import Cell
 
 SCHEMA_NAME: Final[Literal["slipway.run/1"]] = "slipway.run/1"
-MAX: Final = 2**63 - 1
 Kind = Literal["result", "prevented"]
 Status = Literal["ok", "oom", "nan", "timeout", "hang", "error", "killed", "node_lost", "storage", "preempted", "cancelled"]
 
@@ -45,8 +45,8 @@ Real = Annotated[float, Meta(ge=0, le=1e15)]
 Flop = Annotated[float, Meta(ge=0, le=1e30)]
 Signed = Annotated[float, Meta(ge=-1e100, le=1e100)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Whole = Annotated[int, Meta(ge=0, le=MAX)]
-FromOne = Annotated[int, Meta(ge=1, le=MAX)]
+Whole = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+FromOne = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Rank = Annotated[int, Meta(ge=0, le=2**31)]
 Name = Annotated[str, Meta(max_length=255)]
 Text = Annotated[str, Meta(max_length=4096)]

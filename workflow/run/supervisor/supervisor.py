@@ -101,7 +101,7 @@ class Relay:
         sys.stderr = _DroppingWriter(2)
 
     def set_target(self, order: bytes) -> None:
-        """Decide where our log goes: ANEW, BEHIND, or BESIDE, and later one of the others if we waited for the holder."""
+        """Decide where our log goes: REPLACE_LOG, APPEND_LOG or SEPARATE_LOG, and later another one if we waited for the holder."""
         with contextlib.suppress(OSError):
             os.write(self._orders, order)
 

@@ -18,7 +18,7 @@ from .network import Network
 VARIANCE = ".variance"
 """The suffix of the mean square of the gradient of a parameter."""
 UPDATES = "updates"
-MIN = 1e-6
+EPSILON = 1e-6
 """Added to the norm of the gradients, as PyTorch does, so that nothing is divided by zero."""
 Values = dict[str, jax.Array]
 
@@ -36,7 +36,7 @@ def update(constants: Optimizer, weights: Values, gradients: Values, memory: Val
     """Return weights and memory after a step. Weight decay goes to weights only, not to biases and batch normalisation."""
     if "clip_norm" in constants:
         norm = jnp.sqrt(sum(jnp.square(gradient).sum() for gradient in gradients.values()))
-        factor = jnp.minimum(1.0, constants["clip_norm"] / (norm + MIN))
+        factor = jnp.minimum(1.0, constants["clip_norm"] / (norm + EPSILON))
         gradients = jax.tree.map(lambda gradient: factor * gradient, gradients)
     return (_adamw if constants["name"] == "adamw" else _sgd)(constants, weights, gradients, memory)
 
