@@ -229,7 +229,10 @@ CHILD_KILLED: Final = re.compile(
 )
 """The words of PyTorch, and of Slipway's reader, for a loader process."""
 ADVICE: Final = (
-    (re.compile(r"No space left|Disk quota|os error (28|122)\b"), "make room in the node's cache (`slipway cache ls`, `slipway cache rm`)"),
+    (
+        re.compile(r"No space left|Disk quota|os error (28|122)\b"),
+        "make room in the node's cache (`slipway cache ls`, `slipway cache rm NAME`)",
+    ),
     (re.compile(r"Input/output error|Read-only file|os error (5|30)\b"), "the node's disk fails: look at the node's kernel log"),
     (re.compile(r"No such file|cannot be opened|manifest"), "somebody removed or changed files of the node's cache: keep cleaners off it"),
 )

@@ -161,7 +161,10 @@ def test_a_sidecar_is_named_as_the_cause_and_never_as_a_rank() -> None:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ("OSError: [Errno 28] No space left on device: '/c/x'", "make room in the node's cache"),
+        (
+            "OSError: [Errno 28] No space left on device: '/c/x'",
+            "make room in the node's cache (`slipway cache ls`, `slipway cache rm NAME`)",
+        ),
         ("OSError: [Errno 5] Input/output error", "the node's disk fails: look at the node's kernel log"),
         ("DatasetChanged: /c/d/shard-00001.lmdb cannot be opened (No such file): stage", "keep cleaners off it"),
     ],
