@@ -74,7 +74,7 @@ class Network:
         running: dict[str, jax.Array] = {}
         for number, layer in enumerate(self._layers[1:]):
             whose = layer.get("embedding", layer["name"])
-            own = {name: state[key] for name in _NAMES if (key := f"{whose}.{name}") in state}
+            own = {name: state[full] for name in _NAMES if (full := f"{whose}.{name}") in state}
             inputs = [values[name] for name in layer["inputs"]]
             if layer["kind"] == "bn":
                 values[layer["name"]], found = self._bn(layer, own, inputs[0], training)
