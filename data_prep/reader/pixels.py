@@ -69,8 +69,8 @@ def copy_raw(values: Sequence[Any], form: Form, windows: np.ndarray, out: np.nda
     left = np.zeros(len(values), np.uint8)
     if len(values):
         addresses, sizes = values.places if isinstance(values, Values) else places_of(values)
-        arrays = [address_of(array) for array in (np.array(form, np.int64), windows, labels, left)]
-        library.slipway_copy_raw(address_of(out), address_of(addresses), address_of(sizes), len(values), *arrays)
+        arrays = np.array(form, np.int64), windows, labels, left  # kept until the call ends
+        library.slipway_copy_raw(address_of(out), address_of(addresses), address_of(sizes), len(values), *map(address_of, arrays))
     return np.flatnonzero(left).tolist()
 
 

@@ -6,7 +6,9 @@ import ctypes
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,20 @@ def both(monkeypatch: pytest.MonkeyPatch, library: Any) -> Any:
         return found
 
     return read
+
+
+def test_whatever_the_compiled_part_is_given_lives_until_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds no lock of the interpreter: other threads take memory that was freed, and a form in it would be another one."""
+    given: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+    address_of = pixels.address_of
+    called = SimpleNamespace(slipway_copy_raw=lambda *_: alive.extend(array() is not None for array in given))
+    monkeypatch.setattr(pixels, "address_of", lambda array: (given.append(weakref.ref(array)), address_of(array))[1])
+    monkeypatch.setattr(pixels, "library", called)
+    out, form = np.empty((1, 2, 2, 1), np.uint8), pixels.Form(2, 2, 1, 0, 2, 2)
+    monkeypatch.setattr(pixels, "places_of", lambda _: (np.zeros(1, np.int64), np.zeros(1, np.int64)))
+    pixels.copy_raw([memoryview(b"")], form, np.zeros((1, 3), np.int32), out, np.zeros(1, np.int64))
+    assert alive == [True] * 7
 
 
 @pytest.mark.processes
