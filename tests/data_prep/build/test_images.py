@@ -260,7 +260,12 @@ def test_random_damage_ends_in_pixels_or_a_reason() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "kind"), [("RGBA", "PNG"), ("LA", "PNG"), ("I;16", "PNG"), ("P", "GIF"), ("RGB", "JPEG"), ("CMYK", "JPEG")]
+    ("mode", "kind"),
+    [
+        ("I;16", "PNG"),
+        ("RGB", "JPEG"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("RGBA", "PNG"), ("LA", "PNG"), ("P", "GIF"), ("CMYK", "JPEG"))),
+    ],
 )
 def test_the_largest_images_fit_into_a_gigabyte(mode: str, kind: str) -> None:
     side = int(MAX_PIXELS**0.5)
