@@ -1,6 +1,6 @@
 """Read a staged Slipway dataset: LMDB shards of Caffe Datums, or of rows of token ids, listed in a manifest.
 
-It needs numpy and lmdb, and Python 3.6 or newer. On a program's path this package is `slipway_reader`; it imports nothing else of Slipway.
+It needs numpy, and Python 3.6 or newer. On a program's path this package is `slipway_reader`; it imports nothing else of Slipway.
 """
 
 from .batches import Batches, Loader, Position

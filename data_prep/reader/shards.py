@@ -1,6 +1,6 @@
 """Open the shards of this process, and bring the values of their samples: a bounded number of maps, shared by all datasets.
 
-LMDB checks the header of a shard; where a value lies is found here. A search of LMDB's reads the value as well, trusts a damaged page, and
+The pages of LMDB are read here, without LMDB: a search of its own reads the value as well, ends by a signal where a page is damaged, and
 wants one environment per file and process, and none that was inherited by fork. A file shorter than its map kills the process with SIGBUS
 at the first touch, so its size is compared with the manifest before it is mapped.
 
@@ -11,6 +11,7 @@ dataset that is larger than memory is read past the page cache, which would not 
 
 import contextlib
 import ctypes
+import errno
 import functools
 import mmap
 import os
@@ -24,7 +25,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
-import lmdb
 import numpy as np
 
 from . import pixels
@@ -39,7 +39,7 @@ SMALL = 65536  # bytes: smaller values cost a disk and its driver more than thei
 PIECE = 16 << 20  # bytes of a shard that are brought to the page cache beside an announced batch
 _ADVISED = 1 << 17  # bytes: of more at a time the kernel may only take the beginning
 _SIZES, _NUMBER, _PAGE = struct.Struct("<HHH"), struct.Struct("<Q"), struct.Struct("<Q2xHH")
-_META = struct.Struct("<128xQ8xQ")  # of the pages 0 and 1: the root of the tree, and the transaction, of which the later one holds
+_META = struct.Struct("<16xII16xI76xQQ8xQ")  # of pages 0 and 1: magic, version, bytes of a page, values, root, transaction
 _MADV_RANDOM = 1  # what lies behind a page that is touched is not read; the module has the number from Python 3.8 on
 _P_LEAF, _F_BIGDATA = 2, 1
 _DEEPEST = 16  # pages from the root to a value; a tree that is not damaged has three
@@ -110,7 +110,7 @@ class _Extent(NamedTuple):
 
 
 class _Shard:
-    """A file of LMDB that it can open, as a map, and a descriptor for what is read without the map."""
+    """A file of LMDB as a map, and a descriptor for what is read without the map."""
 
     def __init__(self, path: str, num_bytes: int) -> None:
         self.path, self.num_bytes = path, num_bytes
@@ -121,17 +121,15 @@ class _Shard:
         self.descriptor, self.direct = _open_file(os.path.join(path, "data.mdb"))
         try:
             self.check_size()
-            engine: Dict[str, Any] = {}
-            if int(lmdb.__version__.split(".")[0]) >= 3:
-                engine["lib_version"] = 0  # the 0.9 format, whatever the environment says
-            with lmdb.open(path, readonly=True, create=False, lock=False, map_size=num_bytes, max_spare_txns=1, **engine) as env:
-                found = env.stat()
-            self.page_bytes = found["psize"]
             self.view = memoryview(mmap.mmap(self.descriptor, num_bytes, mmap.MAP_SHARED, mmap.PROT_READ))
             self.base = np.frombuffer(self.view, np.uint8).ctypes.data
             ctypes.CDLL(None).madvise(ctypes.c_void_p(self.base), ctypes.c_size_t(num_bytes), _MADV_RANDOM)
-            entries = min(found["entries"], num_bytes // _SMALLEST)  # a damaged header may have any number
-            self.extents = np.zeros(2 * entries, np.int64).data
+            self.page_bytes = self._header(0)[2]
+            headers = self._header(0), self._header(self.page_bytes)
+            if not self.page_bytes or any(header[:3] != (0xBEEFC0DE, 1, self.page_bytes) for header in headers):
+                raise OSError("its header is not that of a file of LMDB 0.9")
+            entries, self.root, _ = max(headers, key=itemgetter(5))[3:]  # that of the later transaction holds
+            self.extents = np.zeros(2 * min(entries, num_bytes // _SMALLEST), np.int64).data  # a damaged header may have any number
             """Where each value begins and how long it is, by its number; 0 for a value that nobody has asked for."""
         except BaseException:
             self.close()
@@ -147,15 +145,17 @@ class _Shard:
         if found != self.num_bytes:
             raise DatasetChanged("%s has %d bytes, its manifest says %d: %s" % (self.path, found, self.num_bytes, _ADVICE))
 
+    def _header(self, start: int) -> Tuple[Any, ...]:
+        return _META.unpack(bytes(self.view[start:][: _META.size]).ljust(_META.size))  # a damaged start may lie behind the file
+
     def find(self, key: bytes) -> "_Extent":
         """Return where a value lies. LMDB's own search reads it too, page by page from a disk that has to be waited for.
 
         A page has a header and where in it each node begins; a node has sizes and flags, its key, and the value, or of a large one the
         number of the page where that begins. Of the page below it, the sizes and flags are the number (lmdb 0.9, mdb.c).
         """
-        number = 0
+        number = self.root
         try:
-            number = max((_META.unpack_from(self.view, page * self.page_bytes) for page in (0, 1)), key=itemgetter(1))[0]
             for _ in range(_DEEPEST):
                 page = self.view[number * self.page_bytes :][: self.page_bytes]
                 named, kind, end = _PAGE.unpack_from(page)
@@ -430,12 +430,11 @@ def _opened(path: str, num_bytes: int) -> _Shard:
             _open.pop(name).close()
         try:
             shard = _open[path] = _Shard(path, num_bytes)
-        except lmdb.MemoryError as error:
-            with contextlib.suppress(OSError):
-                mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ).close()
-                raise DatasetChanged("%s has a damaged header, by which it has more pages than its file: %s" % (path, _ADVICE)) from error
-            raise MemoryError("the %d bytes of %s do not fit into the addresses of this process (ulimit -v)" % (num_bytes, path)) from error
-        except (OSError, lmdb.Error) as error:
+        except (OSError, ValueError) as error:  # the latter of an empty file
+            if getattr(error, "errno", None) == errno.ENOMEM:
+                raise MemoryError(
+                    "the %d bytes of %s do not fit into the addresses of this process (ulimit -v)" % (num_bytes, path)
+                ) from error
             raise DatasetChanged("%s cannot be opened (%s): %s" % (path, error, _ADVICE)) from error
     _open.move_to_end(path)
     return shard

@@ -28,8 +28,8 @@ def test_the_syntax_is_that_of_python_3_6(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_only_numpy_lmdb_and_itself_are_imported(path: Path) -> None:
-    allowed = {"numpy", "lmdb"} | set(sys.stdlib_module_names) | ({"torch"} if path.stem == "torch" else set())
+def test_only_numpy_and_itself_are_imported(path: Path) -> None:
+    allowed = {"numpy"} | set(sys.stdlib_module_names) | ({"torch"} if path.stem == "torch" else set())
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             assert {alias.name for alias in node.names} <= allowed

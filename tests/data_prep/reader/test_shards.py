@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import numpy as np
 import pytest
 
@@ -330,7 +331,7 @@ def test_whatever_is_damaged_is_an_error_and_no_signal(tmp_path: Path, monkeypat
     path = root / "shard-00000.lmdb" / "data.mdb"
     whole = path.read_bytes()
     heads = [struct.unpack_from("<QHH", whole, at) for at in range(0, len(whole), 4096)]
-    pages = [at for at, (number, _, kind) in enumerate(heads) if number == at and kind in (1, 2)]
+    pages = [at for at, (number, _, kind) in enumerate(heads) if number == at and kind in (1, 2, 8)]
     random = np.random.default_rng(5)
     for page, at, size in zip(random.choice(pages, 150), random.integers(0, 4090, 150), random.choice([1, 2, 4], 150), strict=True):
         first = int(page) * 4096 + int(at)
@@ -370,16 +371,38 @@ shards.use_many([(sys.argv[1], size, b"00000000")], lambda _, values: print(byte
         assert (found.returncode, found.stdout) == (0, "b'ab'\n"), found.stderr
 
 
-def test_a_header_of_more_pages_than_the_file_has_is_no_want_of_memory(tmp_path: Path) -> None:
-    """LMDB maps as many pages as the last one of a header says (struct MDB_meta)."""
+@pytest.mark.parametrize("header", [0, 4096])
+@pytest.mark.parametrize(("offset", "value"), [(16, 0), (20, 2), (40, 0), (40, 1), (40, 8192), (40, 2**32 - 1)])
+def test_a_header_that_is_not_that_of_lmdb_is_an_error_and_no_signal(tmp_path: Path, header: int, offset: int, value: int) -> None:
+    """Its magic number, its version (LMDB 1.0 has another), and the bytes of a page (lmdb 0.9, struct MDB_meta)."""
     root = image_dataset(tmp_path, pictures(3, 8), shards=1)
     path = root / "shard-00000.lmdb" / "data.mdb"
     content = bytearray(path.read_bytes())
-    for header in (0, 4096):
-        struct.pack_into("<Q", content, header + 136, 1 << 46)
+    struct.pack_into("<I", content, header + offset, value)
     path.write_bytes(content)
-    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb has a damaged header, by which it has more pages than its file: stage the"):
+    with pytest.raises(
+        DatasetChanged, match=r"shard-00000.lmdb cannot be opened \(its header is not .*LMDB 0.9\): stage the dataset again"
+    ):
         open_dataset(str(root)).split("train").read(0)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"No LMDB. " * 1000])
+def test_a_file_that_is_no_lmdb_is_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "data.mdb").write_bytes(content)
+    with pytest.raises(DatasetChanged, match=r"cannot be opened \((its header is not that of|cannot mmap an empty file)"):
+        shards.position((str(tmp_path), len(content), b"00000000"))
+
+
+def test_the_later_of_the_two_headers_holds(tmp_path: Path) -> None:
+    """LMDB writes them in turn, and either may be the later one."""
+    write_shard(tmp_path / "shard", [b"first"])
+    with lmdb.open(str(tmp_path / "shard"), map_size=1 << 30, lock=False, lib_version=0) as env:
+        for number in range(1, 4):
+            with env.begin(write=True) as txn:
+                txn.put(b"%08d" % number, b"later")
+            size = (tmp_path / "shard" / "data.mdb").stat().st_size
+            assert shards.position((str(tmp_path / "shard"), size, b"%08d" % number))[1] == 5
+            shards.close_all()
 
 
 def test_a_file_that_is_cut_while_it_is_mapped_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
