@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 Entry = dict[str, str | int | bool | None]
-"""What is told of an entry, for JSON."""
+"""The description of an entry, for JSON."""
 
 
 def _opened(stack: contextlib.ExitStack, path: str) -> Any:
@@ -57,14 +57,14 @@ def _opened(stack: contextlib.ExitStack, path: str) -> Any:
     return stack.enter_context(environment).begin(buffers=True)
 
 
-def _scan(transaction: Any, told: Callable[[str, memoryview], Entry], out: BinaryIO) -> None:
+def _scan(transaction: Any, describe: Callable[[str, memoryview], Entry], out: BinaryIO) -> None:
     last = None
     for key, value in transaction.cursor():
         content = bytes(key)
         if last is not None and content <= last:  # of two entries with one key `serve` would find either, with the label of the other
             raise lmdb.CorruptedError(f"key {content!r} comes after {last!r}")
         last, name = content, content.decode("latin-1")
-        out.write(json.dumps({"key": name, **told(name, value)}).encode() + b"\n")
+        out.write(json.dumps({"key": name, **describe(name, value)}).encode() + b"\n")
     out.flush()
 
 

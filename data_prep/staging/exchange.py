@@ -244,8 +244,8 @@ class PeerGroup:
 
     `token` proves to the others that this node belongs to the run. On the descriptor `orders` the parent process sends the others'
     addresses, and later that all have the files; `say` sends it this node's messages. A node that sends nothing for `hang_s` is given up.
-    One that brings nothing new for `late_s`, or for several times as long as a chunk takes here, counts as slow. `beside`: how many nodes
-    may read storage at the same time as this one, itself too, without a word between them.
+    One that brings nothing new for `late_s`, or for several times as long as a chunk takes here, counts as slow. `num_sharers`: how many
+    nodes, this one too, may read storage at the same time without a connection between them.
     """
 
     index: int = 0
@@ -254,7 +254,7 @@ class PeerGroup:
     token: bytes = b""
     orders: int | None = None
     say: Callable[[dict[str, object]], None] = lambda _message: None
-    beside: int = 1
+    num_sharers: int = 1
     hang_s: float = PEER_HANG_S
     late_s: float = PEER_LATE_S
 
@@ -297,7 +297,7 @@ class PeerListener:
     def _accept(self) -> None:
         try:
             found = handshake.accept_pending(self._listener)
-        except handshake.NoDescriptors as error:  # who knocks goes on knocking: look again at the next beat
+        except handshake.NoDescriptors as error:  # pending connections stay pending: look again at the next beat
             self._refusals.note(str(error))
             self._loop.remove_reader(self._listener)
             return

@@ -68,7 +68,7 @@ class Quota:
 
     def num_sharers(self) -> int:
         """Return how many nodes may read from storage now and share the rate that the site allows."""
-        return max(self._exchange.peer_group.beside, sum(index not in self._whole for index in self._readers()))
+        return max(self._exchange.peer_group.num_sharers, sum(index not in self._whole for index in self._readers()))
 
     def _readers(self) -> list[int]:
         """Return the nodes that may read from storage now: at most as many as the site allows, the appointed ones first."""

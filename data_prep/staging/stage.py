@@ -88,7 +88,7 @@ class GroupStaging:
         """Leave the group, and serve nobody: the copy on this node turned out to be damaged."""
         if self.exchange is not None:
             self._close()
-            self.peer_group = PeerGroup(beside=self.peer_group.nodes)
+            self.peer_group = PeerGroup(num_sharers=self.peer_group.nodes)
 
     def during(self, what: Callable[[], T]) -> T:
         """Run something slow in a thread, and pass chunks to others meanwhile. An error of that ends the thread at its next progress."""
