@@ -26,7 +26,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 def canonical_json(value: Any) -> bytes:
     """Encode a value in the one form that is hashed: sorted keys, no spaces, UTF-8, no NaN."""
-    return _encoded(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain))
+    return _encoded(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
 
 
 def plain(value: Any) -> Any:

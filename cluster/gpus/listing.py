@@ -144,7 +144,7 @@ def query_gpus() -> tuple[Gpu, ...]:
 
 
 def read_gpu_facts(environ: Mapping[str, str], driver: Path = DRIVER) -> GpuFacts:
-    """Read what Place holds. Raises AllocationError if the file of PBS_GPUFILE cannot be read."""
+    """Read what GpuFacts holds. Raises AllocationError if the file of PBS_GPUFILE cannot be read."""
     path = environ.get("PBS_GPUFILE", "") if detection.scheduler_of(environ) == "pbs" else ""
     try:
         gpu_file = read_content(Path(path), AllocationError, MAX_FILE).decode(errors="replace") if path else ""

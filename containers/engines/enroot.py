@@ -10,17 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from containers.engines import container_client
-from containers.engines.docker_podman import (
-    SCRATCH,
-    TEMPORARY,
-    check_colons,
-    gpu_environment,
-    mounts,
-    plan_image_file,
-    plan_of_job,
-    watchdog_argv,
-)
+from containers.engines import container_client, docker_podman
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "enroot"
@@ -53,26 +43,26 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     An own /tmp on the node's disk and an own /dev/shm: enroot's are in memory without a limit, and the node's, where what ranks leave would
     stay.
     """
-    processes = plan_image_file(NAME, spec, host_env)
+    processes = docker_podman.plan_image_file(NAME, spec, host_env)
     control = spec.paths.control
-    scratch = (f"{control}/{SCRATCH}", TEMPORARY, True)
+    scratch = (f"{control}/{docker_podman.SCRATCH}", docker_podman.TEMPORARY, True)
     run = (
         *client_argv(f"{control}/{OWN}"),
         *("start", "--rc", f"{control}/{RC[0]}"),
         *("--mount", f"tmpfs:/dev/shm:tmpfs:rw,nosuid,nodev,mode=1777,size={spec.shm_bytes}"),
         *(
             word
-            for source, target, writable in (scratch, *mounts(spec), *((device, device, True) for device in spec.devices))
+            for source, target, writable in (scratch, *docker_podman.mounts(spec), *((device, device, True) for device in spec.devices))
             for word in ("--mount", _mount(source, target, writable))
         ),
-        *(word for name, value in gpu_environment(spec).items() for word in ("--env", f"{name}={value}")),
+        *(word for name, value in docker_podman.gpu_environment(spec).items() for word in ("--env", f"{name}={value}")),
         *(spec.image_id or str(spec.image), spec.python),
-        *watchdog_argv(),
+        *docker_podman.watchdog_argv(),
     )
     files = (RC, (f"{OWN}/.made", ""))
-    return plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, files=files, hidden=HIDDEN))
+    return docker_podman.plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, files=files, hidden=HIDDEN))
 
 
 def _mount(source: str, target: str, writable: bool) -> str:
-    check_colons(NAME, source, target)
+    docker_podman.check_colons(NAME, source, target)
     return f"{source}:{target}:none:x-create=auto,rbind,{'rw' if writable else 'ro'},nosuid,nodev"

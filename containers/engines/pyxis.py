@@ -13,17 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cluster.schedulers.slurm import INPUTS, OURS
-from containers.engines import container_client
-from containers.engines.docker_podman import (
-    SCRATCH,
-    TEMPORARY,
-    check_colons,
-    gpu_environment,
-    mounts,
-    plan_image_file,
-    plan_of_job,
-    watchdog_argv,
-)
+from containers.engines import container_client, docker_podman
 from containers.limits import CONTAINER_START_S, PYXIS_UNPACK_S
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
@@ -42,20 +32,20 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     """Plan what the engine will execute. Raises UnsupportedRequest without an image, outside of a job of Slurm, and for a path that its
     command line cannot carry.
     """
-    processes = plan_image_file(NAME, spec, host_env)
-    scratch = (f"{spec.paths.control}/{SCRATCH}", TEMPORARY, True)
-    bound = (scratch, *mounts(spec), *((device, device, True) for device in spec.devices))
+    processes = docker_podman.plan_image_file(NAME, spec, host_env)
+    scratch = (f"{spec.paths.control}/{docker_podman.SCRATCH}", docker_podman.TEMPORARY, True)
+    bound = (scratch, *docker_podman.mounts(spec), *((device, device, True) for device in spec.devices))
     memory = f"tmpfs:/dev/shm:rw+nosuid+nodev+mode=1777+size={spec.shm_bytes}"
     unpacked = f"--container-name={spec.image_id}:no_exec"  # another run's container of the same image is not entered
     run = (
-        *_step_argv(host_env, len(spec.gpus), gpu_environment(spec)),
+        *_step_argv(host_env, len(spec.gpus), docker_podman.gpu_environment(spec)),
         f"--container-mounts={','.join((memory, *(_mount(*one) for one in bound)))}",
         f"--container-image={spec.image}" if spec.image_id is None else unpacked,
         spec.python,
-        *watchdog_argv(),
+        *docker_podman.watchdog_argv(),
     )
     start_s = PYXIS_UNPACK_S if spec.image_id is None else CONTAINER_START_S
-    return plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, start_s=start_s))
+    return docker_podman.plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, start_s=start_s))
 
 
 def unpack_argv(name: str, file: str, host_env: Mapping[str, str]) -> tuple[str, ...]:
@@ -91,5 +81,5 @@ def _step_argv(host_env: Mapping[str, str], num_gpus: int, variables: Mapping[st
 
 
 def _mount(source: str, target: str, writable: bool) -> str:
-    check_colons(NAME, source, target)
+    docker_podman.check_colons(NAME, source, target)
     return f"{source}:{target}:{'rw' if writable else 'ro'}+nosuid+nodev"

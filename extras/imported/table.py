@@ -102,8 +102,8 @@ def _with_base(row: Imported, series: Sequence[Imported]) -> Imported:
     """Return the row with its base: the fewest processes of those with the same global batch or batch per process, if it is not alone."""
     if row.result.rises is None or row.count is None or len({one.count for one in series}) < 2:
         return row
-    column = any(one.result.batch_size or one.result.global_batch_size for one in series)
-    alike = [one for one in series if one is not row and (not column or _comparable(one.result, row.result))]
+    has_batches = any(one.result.batch_size or one.result.global_batch_size for one in series)
+    alike = [one for one in series if one is not row and (not has_batches or _comparable(one.result, row.result))]
     return replace(row, base=min((row, *alike), key=lambda one: one.count or math.inf)) if alike else row
 
 

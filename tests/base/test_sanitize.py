@@ -138,6 +138,8 @@ def test_canonical_json_is_one_text_per_value() -> None:
     assert canonical_json({"b": 1, "a": [1.5, "ü"]}) == canonical_json({"a": [1.5, "ü"], "b": 1}) == '{"a":[1.5,"ü"],"b":1}'.encode()
     with pytest.raises(ValueError, match="JSON compliant"):
         canonical_json(math.nan)
+    with pytest.raises(TypeError, match="set is not JSON serializable"):
+        canonical_json({"a": {"x", "y"}})
 
 
 def test_json_file_round_trip_and_errors(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,6 +19,9 @@ CLOSED_PIPE: Final = 141
 class Command(TyperCommand):
     """A command whose errors propose whole commands: with the site and the study that were typed."""
 
+    allow_extra_args = True
+    """Words that are too many are refused by parse_args."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse an option that is a key of the study, and say where that key is written."""
         known = {"-h", "--help", *(name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts))}
@@ -27,10 +31,15 @@ class Command(TyperCommand):
 
             refuse_keys(unknown)
         try:
-            return super().parse_args(ctx, args)
+            left = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # pydantic's, which typer asks about a list of words
             raise
+        if left:
+            from workflow.commands.run import WrongUsage
+
+            raise WrongUsage(f"{ctx.command_path} takes fewer words: leave out {shlex.join(left)}, or type a command for each", ctx)
+        return left
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -460,7 +460,8 @@ def refuse_keys(options: Iterable[str]) -> None:
 
 def refuse_unknown(words: Sequence[str]) -> None:
     """Raise WrongUsage for an option that Snakemake does not know: it says so itself, but seconds later."""
-    typed = [word.partition("=")[0] for word in takewhile("--".__ne__, words) if word.startswith("--")]
+    # argparse takes a word with a blank for a value, such as that of --apptainer-args "--nv --bind /data".
+    typed = [word.partition("=")[0] for word in takewhile("--".__ne__, words) if word.startswith("--") and " " not in word]
     if new := [name for name in typed if name not in LOOKS | DRY | CHANGE_JOBS]:  # its parser takes a second to load
         known = snakemake_options()
         if unknown := [name for name in new if not any(one.startswith(name[2:]) for one in known)]:

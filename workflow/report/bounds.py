@@ -149,7 +149,7 @@ def _why_not_known(runs: Sequence[Mapping[str, Any]]) -> str:
     if not runs:
         return "no run was measured"
     if any(run["num_processes"] > 1 and run["mode"] != "infer" for run in runs):
-        how = 'exchange_s; in your own program run.part("exchange")'
+        how = 'exchange_s; in your own program run.part("exchange") around that wait, if its backward pass does not include it'
         return f"a rank does not report how long it waits for the others ({how}), or a record is of an earlier version"
     return "its program reports no part of a step, or a record is of an earlier version"
 

@@ -59,6 +59,7 @@ TALL: Final = 30
 """Rows of a table beyond which it scrolls in itself, below a head that stays."""
 _SENTENCE: Final = re.compile(r"(?<=\.) (?=[A-Z\[\N{PLUS-MINUS SIGN}\N{EN DASH}])")
 FORMULA: Final = frozenset("=+-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
+_CODE: Final = re.compile(r"`([^`]+)`")
 _UNBROKEN: Final = re.compile(r"\[[\d.,\N{EN DASH} ]+\]| %")
 _LATEX: Final = str.maketrans(
     {character: f"\\{character}" for character in "{}$&#%_"}
@@ -197,7 +198,7 @@ def html_table(table: Table, most_rows: int = MAX_ROWS, anchors: Container[str] 
     )
     more = f'<p class="note">{html.escape(left)}</p>' if left else ""
     notes = footnotes([(mark, explained.new(sentence)) for _, mark, sentence in table.footnotes()], letters, anchors)
-    caption = html.escape(explained.new(table.caption))
+    caption = coded(explained.new(table.caption))
     size = " ".join(["scroll", *["tall"] * (len(rows) > TALL), *["dense"] * (len(columns) >= DENSE)])
     return (
         f'<figure class="table" id="table-{table.name}"><div class="{size}" role="group" tabindex="0" aria-label="{title}">'
@@ -208,8 +209,13 @@ def html_table(table: Table, most_rows: int = MAX_ROWS, anchors: Container[str] 
 
 
 def _tip(table: str, key: str) -> str:
-    found = meaning(table, key)
+    found = _CODE.sub(r"\1", meaning(table, key) or "")
     return f' title="{html.escape(found)}"' if found else ""
+
+
+def coded(text: str) -> str:
+    """Return a sentence as HTML, with what stands between its backticks as code."""
+    return _CODE.sub(r"<code>\1</code>", html.escape(text))
 
 
 def shown(table: Table, most_rows: int = MAX_ROWS) -> tuple[list[Column], list[list[Value]], str]:
@@ -243,7 +249,7 @@ def footnotes(notes: Iterable[tuple[str, str]], letters: Mapping[str, str], anch
     """Format marks with their sentences. One that the page has explained above is the mark alone."""
     found = []
     for mark, sentence in notes:
-        text = html.escape(f"{mark}: {sentence}" if sentence else mark)
+        text = coded(f"{mark}: {sentence}" if sentence else mark)
         linked = f'<a href="#mark-{mark}">{text}</a>' if f"mark-{mark}" in anchors else text
         found.append(f"<li{'' if sentence else ' class=again'}><sup>{letters[mark]}</sup> {linked}</li>")
     return f"<ul class=notes>{''.join(found)}</ul>" if found else ""

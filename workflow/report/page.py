@@ -22,7 +22,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.cost import has_cost
-from workflow.report.formats import CSP, EMPTY, STYLE, Explained, footnotes, html_table, unbroken
+from workflow.report.formats import CSP, EMPTY, STYLE, Explained, coded, footnotes, html_table, unbroken
 from workflow.report.framework_tables import FACTS, PRECISION, in_parts
 from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shared_machine_note
 from workflow.report.layers_table import profiles, step_of
@@ -535,7 +535,7 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
     notes = [(mark, known.new(explained(mark, analysis.reasons))) for mark in marks if f"mark-{mark}" in anchors]
     of_runs = runs_table(analysis, places, known.letters, page_dir) + footnotes(notes, known.letters, anchors)
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    environment.filters["unbroken"] = unbroken
+    environment.filters |= {"unbroken": unbroken, "coded": coded}
     return environment.from_string(TEMPLATE.read_text("utf-8")).render(
         title=f"{analysis.study}: scaling report",
         leads=leads,

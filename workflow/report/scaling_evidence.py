@@ -21,7 +21,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice, is_anchor
 from workflow.report.cells import MARKS, MEASURED
 from workflow.report.files import EVIDENCE
-from workflow.report.formats import CSP, INK, STYLE, html_table, shown
+from workflow.report.formats import CSP, INK, STYLE, coded, html_table, shown
 from workflow.report.keys import counted_shape, line_label, shape_words
 from workflow.report.page import MAX_KINDS, describe_sample_sizes, describe_study, hardware, inline
 from workflow.report.plots import FONT, GOOD_EFFICIENCY, overview, to_svg
@@ -201,7 +201,7 @@ def to_html(found: Evidence) -> str:
         f'<div class="plot">{inline(found.plot, "Throughput and efficiency over processes")}</div>',
     ]
     for title, said in found.sections:
-        parts += [f"<h2>{escape(title)}</h2>\n<ul>", *(f"<li>{escape(text)}</li>" for text in said), "</ul>"]
+        parts += [f"<h2>{escape(title)}</h2>\n<ul>", *(f"<li>{coded(text)}</li>" for text in said), "</ul>"]
     return "\n".join([*parts, "</main></body>\n</html>\n"])
 
 

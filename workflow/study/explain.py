@@ -100,7 +100,8 @@ def _message(details: ErrorDetails, found: Any, place: KeyPath, model: type[Base
     if kind == "literal_error":
         valid = re.findall(r"'([^']*)'", str(context.get("expected", "")))
         return f"found {kind_of(found)}; {humanize.choices(str(found), valid)}"
-    return f"found {kind_of(found)}; valid: {_valid(kind, context, found)}"
+    such_as = f", such as {{{', '.join(f'{key}: ...' for key in _known_keys(place, model)[:2])}}}" if kind.startswith("model_") else ""
+    return f"found {kind_of(found)}; valid: {_valid(kind, context, found)}{such_as}"
 
 
 def _program_folder(document: Document, place: KeyPath) -> Path | None:

@@ -262,7 +262,7 @@ def parse_document(text: str, path: Path, kind: str) -> Document:
     except (RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: this cannot be read as YAML: {printable(str(error))}") from error
     if root is None:
-        raise ConfigError(f"{path}: the {kind} file is empty{_WRITE_IT if kind in _NAME_IT else ''}")
+        raise ConfigError(f"{path}: the {kind} file is empty{_WRITE_IT if kind in _NAME_IT else '; write its command, or remove it'}")
     if not isinstance(root, dict):
         raise ConfigError(f"{path}:1: a {kind} file is a mapping of keys to values; found {kind_of(root)}")
     return Document(path=path, value=root, lines=reader.lines, text=text)
@@ -276,7 +276,7 @@ def _read_text(path: Path, kind: str) -> str:
     except FileNotFoundError as error:
         raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror}{_elsewhere(path, kind)}") from error
     except OSError as error:
-        raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror or error}") from error
+        raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror or error}; its owner can make it readable") from error
     except ValueError as error:
         raise ConfigError(f"{str(path)!r} is not a path of a {kind} file: {error}") from error
     if len(content) > MAX_BYTES:

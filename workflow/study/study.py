@@ -326,8 +326,8 @@ def _arguments(cells: Iterable[Keys]) -> dict[str, frozenset[str]]:
 def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) -> list[Fault]:
     first: dict[str, tuple[Cell, tuple[str | int, ...]]] = {}
     faults = []
-    for cell, hash_of in zip(cells, places, strict=True):
-        other = first.setdefault(cell.cell_id, (cell, hash_of))
+    for cell, place in zip(cells, places, strict=True):
+        other = first.setdefault(cell.cell_id, (cell, place))
         if other[0] is cell:
             continue
         if other[0].dataset != cell.dataset:
@@ -335,7 +335,7 @@ def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) 
             faults.append(Fault(place=("datasets", cell.dataset), message=message))
         else:
             message = f"these keys make the cell {cell.cell_id}, which is in the study already; valid: each cell once"
-            faults.append(Fault(place=hash_of, message=message))
+            faults.append(Fault(place=place, message=message))
     return faults
 
 

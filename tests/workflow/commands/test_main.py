@@ -74,6 +74,11 @@ def test_our_errors_are_messages_with_the_code_of_their_class(house: House) -> N
     assert said.err.startswith(f"slipway: the study file {house.path} cannot be read: No such file or directory; ")
 
 
+def test_a_word_too_many_is_answered_with_what_to_do(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["plan", "a.yaml", "b c.yaml"]) == 2
+    assert "slipway plan takes fewer words: leave out 'b c.yaml', or type a command for each" in " ".join(capsys.readouterr().err.split())
+
+
 def test_outside_of_the_checkout_a_study_must_be_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,7 +118,7 @@ def test_a_gpu_that_idles_in_the_midst_of_computing_waits_for_its_host() -> None
 def test_what_is_not_told_is_not_known() -> None:
     found = bound_of([run(), run(if_step_s=None)])
     assert (found.verdict, found.share, dict(found.gains)) == ("not known", None, {})
-    assert 'does not report how long it waits for the others (exchange_s; in your own program run.part("exchange"))' in found.notes[0]
+    assert 'does not report how long it waits for the others (exchange_s; in your own program run.part("exchange") around' in found.notes[0]
     assert "reports no part" in bound_of([run(if_step_s=None, num_processes=1)]).notes[0]
     assert bound_of([]) == Bound(verdict="not known", notes=("no run was measured",))
     some = bound_of([run(if_no_input_s=0.07), run(if_no_input_s=None)])

@@ -118,6 +118,12 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert "=1+1&lt;/td&gt;&lt;script&gt;alert(1)&lt;/script&gt;" in text
 
 
+def test_a_name_between_backticks_is_code(tmp_path: Path) -> None:
+    text = page(collected(tmp_path / "digits", [make_record(make_cell(), 1)]), SVGS)
+    assert "<code>" in text
+    assert "`" not in re.sub("<script>.*?</script>|<style>.*?</style>|<pre.*?</pre>", "", text, flags=re.DOTALL)
+
+
 def test_the_same_records_give_the_same_page(tmp_path: Path) -> None:
     records = plausible_records([make_cell()])
     analysis = collected(tmp_path / "digits", records)

@@ -130,9 +130,14 @@ def test_the_name_of_a_network_of_ours_is_a_promise(world: World) -> None:
         (LOOP.format(step="run.loss(float('inf')); continue"), "nan", "the loss of step 0 is inf"),
         ("import nowhere", "error", "exit code 1"),
         ("", "error", "reported no step: call slipway_events in the script, or let `events:` of the program match"),
+        (
+            "import os; open(os.environ['SLIPWAY_OUT'] + '/events-0.jsonl', 'w').write('step 1\\n{}\\n')",
+            "error",
+            "and reported no step: in its events file 2 lines are no events: let slipway_events write it",
+        ),
         ("open('/sys/elsewhere', 'w')", "error", "Permission denied: '/sys/elsewhere'; if it was to be written to: a program may write to"),
     ],
-    ids=["no helper", "leaves the loop", "exits", "memory", "loss", "import", "says nothing", "writes elsewhere"],
+    ids=["no helper", "leaves the loop", "exits", "memory", "loss", "import", "says nothing", "rubbish", "writes elsewhere"],
 )
 def test_a_script_that_fails_is_a_row_with_its_reason(world: World, text: str, status: str, words: str) -> None:
     record = ended(world, program(world, text))

@@ -152,7 +152,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"optimizer": "sgd"}}, ["base.optimizer", "mapping"]),
         ({"base": {"steps": {"measured": 0}}}, ["base.steps.measured", "1 or more"]),
         ({"base": {"steps": {"warmup": 5, "measured": 5, "total": 9}}}, ["base.steps", "total 9", "= 10"]),
-        ({"base": {"steps": 50}}, ["base.steps", "mapping"]),
+        ({"base": {"steps": 50}}, ["base.steps", "mapping", "such as {warmup: ..., measured: ...}"]),
         ({"base": {"steps": {"measured": 5}, "epochs": 2}}, ["base.epochs", "steps and epochs", "exactly one"]),
         ({"base": {"epochs": 2}, "axes": {"steps": [{"measured": 5}]}}, ["axes.steps", "exactly one"]),
         ({"base": {"batch_size": 8, "global_batch_size": 8}, "axes": {"batch_size": None}}, ["global_batch_size", "exactly one"]),

@@ -478,7 +478,7 @@ def test_what_it_supports_and_its_packages_are_no_part_of_its_cells(tmp_path: Pa
         ),
         ("command: [a]\nsupports: {mode: [train]}\n", {}, "/train/framework.yaml:2: programs.gpt.supports.mode: unknown key"),
         ("command: [a]\npackages: ['torch>=2']\n", {}, "/train/framework.yaml:2: programs.gpt.packages[0]: found"),
-        ("", {}, "/train/framework.yaml: the program file is empty"),
+        ("", {}, "/train/framework.yaml: the program file is empty; write its command, or remove it"),
         ("- a\n", {}, "/train/framework.yaml:1: a program file is a mapping of keys to values; found a list"),
         ("a: [\n", {}, "/train/framework.yaml:2: this is not YAML"),
     ],

@@ -66,6 +66,7 @@ class EventTail:
         """The reason why the events cannot be read."""
         self.stopped = False
         """True after the event run_stop."""
+        self.broken_lines = 0
 
     def poll(self, now: float) -> None:
         """Read the lines written since the last poll. Every line counts as a sign of life."""
@@ -91,6 +92,7 @@ class EventTail:
             if many and RECENT_STEPS <= index < len(lines) - RECENT_STEPS and b'"seconds"' in line and not _NOT_FINITE.search(line):
                 continue  # one of very many steps: the first and the last ones tell enough
             event = events.checked_event(events.parse_line(line))
+            self.broken_lines += event is None
             if event is not None:
                 self._take(event)
 
@@ -262,6 +264,7 @@ class Watched:
             oom_kill=oom_kill,
             run_stop=all(beats.stopped for beats in self.beats.values()),
             last_step=max((beats.step for beats in self.beats.values() if beats.step is not None), default=None),
+            broken_lines=sum(beats.broken_lines for beats in self.beats.values()),
             last_lines=self.log.last_lines(),
             failed_rank=next(iter(odd), None) if failed is None else failed,
             checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import UNSET
 
 from base.errors import Cancelled, Killed, NodeLost, Preempted, SlipwayError, StorageError
-from base.humanize import some
+from base.humanize import counted, some
 from workflow.run.record.events import (
     ErrorEvent,
     RankEvents,
@@ -101,6 +101,8 @@ class RankEnd(NamedTuple):
     """True if every rank of the process wrote run_stop."""
     last_step: int | None = None
     """The last step that one of its ranks reported."""
+    broken_lines: int = 0
+    """The lines of the events of its ranks that are no events."""
     last_lines: str = ""
     failed_rank: int | None = None
     """The rank, of a process with several, whose events tell of an error, or of times that cannot be."""
@@ -322,10 +324,17 @@ def verdict(end: RankEnd) -> Verdict | None:
     if end.sidecar is not None:
         return None if end.may_end else Verdict("error", 1, f"ended with exit code 0 while ranks were running{_last_words(end)}")
     if not end.run_stop:
-        no_step = "and reported no step: call slipway_events in the script, or let `events:` of the program match the lines that it prints"
-        early = f"but its events stop before run_stop: it left its steps early, after step {end.last_step}"
-        return Verdict("error", 1, f"ended with exit code 0, {no_step if end.last_step is None else early}{_last_words(end)}")
+        return Verdict("error", 1, f"ended with exit code 0, {_why_not_whole(end)}{_last_words(end)}")
     return Verdict("error", 1, end.wrong_clock) if end.wrong_clock is not None else None
+
+
+def _why_not_whole(end: RankEnd) -> str:
+    if end.last_step is not None:
+        return f"but its events stop before run_stop: it left its steps early, after step {end.last_step}"
+    if end.broken_lines:
+        lines = counted(end.broken_lines, "line is no event", "lines are no events")
+        return f"and reported no step: in its events file {lines}: let slipway_events write it"
+    return "and reported no step: call slipway_events in the script, or let `events:` of the program match the lines that it prints"
 
 
 def _printed_out_of_memory(end: RankEnd) -> bool:

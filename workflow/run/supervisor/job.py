@@ -71,8 +71,9 @@ class NodeLocks:
             self._let_go()
         return done
 
-    def take(self) -> None:
-        """Take the locks, waiting in the loop. Raises RunEnded if the run ends meanwhile."""
+    def take(self, look: Callable[[], None] = lambda: None) -> None:
+        """Take the locks, waiting in the loop, which calls `look` now and then. Raises RunEnded if the run ends meanwhile."""
+        self._scope.loop.every(time_limits.SHOW_EVERY_S, look)
         if self._queue is not None:
             while not self._queue.held and not _try_take(self._queue):
                 self._wait([self._queue], 1)
@@ -151,8 +152,16 @@ def take_nodes(run: PreparedRun, locks: NodeLocks) -> Allocation:
     if not locks.try_take():
         count, among = locks.count, len(locks.paths)
         what = MACHINE if among == count == 1 else f"{count} of {among} nodes of job {allocation.job_id}"
-        logger.info("%s", waiting_words(what, locks.signature(), run.study))
-        locks.take()
+        holder = locks.signature()
+        logger.info("%s", waiting_words(what, holder, run.study))
+
+        def look() -> None:
+            nonlocal holder
+            if len(locks.taken) < locks.count and (now := locks.signature()) not in ("", holder):
+                holder = now
+                logger.info("%s", waiting_words(what, holder, run.study))
+
+        locks.take(look)
     locks.sign(f"{_study_words(run.study)} process {os.getpid()} ({run.run_id})")
     if allocation.own_job or not locks.paths:
         return allocation

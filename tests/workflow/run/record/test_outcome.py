@@ -64,6 +64,7 @@ def test_the_table_has_these_rows_and_no_other() -> None:
 
 def test_a_program_that_ends_early_is_told_from_one_that_reports_nothing() -> None:
     assert "reported no step: call slipway_events" in str(verdict(end(code=0, run_stop=False)))
+    assert "no step: in its events file 2 lines are no events: let slipway" in str(verdict(end(code=0, run_stop=False, broken_lines=2)))
     assert "it left its steps early, after step 7: bye" in str(verdict(end(code=0, run_stop=False, last_step=7, last_lines="bye")))
 
 

@@ -8,13 +8,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from base.errors import AllocationError
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.preparation import end_older_attempts, is_older
-from workflow.run.supervisor.job import MACHINE, NodeLocks, _study_words, waiting_words
+from workflow.run.supervisor import time_limits
+from workflow.run.supervisor.job import MACHINE, NodeLocks, _study_words, take_nodes, waiting_words
 from workflow.run.supervisor.time_limits import RunScope
 
 
@@ -84,6 +87,23 @@ def test_a_run_waits_until_enough_nodes_are_free_and_takes_no_more(paths: list[P
     assert free(paths[2])
     turn.give()
     assert all(free(path) for path in paths)
+
+
+@pytest.mark.processes
+def test_who_waits_is_told_of_each_holder(paths: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(time_limits, "SHOW_EVERY_S", 0.01)
+    (holder,) = take_apart(paths[:1])
+    paths[0].write_text("run a")
+    turn = NodeLocks(scope := new_scope(), paths[:1], 1)
+    scope.loop.after(0.05, lambda: paths[0].write_text("run b"))
+    scope.loop.after(0.2, lambda: end(holder))
+    run: Any = SimpleNamespace(allocation=SimpleNamespace(own_job=True), study="photos", run_id="r1")
+    with caplog.at_level("INFO"):
+        take_nodes(run, turn)
+        turn.give()
+        scope.loop.until(lambda: False, 0.05)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [waiting_words(MACHINE, name, "photos") for name in ("run a", "run b")]
 
 
 @pytest.mark.processes
