@@ -80,7 +80,7 @@ def results(desk: Desk) -> Path:
 
 @pytest.fixture(scope="module")
 def tools() -> str:
-    """An interpreter with JupyterLab, TensorBoard and lmdb, which the cluster's user may execute."""
+    """An interpreter with JupyterLab and TensorBoard, which the cluster's user may execute."""
     found = os.environ.get("SLIPWAY_SESSION_TOOLS")
     if found is None:
         pytest.skip("JupyterLab is not installed here: SLIPWAY_SESSION_TOOLS names an environment that has it")
