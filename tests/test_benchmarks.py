@@ -18,7 +18,6 @@ COMMANDS = (
     "dry_run --runs 100 --repeats 1",
     "energy --trials 3",
     "helper_overhead --pairs 1 --steps 100 --only helper",
-    "holistic --no-install",
     "lint_table --seeds 6 --changed 1",
     "marks --trials 20 --only curves",
     "prediction --series benchmarks/series/deeplearningexamples-16.json --gpus-per-node 16",

@@ -143,15 +143,6 @@ def test_a_kernel_without_a_launch_in_the_trace_belongs_to_nothing_and_one_befor
     closes(events)
 
 
-def test_types_of_kernels_that_overlap() -> None:
-    found = gpu().profile().breakdown
-    assert found is not None
-    kernels = found.kernels
-    assert (kernels.computation_ms, kernels.communication_ms, kernels.memory_ms) == pytest.approx((0.160, 0, 0.010))
-    assert (kernels.computation_communication_ms, kernels.computation_memory_ms) == pytest.approx((0.020, 0))
-    assert (kernels.communication_memory_ms, kernels.all_three_ms, kernels.overlap_share) == pytest.approx((0, 0, 1))
-
-
 def test_a_trace_without_steps_is_one_and_says_it() -> None:
     events = Events()
     events.range("layer:a", 10, 20)

@@ -117,7 +117,7 @@ def attribute(trace: Trace) -> Attributed:
 
 def has_activities(trace: Trace) -> bool:
     """Return True if a GPU worked in this trace: then kernels count, and operators do not."""
-    return any(one.kind != "sync" for one in trace.activities)
+    return bool(trace.activities)
 
 
 def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -228,8 +228,6 @@ class _Owners:
     def activities(self, trace: Trace) -> Iterator[tuple[Work, float]]:
         """Yield the activities of GPUs, each with the moment at which the processor asked for it."""
         for one in trace.activities:
-            if one.kind == "sync":
-                continue
             known = self.launches.get(one.link, []) if one.link is not None else []
             place = bisect_right(known, one.end, key=_start)
             launch, owner = known[place - 1] if place else (None, None)

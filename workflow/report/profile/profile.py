@@ -13,8 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from base.humanize import counted
-from workflow.report.profile.breakdown import Breakdown, holistic, idle_causes, type_of
-from workflow.report.profile.layers import Attributed, Work, attribute, has_activities, total
+from workflow.report.profile.layers import COLLECTIVE, Attributed, Work, attribute, has_activities, total, within
 from workflow.report.profile.trace import Trace
 
 SCHEMA: Final = "slipway.profile/1"
@@ -24,6 +23,10 @@ WEIGHTS: Final = re.compile("wgrad|backward_weight|grad_weight", re.IGNORECASE)
 NAMED_SHARE: Final = 0.8
 """The names must say of so much of a backward whether it is of data or of weights; the rest are sums of biases and changes of layout."""
 NOTICED_SHARE: Final = 0.02
+KERNEL_WAIT_US: Final = 30
+"""A gap between two kernels that is shorter, and for which the processor is not to blame, is the time that a GPU needs to start one."""
+MEMORY: Final = re.compile(r"Memcpy|Memset|dma")
+NOT_COMPUTING: Final = re.compile(r"nccl.*Kernel|.*Memcpy|Memset|.*Sync")
 ALGORITHMS: Final = (
     ("winograd", re.compile("winograd|jit_wino|wino:", re.IGNORECASE)),
     ("fft", re.compile("fft|flip_filter|gemm_cf32|cgemm", re.IGNORECASE)),
@@ -108,8 +111,6 @@ class Profile(Struct, frozen=True, kw_only=True):
     overlap_ms: float
     """Work that was done while other work of these steps was done: layers + other - overlap + idle are the step."""
     kernels: tuple[Kernel, ...]
-    breakdown: Breakdown | None
-    """The figures of HolisticTraceAnalysis; null without a GPU."""
     notes: tuple[str, ...]
 
     @property
@@ -138,9 +139,38 @@ def profile_of(trace: Trace) -> Profile:
         idle=_idle(idle_ms, idle_causes(found), mean, known=has_activities(trace)),
         overlap_ms=round(max(0.0, mean.spent(found.work) - busy), 6),
         kernels=_kernels(found.work, mean),
-        breakdown=holistic(trace),
         notes=tuple(_notes(trace, found, other, step)),
     )
+
+
+def type_of(name: str) -> str:
+    """Return the type of a kernel by its name, as HolisticTraceAnalysis has it."""
+    if COLLECTIVE.match(name):
+        return "communication"
+    if MEMORY.match(name):
+        return "memory"
+    return "other" if NOT_COMPUTING.match(name) else "computation"
+
+
+def idle_causes(found: Attributed) -> dict[str, float]:
+    """Return the microseconds of the steps in which no work was done, by cause: host_wait, kernel_wait, other, and edges, which are those
+    before the first and after the last kernel of a stretch of steps."""
+    spent = {"host_wait": 0.0, "kernel_wait": 0.0, "other": 0.0, "edges": 0.0}
+    first: dict[float, float | None] = {}  # the start of a busy stretch -> when its first activity was launched
+    for one in found.work:
+        first.setdefault(one.start, one.launch)
+    for window in found.windows:
+        before = None
+        for start, end in within(found.busy, [window]):
+            if before is None:
+                spent["edges"] += start - window[0]
+            else:
+                launch = first.get(start)
+                late = launch is not None and launch > before
+                spent["host_wait" if late else "kernel_wait" if start - before < KERNEL_WAIT_US else "other"] += start - before
+            before = end
+        spent["edges"] += window[1] - (window[0] if before is None else before)
+    return spent
 
 
 class _Mean:

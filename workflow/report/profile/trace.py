@@ -46,7 +46,6 @@ ACTIVITIES: Final = {
     "kernel": "kernel",
     "gpu_memcpy": "copy",
     "gpu_memset": "set",
-    "cuda_sync": "sync",
     "Kernel": "kernel",
     "Memcpy": "copy",
     "Memset": "set",
@@ -69,7 +68,7 @@ class Span(Struct, frozen=True, gc=False):
 
 
 class Activity(Struct, frozen=True, gc=False):
-    """What a GPU did: a kernel, a copy, a memset, or (`sync`) a wait, which is none."""
+    """What a GPU did: a kernel, a copy or a memset."""
 
     kind: str
     name: str
@@ -100,8 +99,6 @@ class Trace:
     devices: tuple[str, ...]
     num_left_out: int
     """Events without a valid time, or of another form."""
-    last_step_start: float | None = None
-    """The start of the last of several ProfilerSteps, which HolisticTraceAnalysis leaves out."""
 
 
 _Number = int | float | str | None
@@ -199,7 +196,6 @@ class _Reading:
         self.threads: dict[tuple[str, str], list[Span]] = {}
         self.activities: list[Activity] = []
         self.steps: list[Step] = []
-        self.profiler_steps: dict[str, float] = {}
         self.names: dict[str, str] = {}
         self.num_left_out = 0
 
@@ -212,7 +208,7 @@ class _Reading:
                 self.num_left_out += 1
                 continue
             category = event.cat or ""
-            if event.ph == "X" and (category in KINDS or category in ACTIVITIES or category == "gpu_user_annotation"):
+            if event.ph == "X" and (category in KINDS or category in ACTIVITIES):
                 self._complete(event, category, event.args or _Args())
 
     def _complete(self, event: _Event, category: str, args: _Args) -> None:
@@ -221,11 +217,9 @@ class _Reading:
             self.num_left_out += 1
             return
         name = self._name(event.name)
-        if "ProfilerStep" in name:
-            self.profiler_steps[name] = max(start, self.profiler_steps.get(name, start))
         if category in ACTIVITIES:
             self._activity(name, start, start + duration, ACTIVITIES[category], args)
-        elif category in KINDS:
+        else:
             thread = (str(event.pid), str(event.tid))
             if STEP.fullmatch(name):
                 self.steps.append(Step(name, start, start + duration))
@@ -237,7 +231,7 @@ class _Reading:
     def _activity(self, name: str, start: float, end: float, kind: str, args: _Args) -> None:
         stream = ascii_int(args.stream) if isinstance(args.stream, str) else whole(args.stream)
         if stream is None:
-            self.num_left_out += kind != "sync"  # a wait for a whole device or an event has no stream
+            self.num_left_out += 1
             return
         self.activities.append(
             Activity(kind, name, start, end, whole(args.device) or 0, stream, whole(args.correlation), whole(args.bytes))
@@ -253,14 +247,12 @@ class _Reading:
         for spans in self.threads.values():
             spans.sort(key=lambda span: (span.start, -span.end))
         self.activities.sort(key=lambda one: (one.start, one.end))
-        last = max(self.profiler_steps.values()) if len(self.profiler_steps) > 1 else None
         return Trace(
             threads=self.threads,
             activities=self.activities,
             steps=tuple(_chosen(self.steps)),
             devices=devices,
             num_left_out=self.num_left_out,
-            last_step_start=last,
         )
 
 
