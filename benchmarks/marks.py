@@ -27,7 +27,7 @@ from benchmarks.counts import AIM, PROGRAMS, REPORTING, measure
 from tests.workflow.report.builder import cell_result, log_sample, make_cell
 from workflow.report.cells import Estimate, drift_sums, drifts, geometric_mean, ratio
 from workflow.report.speedup import compare_to_baseline
-from workflow.run.record.rate import drift, early, median
+from workflow.run.record.rate import drift, early
 
 Array = npt.NDArray[np.float64]
 Steps = Callable[[np.random.Generator, int], Array]
@@ -107,20 +107,18 @@ class Book:
                 self.missed.append(f"{what}: {100 * share:.1f} %")
 
 
-def drift_row(seconds: Array, told: bool) -> dict[str, Any]:
-    """The columns of a run that the test reads; `told`: its record has `drift`, and not `drift_ratio` alone."""
+def drift_row(seconds: Array) -> dict[str, Any]:
+    """The columns of a run that the test reads."""
     steps = seconds.tolist()
-    half = len(steps) // 2
-    found = drift(steps) if told else None
+    found = drift(steps)
     columns = {f"drift_{name}": getattr(found, name) if found else None for name in ("change_ratio", "others_ratio")}
-    last_half, first_steps = (early(steps) if told else None) or (None, None)
-    columns |= {"last_half_ratio": last_half, "first_steps_ratio": first_steps}
-    return {"measured": True, "num_measured_steps": len(steps), "drift_ratio": median(steps[half:]) / median(steps[:half]), **columns}
+    last_half, first_steps = early(steps) or (None, None)
+    return {"measured": True, "last_half_ratio": last_half, "first_steps_ratio": first_steps, **columns}
 
 
 def share_drifting(rows: Sequence[dict[str, Any]], runs: int) -> float:
     """Share of cells of so many runs that are marked."""
-    schema = {"measured": pl.Boolean(), "num_measured_steps": pl.Int64(), "drift_ratio": pl.Float64(), "drift_change_ratio": pl.Float64()}
+    schema = {"measured": pl.Boolean(), "drift_change_ratio": pl.Float64()}
     schema |= {"drift_others_ratio": pl.List(pl.Float64()), "last_half_ratio": pl.Float64(), "first_steps_ratio": pl.Float64()}
     frame = pl.DataFrame(rows[: len(rows) // runs * runs], schema=schema).with_row_index("cell")
     cells = frame.group_by(pl.col("cell") // runs).agg(drift_sums(pl.col("measured")))
@@ -132,13 +130,12 @@ def drift_lines(book: Book, trials: int) -> None:
     for ramp in (0.0, 0.03):
         print(f"drift: cells marked, of a ramp of {100 * ramp:.0f} %; runs of a cell: 1, {', '.join(map(str, RUNS))}")
         for name, model in MODELS.items():
-            for window, told in ((20, True), (50, True), (100, True), (200, True), (1000, True), (200, False)):
+            for window in (20, 50, 100, 200, 1000):
                 dice = np.random.default_rng(window)
                 line = 1 + ramp * (np.arange(window) + 0.5) / window
-                rows = [drift_row(model(dice, window) * line, told) for _ in range(trials)]
+                rows = [drift_row(model(dice, window) * line) for _ in range(trials)]
                 shares = [share_drifting(rows, runs) for runs in (1, *RUNS)]
-                words = f"{name}, {window} steps{'' if told else ', older record'}"
-                book.line(words, shares, [trials // runs for runs in (1, *RUNS)], most=None if ramp else FALSE)
+                book.line(f"{name}, {window} steps", shares, [trials // runs for runs in (1, *RUNS)], most=None if ramp else FALSE)
 
 
 def early_lines(book: Book, trials: int) -> None:
@@ -153,7 +150,7 @@ def early_lines(book: Book, trials: int) -> None:
             for window in (20, 50, 100, 200, 1000):
                 dice = np.random.default_rng(window)
                 first = np.where(np.arange(window) < (share or 0) * window, speed, 1.0)
-                rows = [drift_row(model(dice, window) * first, told=True) for _ in range(trials)]
+                rows = [drift_row(model(dice, window) * first) for _ in range(trials)]
                 shares = [share_drifting(rows, runs) for runs in (1, *RUNS)]
                 counts = [trials // runs for runs in (1, *RUNS)]
                 book.line(f"{name}, {window} steps", shares, counts, most=FALSE if share is None else None)

@@ -39,8 +39,6 @@ class Summary:
 
     ends: Mapping[str, int]
     left_out: int
-    copies: int = 0
-    """Records that are in two directories: counted once."""
 
     @property
     def num_runs(self) -> int:
@@ -68,7 +66,6 @@ class Summary:
             if counts:
                 detail = "" if name in counts else f" ({', '.join(f'{count} {status}' for status, count in counts.items())})"
                 text += f", {sum(counts.values())} {name}{detail}"
-        text += f"; {counted(self.copies, 'record')} in two of the directories, counted once" if self.copies else ""
         return text + (f"; {self.left_out} left out: the study no longer asks for them" if self.left_out else "")
 
     def _failed(self) -> tuple[str, ...]:
@@ -100,11 +97,6 @@ class Analysis:
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
         return tuple(sorted({cell.shape for cell in self.cells}))
-
-    @cached_property
-    def base_marks(self) -> dict[int, frozenset[str]]:
-        """Return the marks of each baseline, by the `id` of its cell."""
-        return {id(one.cell): one.marks for one in self.comparisons if one.is_baseline}
 
     @cached_property
     def shared(self) -> str:
@@ -224,6 +216,5 @@ def analyse(collection: Collection) -> Analysis:
         summary=Summary(
             ends=dict(sorted(ends.items())),
             left_out=sum(source.left_out for source in collection.sources),
-            copies=sum(source.copies for source in collection.sources),
         ),
     )

@@ -102,8 +102,6 @@ class Source:
     target_accuracy: float | None = None
     file_sha256: str | None = None
     left_out: int = 0
-    copies: int = 0
-    """Records that a source before it has too, by their seals: they are counted there."""
     lies: str | None = None
     """The directory of its files after a move or copy; pages name `path`. It is never stored."""
 
@@ -243,31 +241,25 @@ class Collection:
 
 
 def collect(directories: Sequence[Path]) -> Collection:
-    """Read every directory. Raises RecordError when one holds no results, or its study.json is torn."""
+    """Read every directory. Raises RecordError when one holds no results, its study.json is torn, or two hold the same record."""
     unique = list(dict.fromkeys(directory.resolve() for directory in directories))
     for directory in unique:
         check_directory(directory)
     read = [_collect_one(directory) for directory in unique]
     sources = labelled([source for source, _ in read])
     frames = [frame.insert_column(0, pl.lit(source.label).alias("source")) for source, (_, frame) in zip(sources, read, strict=True)]
-    return _each_once(frames, sources)
+    _refuse_copies(frames, sources)
+    return Collection(frame=pl.concat(frames), sources=tuple(sources))
 
 
-def _each_once(frames: Sequence[pl.DataFrame], sources: Sequence[Source]) -> Collection:
-    """Count a record once that lies in two of the directories, the same by its seal.
-
-    A directory with nothing but copies contributes no rows, not even those of missing runs.
-    """
-    kept, counted = [], []
-    seals: set[str] = set()
+def _refuse_copies(frames: Sequence[pl.DataFrame], sources: Sequence[Source]) -> None:
+    """Raise RecordError where a record lies in two of the directories, the same by its seal: it would count twice."""
+    first: dict[str, str] = {}
     for frame, source in zip(frames, sources, strict=True):
-        copied = frame["seal"].is_in(sorted(seals)).fill_null(value=False) if seals else pl.repeat(False, len(frame), eager=True)
-        num = int(copied.sum())
-        only = num > 0 and num == frame["record"].is_not_null().sum()
-        kept.append(frame.clear() if only else frame.filter(~copied))
-        counted.append(replace(source, copies=num))
-        seals.update(frame["seal"].drop_nulls().to_list())
-    return Collection(frame=pl.concat(kept), sources=tuple(counted))
+        seals = frame["seal"].drop_nulls().to_list()
+        if (copied := next((seal for seal in seals if seal in first), None)) is not None:
+            raise RecordError(f"{source.path}: it has records of {first[copied]}, the same by their seals; give one of the two alone")
+        first.update(dict.fromkeys(seals, source.path))
 
 
 def write_records(collection: Collection, out: Path) -> Path:

@@ -44,7 +44,7 @@ from workflow.report.table import (
     with_error,
     words,
 )
-from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
+from workflow.report.tables import RUN_AGAIN, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, has_curves
 from workflow.report.timeline import picture_of, placed_runs, sentences_of
 from workflow.run.record.parquet_columns import MISSING, UNREADABLE
@@ -250,33 +250,12 @@ def findings(analysis: Analysis, letters: Mapping[str, str]) -> list[str]:
         words.append(f"It has the marks {_named(best.marks, letters)}: see the footnotes of the table.")
     of_cell = (pl.col("source") == best.cell.source) & (pl.col("cell_id") == best.cell.cell_id)
     words.append(sentence(not_compared(analysis.frame.filter(of_cell))))
-    return [" ".join(filter(None, words)), *_slowed(analysis, letters), describe_sample_sizes(analysis)]
+    return [" ".join(filter(None, words)), describe_sample_sizes(analysis)]
 
 
 def _named(marks: Collection[str], letters: Mapping[str, str]) -> str:
     """Name marks as their footnotes do, each with its letter."""
     return ", ".join(f"{mark}{raised(letters.get(mark, ''))}" for mark in MARKS if mark in marks)
-
-
-def _slowed(analysis: Analysis, letters: Mapping[str, str]) -> list[str]:
-    """Describe the marks of slow baselines: of the best speed-up, and of those above the growth in processes."""
-    best = _best(analysis)
-    found, other = [], "The largest speed-up, that" if len(_measured(analysis)) > 1 else "The speed-up"
-    for one in _measured(analysis):
-        superlinear = one.efficiency is not None and one.efficiency.value > 1
-        if one.partner is None or not (one is best or superlinear):
-            continue
-        if marks := SLOWED & analysis.base_marks.get(id(one.partner), frozenset()):
-            what = f"{percent(one.efficiency.value)} efficiency" if superlinear and one.efficiency else other
-            found.append(
-                f"{what} of {line_label(analysis, one)} on {counted_shape(analysis, one.cell)}: "
-                f"the baseline, {counted_shape(analysis, one.partner)}, is marked {_named(marks, letters)}"
-            )
-    if not found:
-        return []
-    shown = "; ".join(found[:MAX_KINDS])
-    more = and_more(len(found), MAX_KINDS)
-    return [f"A baseline that was slowed down makes a speed-up too large. {f'{shown} {more}'.rstrip()}."]
 
 
 def _significance_note(speedup: Estimate) -> list[str]:

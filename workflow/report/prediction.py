@@ -119,17 +119,6 @@ def growth(model: Fit, largest: int, nodes: int) -> float:
     return 1 - model.at(1 - 1 / largest) / model.at(1 - 1 / nodes)
 
 
-def serial_fraction(rates: Iterable[tuple[int, float]]) -> float | None:
-    """Explain rates inside a node, (processes, rate), by the part of the work that does not get faster: Amdahl's s, as n / X = 1/X1 (1 +
-    s (n - 1)). None for fewer than three numbers of processes, or where it fits no better than s = 1. It predicts nothing: beyond the
-    measured processes it is off by 13 % at the median on published series of threads, by 46 % in one of ten."""
-    values = [(float(n - 1), n / rate) for n, rate in rates]
-    if len({x for x, _ in values}) < 3:
-        return None
-    model = fit(values)
-    return model.growth / model.constant if 0 <= model.growth < model.constant else None
-
-
 def merged(points: Iterable[Point]) -> tuple[Point, ...]:
     """Return one point for each number of nodes, in their order: the geometric mean of several. Raises ValueError for what is none."""
     by_nodes: dict[int, list[Point]] = {}

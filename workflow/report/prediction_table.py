@@ -11,7 +11,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
 from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, batch_text, mixed_marks_of
 from workflow.report.keys import key_columns, line_label, sentence, shared_machine_note
-from workflow.report.prediction import FARTHEST, LEVEL, NODES, RATES, Point, Prediction, merged, predict, serial_fraction, why_no_model
+from workflow.report.prediction import FARTHEST, LEVEL, NODES, RATES, Point, Prediction, merged, predict, why_no_model
 from workflow.report.speedup import BATCH, Comparison, Line
 from workflow.report.table import NO_MARKS, Marks, Reason, Table, numbers, percent, range_text, significant, whole, with_interval, words
 
@@ -39,8 +39,6 @@ class LineModel:
     few_runs: bool
     """True if nobody knows of a point how its runs vary."""
     why: str | None
-    serial: str
-    """What the points inside of one node show, in words; it is an explanation, and predicts nothing."""
 
     @property
     def largest(self) -> int:
@@ -86,7 +84,6 @@ def _line_model(measured: Sequence[Comparison], line: Line, why: str | None) -> 
         marks=frozenset().union(*(cell.marks for cell in cells)).intersection(MEASURING),
         few_runs=any(cell.num_measured < MIN_RUNS for cell in cells),
         why=why or ("the measured runs had different hardware" if differ else None),
-        serial=_serial(measured) if kind == "weak" else "",
     )
 
 
@@ -95,15 +92,6 @@ def _point(cell: CellResult) -> Point:
     if rate is None:
         raise ValueError(f"{cell.cell_id} was not measured")
     return Point(cell.cell.nodes, rate.value, rate.error or 0.0)
-
-
-def _serial(measured: Sequence[Comparison]) -> str:
-    inside = {one.cell.num_processes: one.cell.rate_per_s.value for one in measured if one.cell.cell.nodes == 1 and one.cell.rate_per_s}
-    share = serial_fraction(inside.items())
-    if share is None:
-        return ""
-    sizes = f"{min(inside)} to {max(inside)} of one node"
-    return f"explained, not predicted: {percent(share)} of the work does not get faster (Amdahl, {sizes})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,5 +196,4 @@ def _measured(model: LineModel) -> str:
 def _note(row: Row) -> str:
     reason = row.found if isinstance(row.found, str) else ""
     runs = f"a point with fewer than {MIN_RUNS} runs adds nothing to the interval" if row.model.few_runs and not reason else ""
-    text = "; ".join(filter(None, (reason, row.model.serial, runs)))
-    return Reason(text) if reason else text
+    return Reason(reason) if reason else runs

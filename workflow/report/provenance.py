@@ -52,8 +52,6 @@ def _of_source(analysis: Analysis, source: Source) -> Block:
     items += [(name.replace("_", " "), _values(rows[name])) for name in SHOWN]
     if source.left_out:
         items.append(("left out", f"{source.left_out} runs that the study no longer asks for"))
-    if source.copies:
-        items.append(("copies", f"{counted(source.copies, 'record')} that a directory named before has too, by their seals: counted there"))
     return Block(title=printable(source.label), items=tuple((name, printable(value)) for name, value in items if value))
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import bounds
-from workflow.report.cells import ENDED_WELL, MARKS, MEASURED, CellResult, Estimate
+from workflow.report.cells import ENDED_WELL, MEASURED, CellResult, Estimate
 from workflow.report.cost import cost
 from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision
 from workflow.report.keys import (
@@ -354,8 +354,6 @@ def _why_none(cell: CellResult, row: Mapping[str, object]) -> str | None:
     return None
 
 
-SLOWED: Final = frozenset({"oversubscribed", "shared", "busy", "drift", "network", "stalls", "input", "stragglers", "gaps", "threads"})
-"""Marks that say why a baseline can be slower than it should: then a speed-up against it is too large."""
 EXPLAINED: Final = (
     *("run_s", "training_s", "step_p50_s", "step_p95_s", "window_s", "allocations", "node_sets", "samples_per_s", "tokens_per_s"),
 )
@@ -561,17 +559,8 @@ def baseline_text(analysis: Analysis) -> str:
 
 
 def against_text(analysis: Analysis) -> str:
-    """Describe the several baselines that numbers are measured against, and name those with a mark that makes one slow."""
-    if not analysis.crossed:
-        return ""
-    doubted: dict[str, set[str]] = {}
-    for one in analysis.primary:
-        if one.is_baseline and one.cell.num_measured:
-            doubted.setdefault(shape_words(analysis, one.cell), set()).update(SLOWED & one.marks)
-    bases = "; ".join(f"{words}: {', '.join(sorted(marks, key=list(MARKS).index))}" for words, marks in doubted.items() if marks)
-    return "Against: the baseline of a number, as nodes \N{MULTIPLICATION SIGN} processes of each" + (
-        f". Baselines carry marks themselves, {bases}" if bases else ""
-    )
+    """Describe the several baselines that numbers are measured against."""
+    return "Against: the baseline of a number, as nodes \N{MULTIPLICATION SIGN} processes of each" if analysis.crossed else ""
 
 
 def _speedup(comparison: Comparison | None, several: bool) -> tuple[str, Marks]:

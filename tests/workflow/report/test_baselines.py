@@ -227,7 +227,6 @@ def test_a_number_says_which_of_several_baselines_it_is_measured_against(tmp_pat
     assert [row["against"] for row in rows] == ["", "", f"{of_a_node}1 process", f"{of_a_node}2 processes"]
     for name in ("speedup", "times"):
         assert "Against: the baseline of a number" in TABLES[name](analysis).caption
-        assert f"Baselines carry marks themselves, {of_a_node}2 processes: oversubscribed." in TABLES[name](analysis).caption
 
 
 def test_one_baseline_needs_no_such_words(tmp_path: Path) -> None:

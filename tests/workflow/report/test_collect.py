@@ -21,7 +21,6 @@ from tests.workflow.report.builder import (
     failed,
     make_cell,
     make_record,
-    plausible_records,
     scaling_cells,
     sealed_bytes,
     unsealed_bytes,
@@ -261,8 +260,8 @@ def test_several_directories_have_labels_of_their_own(tmp_path: Path) -> None:
 
 
 def test_directories_of_one_site_and_study_are_told_apart_by_their_paths(tmp_path: Path) -> None:
-    for day in ("monday", "tuesday"):
-        write_records(write_study(tmp_path / day / "digits", [CELL], repeats=1), [make_record(CELL)])
+    for day, run_s in (("monday", 5.6), ("tuesday", 5.7)):
+        write_records(write_study(tmp_path / day / "digits", [CELL], repeats=1), [make_record(CELL, run_s=run_s)])
     collection = collect([tmp_path / "monday" / "digits", tmp_path / "tuesday" / "digits"])
     assert [source.label for source in collection.sources] == ["monday/digits", "tuesday/digits"]
 
@@ -340,25 +339,11 @@ def test_every_gpu_of_a_node_is_seen(tmp_path: Path, models: list[str], hardware
     assert ("hardware" in analyse(collect([tmp_path / "results" / "digits"])).cells[0].marks) == mixed
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_record_that_lies_in_two_directories_is_counted_once_and_that_is_said(tmp_path: Path, whole: bool) -> None:
-    cells = scaling_cells(nodes=[1, 2])
-    first = write_study(tmp_path / "one" / "digits", cells)
-    records = plausible_records(cells)
-    for record in records[:-1]:
-        place = first / "runs" / record["run_id"]
-        (place / "attempts" / "1").mkdir(parents=True)
-        for path in (place / "attempts" / "1" / "record.json", place / "record.json"):
-            path.write_bytes(sealed_text(record))
+def test_a_record_that_lies_in_two_directories_is_refused(tmp_path: Path) -> None:
+    first = study(tmp_path, make_record(CELL))
     second = shutil.copytree(first, tmp_path / "two" / "digits")
-    if not whole:
-        (second / "runs" / records[-1]["run_id"]).mkdir()
-        (second / "runs" / records[-1]["run_id"] / "record.json").write_bytes(sealed_text(records[-1]))
-    analysis = analyse(collect([first, second]))
-    said = analysis.summary.closing_line()
-    assert "5 records in two of the directories, counted once" in said
-    assert said.startswith("5 of 6 runs ok, 1 missing;" if whole else "6 of 7 runs ok, 1 missing;")
-    assert [cell.num_measured for cell in analysis.cells if cell.source == analysis.sources[0].label] == [3, 2]
+    with pytest.raises(RecordError, match=f"{second}: it has records of {first}, the same by their seals; give one of the two alone"):
+        collect([first, second])
 
 
 HELD = """

@@ -36,7 +36,6 @@ from workflow.report.prediction import (
     merged,
     own_error,
     predict,
-    serial_fraction,
 )
 
 
@@ -144,14 +143,6 @@ def test_points_of_the_same_nodes_are_one() -> None:
     for wrong in (Point(0, 1.0), Point(2, 0.0), Point(2, math.nan), Point(2, math.inf), Point(2, -1.0), Point(10**7, 1.0)):
         with pytest.raises(ValueError, match=r"nodes|a rate of"):
             merged([wrong])
-
-
-@pytest.mark.parametrize("serial", [0.0, 0.02, 0.3])
-def test_amdahl_explains_what_does_not_get_faster(serial: float) -> None:
-    rates = [(n, 50 / (serial + (1 - serial) / n)) for n in (1, 2, 4, 8)]
-    assert serial_fraction(rates) == pytest.approx(serial, abs=1e-9)
-    assert serial_fraction(rates[:2]) is None, "two points explain nothing"
-    assert serial_fraction([(n, 50 / n) for n in (1, 2, 4)]) is None, "slower with more processes is no serial part"
 
 
 def test_a_conformal_quantile_is_an_order_statistic() -> None:

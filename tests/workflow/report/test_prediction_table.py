@@ -91,16 +91,6 @@ def test_other_hardware_is_refused(tmp_path: Path) -> None:
     assert row["note"] == "the measured runs had different hardware"
 
 
-def test_gpus_of_one_node_are_explained_alone(tmp_path: Path) -> None:
-    cells = [make_cell(nodes=1, gpus_per_node=n, device="cuda") for n in (1, 2, 4, 8)]
-    records = [make_record(cell, step_s=0.1 * (1 + 0.05 * (cell["gpus_per_node"] - 1))) for cell in cells]
-    (row,) = rows(collected(tmp_path / "results" / "s", records, cells, repeats=1, baseline={"gpus_per_node": 1}))
-    assert row["note"] == (
-        "no point beyond the first node: what the network costs is not seen inside of a node; explained, not predicted: 5.0 % of the work "
-        "does not get faster (Amdahl, 1 to 8 of one node)"
-    )
-
-
 def test_nodes_of_the_most_processes_are_predicted(tmp_path: Path) -> None:
     cells = [make_cell(nodes=nodes, gpus_per_node=size, device="cuda") for nodes, size in ((1, 1), (2, 1), (1, 4), (2, 4), (8, 2))]
     found = rows(collected(tmp_path / "results" / "s", [make_record(cell, scheduler="slurm") for cell in cells], cells, repeats=1))

@@ -313,26 +313,6 @@ def test_the_caption_counts_the_runs_whose_ranks_nobody_compared(tmp_path: Path)
     assert words in capture.get()
 
 
-@pytest.mark.parametrize(
-    ("ratios", "marked"),
-    [
-        ((1.02, 1.021, 1.022), True),
-        ((0.97, 0.972, 0.971), True),
-        ((1.02, 1.021), False),
-        ((1.002, 1.003, 1.0025), False),
-        ((1.1, 0.9, 1), False),
-    ],
-)
-def test_runs_of_older_records_drift_together_or_not_at_all(tmp_path: Path, ratios: Sequence[float], marked: bool) -> None:
-    """They do not tell how uncertain their halves are: three of them do."""
-    records = [
-        make_record(make_cell(), repeat, **{"performance.drift_ratio": ratio, "performance.drift": None})
-        for repeat, ratio in enumerate(ratios, 1)
-    ]
-    (cell,) = collected(tmp_path / "digits", records).cells
-    assert ("drift" in cell.marks) == marked
-
-
 def test_what_all_runs_have_in_common_is_not_more_certain_for_it(tmp_path: Path) -> None:
     """Bunched input in the same phase in each of ten runs tilts all lines alike, and moves other slow changes as much."""
     alike = [make_record(make_cell(), repeat, **{"performance.drift": drift_of(0.09, 0.1)}) for repeat in range(1, 11)]
