@@ -9,8 +9,8 @@ from enum import StrEnum, auto
 from functools import cached_property
 from typing import Final
 
-from extras.lint_table.numbers import BYTE_RATES, BYTES, SECONDS, Interval, Printed, canonical_unit, has_decimal_comma, parse_cell
-from extras.lint_table.reading import Row, TextTable
+from extras.lint_table.numbers import BYTE_RATES, BYTES, SECONDS, Interval, Printed, canonical_unit, parse_cell
+from extras.lint_table.reading import TextTable
 
 
 class Kind(StrEnum):
@@ -191,8 +191,7 @@ class Understood:
 
 def understand(table: TextTable) -> Understood:
     """Return what is understood of a table; a column that no rule knows, or whose cells are not what its head says, is left out."""
-    comma = has_decimal_comma((cell for row in table.rows for cell in row.cells), table.delimiter)
-    found = [column for index, title in enumerate(table.header) if (column := _column(index, title, table.rows, comma))]
+    found = [column for index, title in enumerate(table.header) if (column := _column(index, title, table))]
     return Understood(table=table, columns=tuple(_second_look(found)))
 
 
@@ -202,8 +201,8 @@ def head_words(title: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"[_\-\[\](){}:,]", " ", spaced.replace("#", "number of "))).strip()
 
 
-def _column(index: int, title: str, rows: Sequence[Row], comma: bool) -> Column | None:
-    texts = [row.cells[index] for row in rows]
+def _column(index: int, title: str, table: TextTable) -> Column | None:
+    texts = [row.cells[index] for row in table.rows]
     filled = [text for text in texts if text]
     if not filled:
         return None
@@ -215,7 +214,8 @@ def _column(index: int, title: str, rows: Sequence[Row], comma: bool) -> Column 
     column = Column(index=index, title=title, kind=kind or Kind.PARAMETER, variants=variants)
     if all(text.lower() in ("weak", "strong", "baseline", "base") for text in filled):
         return replace(column, kind=Kind.LABEL)
-    cells = tuple(parse_cell(text, comma) for text in texts)
+    unclear = "," if table.delimiter == ";" else "\0"  # a comma between semicolons may be a decimal sign: such numbers are not read
+    cells = tuple(() if unclear in text else parse_cell(text) for text in texts)
     numeric = sum(map(bool, cells)) * 2 >= len(filled)
     in_cells = {canonical_unit(cell[0].unit) for cell in cells if cell and cell[0].unit}
     if kind in (None, Kind.THROUGHPUT) and numeric and in_cells and all(unit.endswith("/s") for unit in in_cells):

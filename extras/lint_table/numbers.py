@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from base.sanitize import MAX_NUMBER
@@ -19,7 +18,6 @@ _SPELLED: Final = {
 }
 """Units as people write them, without the s of the plural."""
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d)\.)?(?:[eE][+-]?\d{1,3})?")
-_GERMAN: Final = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?(?:[eE][+-]?\d{1,3})?")
 _CLOCK: Final = re.compile(r"(\d{1,4}):([0-5]\d):([0-5]\d(?:\.\d+)?)")
 _LIST: Final = re.compile(r"\s+and\s+|\s*/\s*|\s*,\s+|\s+,\s*|\s+:\s+|\s*;\s*|(?<=\d),(?=\d{1,2}(?!\d))", re.IGNORECASE)
 _UNIT: Final = re.compile(r"\s*(%|[×x](?![a-z])|[a-zµμ]+(?:\s*(?:/|per)\s*[a-zµμ]+)?)?\.?\s*", re.IGNORECASE)
@@ -77,32 +75,31 @@ class Printed(NamedTuple):
         return Printed(self.value * factor, self.step * factor, self.unit)
 
 
-def parse_cell(text: str, decimal_comma: bool = False) -> tuple[Printed, ...]:
+def parse_cell(text: str) -> tuple[Printed, ...]:
     """Return the numbers of a cell, several where it is a list such as `16 and 8`; nothing where any part is no plain number."""
     text = text.strip().lstrip("~≈").strip()
     if clock := _CLOCK.fullmatch(text):
         hours, minutes, seconds = clock.groups()
         return (Printed(3600.0 * int(hours) + 60.0 * int(minutes) + float(seconds), 1.0, "s"),)
-    one = _parse_number(text, decimal_comma)
+    one = _parse_number(text)
     if one:
         return (one,)
-    parts = [_parse_number(part, decimal_comma) for part in _LIST.split(text)] if not decimal_comma else []
+    parts = [_parse_number(part) for part in _LIST.split(text)]
     return tuple(part for part in parts if part) if len(parts) in (2, 3, 4) and all(parts) else ()
 
 
-def _parse_number(text: str, decimal_comma: bool) -> Printed | None:
+def _parse_number(text: str) -> Printed | None:
     main, _, error = re.sub(r"\+\s?/\s?-|\+-", "±", text).partition("±")
     if error:
-        inner = _parse_number(error.strip(), decimal_comma)
-        outer = _parse_number(main.strip(), decimal_comma)
+        inner, outer = _parse_number(error.strip()), _parse_number(main.strip())
         return outer and Printed(outer.value, max(outer.step, 2 * inner.value if inner else 0.0), outer.unit)
-    found = (_GERMAN if decimal_comma else _NUMBER).match(text)
+    found = _NUMBER.match(text)
     if not found or not any(map(str.isdigit, found[0])) or not found[0].isascii():
         return None
     behind = _UNIT.fullmatch(text, found.end())
     if not behind:
         return None
-    plain = found[0].replace(".", "").replace(",", ".") if decimal_comma else found[0].replace(",", "")
+    plain = found[0].replace(",", "")
     mantissa, _, exponent = plain.lower().partition("e")
     value = float(plain)
     if not abs(value) <= MAX_NUMBER:
@@ -129,15 +126,3 @@ def spelled_unit(unit: str) -> str:
         return unit
     prefix = name[:-1]
     return (prefix if prefix.startswith("k") else prefix.capitalize()) + "B" + slash + per
-
-
-def has_decimal_comma(cells: Iterable[str], delimiter: str) -> bool:
-    """Return True if numbers of a table are written as 1.234,5: some can only be read so, or semicolons divide them, and none can only be
-    read the other way."""
-    comma = delimiter == ";"
-    for cell in cells:
-        text = cell.strip().rstrip("%x× ")
-        if re.fullmatch(r"[+-]?\d*\.(\d{1,2}|\d{4,})|[+-]?[\d,]+,\d{3}\.\d*", text):
-            return False
-        comma |= bool(re.fullmatch(r"[+-]?(\d{1,3}(\.\d{3})+|\d+),(\d{1,2}|\d{4,})|[+-]?\d{1,3}(\.\d{3})+,\d+", text))
-    return comma

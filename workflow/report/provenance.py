@@ -7,22 +7,20 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from base.humanize import counted, some
-from base.logs import masked, printable
+from base.logs import printable
 from base.untrusted import open_file
 from workflow.report.analysis import Analysis
 from workflow.report.collect import Source, StudyFile, read_study
 from workflow.report.tables import interval_text
 from workflow.run.record.parquet_columns import PROVENANCE
 from workflow.study.paths import STUDY_SOURCE, kept_program
-from workflow.study.site import KEYS_OF_FILE, Site
 
 MAX_HOSTS: Final = 12
 MAX_VALUES: Final = 6
@@ -126,17 +124,10 @@ def _folder(study: StudyFile, name: str) -> str | None:
 
 MAX_PROGRAM_BYTES: Final = 1 << 20
 END: Final = "END_OF_FILE"
-STORAGE: Final = "storage"
-LOCAL: Final = ("name", "storage", "cache", "device")
-_UNITS: Final = {
-    "memory_per_node_bytes": "B",
-    "walltime_s": "s",
-    "deadline_margin_s": "s",
-    "max_bytes": "B",
-    "check_s": "s",
-    "bytes_per_s": "B",
-}
-_DEFAULTS: Final = {field.name: field.default for field in fields(Site) if field.default is not MISSING}
+CLUSTER: Final = (
+    "study.json beside the results has the keys of the site. Give it other storage, by a copy of its site file: results that are there "
+    "count as done. On a cluster clone to storage that all nodes see."
+)
 CHANGED: Final = (
     "The file beside the results is not the one that made them: its digest differs from that in study.json, which has everything that the "
     "runs used. "
@@ -207,15 +198,14 @@ def _reproduce_of_source(analysis: Analysis, source: Source) -> tuple[Block, ...
     several = len(analysis.sources) > 1
     of = f" ({source.label})" if several else ""
     number = analysis.sources.index(source) + 1 if several else ""
-    study, site = f"study{number}.yaml", f"site{number}.yaml"
+    study = f"study{number}.yaml"
     typed = study_text(source)
     if typed is None:
         nothing = "The study file was not stored: the results are of an older version. study.json beside them has all that it came to."
         return (Block(title=printable(f"The study file{of}"), text=nothing),)
-    own, told = _site_text(source.site_keys)
-    chosen = site if own else "local"
+    site = shlex.quote(source.site or "local")
     scheduled = source.site_keys.get("scheduler", "local") != "local"
-    runs = f"slipway submit {study} --site {chosen} --wait" if scheduled else f"slipway run {study} --site {chosen}"
+    runs = f"slipway submit {study} --site {site} --wait" if scheduled else f"slipway run {study} --site {site}"
     changed = source.file_sha256 is not None and hashlib.sha256(typed.encode(errors="surrogateescape")).hexdigest() != source.file_sha256
     how = "changed since the last run" if changed else "as it was typed"
     blocks = [
@@ -227,12 +217,8 @@ def _reproduce_of_source(analysis: Analysis, source: Source) -> tuple[Block, ...
     ]
     if (programs := programs_block(analysis, source, of)) is not None:
         blocks.append(programs)
-    if own:
-        blocks.append(Block(title=printable(f"The site{of}"), text=printable(told), code=_file(site, own)))
-    return (
-        *blocks,
-        Block(title=printable(f"Runs, tables and page{of}"), code=f"{runs}\nslipway tables --study {study} --site {chosen} --show"),
-    )
+    again = printable(f"{runs}\nslipway tables --study {study} --site {site} --show")
+    return (*blocks, Block(title=printable(f"Runs, tables and page{of}"), text="" if site == "local" else CLUSTER, code=again))
 
 
 def _file(name: str, text: str) -> str:
@@ -242,34 +228,3 @@ def _file(name: str, text: str) -> str:
     while end in shown.splitlines():
         end += "_"
     return f"cat > {name} <<'{end}'\n{shown}{end}"
-
-
-def _site_text(keys: Mapping[str, object]) -> tuple[str, str]:
-    """Return the site file, and what to say of it; nothing for the built-in site.
-
-    Its storage is another one, so that the existing results do not count as done.
-    """
-    stated = {key: value for key, value in keys.items() if key != "name" and not _is_default(key, value)}
-    if not keys or (keys.get("name") == "local" and stated.keys() <= set(LOCAL)):
-        return "", ""
-    stated["device"] = keys.get("device", "cpu")  # what a site file without one means depends on its scheduler, and on the machine
-    import yaml
-
-    whole = {KEYS_OF_FILE.get(key, key): _stated(key, value) for key, value in stated.items()}
-    text = yaml.safe_dump({**whole, "storage": STORAGE}, sort_keys=False, allow_unicode=True, width=1000)
-    hidden = masked(text)
-    secrets = " What looked like a secret in it is ***: put it back." if hidden != text else ""
-    return hidden, f"As the runs had it, but with storage of its own; on a cluster clone to storage that all nodes see.{secrets}"
-
-
-def _is_default(key: str, value: Any) -> bool:
-    default = _DEFAULTS.get(key)
-    return value == (list(default) if isinstance(default, tuple) else default) or value in (None, [], {})
-
-
-def _stated(key: str, value: Any) -> Any:
-    """Return a value as a site file has it: sizes and times with their units, nothing that was not stated."""
-    if isinstance(value, dict) and key != "images":
-        inner = {"check_s": "check"}
-        return {inner.get(name, name): _stated(name, entry) for name, entry in value.items() if entry is not None}
-    return f"{value:.15g}{_UNITS[key]}" if key in _UNITS and isinstance(value, int | float) else value

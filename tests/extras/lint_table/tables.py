@@ -134,14 +134,9 @@ def separated(table: Made, sign: str = ",") -> str:
     return "\n".join([f"# {table.title}", quoted(table.header), *map(quoted, table.rows), ""])
 
 
-def german(table: Made) -> str:
-    return separated(replace(table, rows=tuple(tuple(cell.replace(".", ",") for cell in cells) for cells in table.rows)), ";")
-
-
 FORMS: Mapping[str, tuple[str, Callable[[Made], str]]] = {
     "markdown": ("t.md", markdown),
     "bare": ("t.md", bare_markdown),
     "csv": ("t.csv", separated),
     "tsv": ("t.tsv", lambda table: separated(table, "\t")),
-    "german": ("t.csv", german),
 }

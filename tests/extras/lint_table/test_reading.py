@@ -57,15 +57,9 @@ def test_printed_digits_are_bounds() -> None:
     assert rate.rounded.over(Interval(0.0, 1.0)) is None
 
 
-def test_german_numbers(tmp_path: Path) -> None:
-    text = "GPUs;Batch pro GPU batch per GPU;Bilder/s images/s;Speedup\n1;32;1.024,5;1,00\n4;32;3.990,1;{}\n"
-    assert judged(tmp_path / "t.csv", text.format("3,89")) == []
-    assert judged(tmp_path / "t.csv", text.format("3,98")) == ["'Speedup' prints 3,98, and 3.990,1 / 1.024,5 is 3.89"]
-
-
-def test_a_comma_between_semicolons_is_a_decimal_sign_unless_a_number_says_otherwise(tmp_path: Path) -> None:
-    assert judged(tmp_path / "t.csv", "batch;GPUs;images/s;Speedup\n8;1;1,024;1\n8;4;3,990;3,896\n") == []
-    assert judged(tmp_path / "t.csv", "batch;GPUs;images/s;Speedup\n8;1;1,024.5;1\n8;4;3,990;3.895\n") == []
+def test_a_comma_between_semicolons_is_not_read(tmp_path: Path) -> None:
+    for one, other in (("1.024,5", "3.990,1"), ("1,024", "3,990"), ("1024,5", "3990,1")):
+        assert judged(tmp_path / "t.csv", f"GPUs;batch;images/s;Speedup\n1;8;{one};1\n4;8;{other};3,1\n") == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])

@@ -20,7 +20,6 @@ from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.page import page
 from workflow.report.provenance import Block, reproduction
-from workflow.study.site_file import read_site
 
 STUDIES = (
     "# a comment\nstudy: x   # and another\n",
@@ -29,28 +28,6 @@ STUDIES = (
     "größe: 日本\n\ttab\n",
     "</code></pre><script>alert(1)</script>&amp;\n",
 )
-SITE = """
-storage: storage
-cache: {path: /local/cache, max_bytes: 1TB, check: 7s}
-engine: docker
-scheduler: slurm
-queue: gpu
-account: abc
-directives: ["--exclusive"]
-device: cuda
-gpus_per_node: 8
-cpus_per_node: 96
-memory_per_node: 1510GiB
-walltime: 2d
-deadline_margin: 90s
-share_nodes: true
-setup: [module load cuda, "export HF_TOKEN=geheim123"]
-images: {pytorch: "registry.example/pytorch:2"}
-network_interface: ib0
-storage_limit: {bytes_per_s: 2GB, readers: 4}
-foreign_gpu: refuse
-shared: group
-"""
 
 
 def analysis(place: Path, **record: Any) -> Analysis:
@@ -99,27 +76,11 @@ def test_a_link_in_the_place_of_the_stored_file_shows_nothing_of_the_readers(tmp
     assert "my own words" not in page(found, {})
 
 
-@pytest.mark.processes
-def test_the_site_comes_back_with_storage_of_its_own_and_without_secrets(tmp_path: Path) -> None:
-    (tmp_path / "alps.yaml").write_text(SITE)
-    site = read_site(tmp_path / "alps.yaml")
-    blocks = reproduction(with_site(tmp_path / "digits", site.to_json()))
-    code = block(blocks, "The site").code
-    assert "geheim123" not in code
-    assert "What looked like a secret in it is ***" in block(blocks, "The site").text
-    again = tmp_path / "clone"
-    again.mkdir()
-    subprocess.run(["bash", "-e", "-c", code], cwd=again, check=True)
-    read = read_site(again / "site.yaml").to_json()
-    hidden = ["module load cuda", "export HF_TOKEN=***"]
-    assert read == {**site.to_json(), "name": "site", "storage": str(again / "storage"), "setup": hidden}
-    assert block(blocks, "Runs").code.startswith("slipway submit study.yaml --site site.yaml --wait\n")
-
-
-def test_the_device_comes_back_also_where_it_was_the_default_of_another_scheduler(tmp_path: Path) -> None:
-    (tmp_path / "alps.yaml").write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ndevice: cpu\n")
-    code = block(reproduction(with_site(tmp_path / "digits", read_site(tmp_path / "alps.yaml").to_json())), "The site").code
-    assert "\ndevice: cpu\n" in code
+def test_the_runs_of_a_cluster_need_storage_of_their_own(tmp_path: Path) -> None:
+    blocks = reproduction(with_site(tmp_path / "digits", {"name": "alps", "storage": "/scratch/x", "scheduler": "slurm"}))
+    found = block(blocks, "Runs")
+    assert found.code.startswith("slipway submit study.yaml --site alps --wait\n")
+    assert "Give it other storage" in found.text
 
 
 def test_the_built_in_site_needs_no_file(tmp_path: Path) -> None:
@@ -131,8 +92,8 @@ def test_the_built_in_site_needs_no_file(tmp_path: Path) -> None:
         "queue": None,
     }
     blocks = reproduction(with_site(tmp_path / "digits", site))
-    assert not [one for one in blocks if one.title.startswith("The site")]
     assert block(blocks, "Runs").code.startswith("slipway run study.yaml --site local\n")
+    assert not block(blocks, "Runs").text
 
 
 @pytest.mark.parametrize(

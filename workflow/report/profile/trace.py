@@ -39,16 +39,11 @@ KINDS: Final[Mapping[str, Kind]] = {
     "user_annotation": "range",
     "cuda_runtime": "launch",
     "cuda_driver": "launch",
-    "Operator": "operator",  # until PyTorch 1.11
-    "Runtime": "launch",
 }
 ACTIVITIES: Final = {
     "kernel": "kernel",
     "gpu_memcpy": "copy",
     "gpu_memset": "set",
-    "Kernel": "kernel",
-    "Memcpy": "copy",
-    "Memset": "set",
 }
 
 
@@ -185,7 +180,7 @@ def trace_of(content: bytes | bytearray, where: Path | str) -> Trace:
     reading = _Reading()
     reading.take(found.trace_events)
     if not reading.threads and not reading.activities:
-        raise RecordError(f"{where} has no operators and no kernels: it is no trace of torch.profiler, or of no work")
+        raise RecordError(f"{where} has no operators and no kernels: it is no trace of torch.profiler since PyTorch 1.12, or of no work")
     return reading.trace(devices)
 
 
