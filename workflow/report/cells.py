@@ -188,7 +188,7 @@ def drifts(sums: Mapping[str, Any]) -> bool:
     if change is None:
         return False
     error = math.sqrt(math.fsum(sums[f"drift.{place}"] ** 2 for place in range(OTHERS)) / OTHERS)
-    return abs(change) > MIN_CHANGE and abs(change) > quantile(OTHERS, LEVEL) * error
+    return bool(abs(change) > max(MIN_CHANGE, quantile(OTHERS, LEVEL) * error))
 
 
 def began_early(sums: Mapping[str, Any]) -> bool:
