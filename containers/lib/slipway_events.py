@@ -377,15 +377,15 @@ class Run:
         try:
             while not self.all_done():
                 before = self.step
+                self.check_training()
                 self.wants_batch()
                 for batch in loader:
                     self.input_s = time.monotonic() - self.asked
-                    counts = same or self.counts(batch, samples, tokens)  # before the loop's body, which may take the batch to pieces
+                    self.under_way = same or self.counts(batch, samples, tokens)  # before the body, which may take the batch to pieces
+                    number = self.step
                     yield batch
-                    if self.step == before:
-                        self.check_training()
-                    self.under_way = counts
-                    self.step_done()
+                    if self.step == number:  # the program has reported no checkpoint of it
+                        self.step_done()
                     if self.step >= total:
                         break
                 if self.step == before:
@@ -559,9 +559,12 @@ class Run:
         self.trained = {} if found is None else {"checksum": found}
 
     def checkpoint(self, file: str, step: int, resumable: bool = True) -> None:
-        """Report a checkpoint that lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it."""
+        """Report a checkpoint that lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it. Where the current step is in it,
+        that step is over: a program that ends now has reported its loss."""
         if self.active and resumable and os.path.realpath(file) != os.path.realpath(os.path.join(self.out, CHECKPOINT)):
             raise ValueError("a run resumes from $SLIPWAY_OUT/%s alone, whatever its format; this is %s" % (CHECKPOINT, file))
+        if self.is_stepping and step == self.step + 1:
+            self.step_done()
         if self.clock is not None:
             self.clock.drain()
         self.emit("checkpoint", file=os.path.basename(file), bytes=os.path.getsize(file), step=step, resumable=resumable)

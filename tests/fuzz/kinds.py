@@ -292,12 +292,12 @@ def _read_image_manifest(content: bytes, directory: Path) -> None:
     _written(content, model.manifest_path(path))
     entry = model.read_manifest(path)
     model.check_platform(entry.image, "x86_64") if entry.image.platform == "linux/amd64" else None
-    canonical_json(entry)
+    canonical_json(msgspec.to_builtins(entry))
 
 
 def _read_pinned(content: bytes, directory: Path) -> None:
     path = _written(content, directory / "images-0123456789ab.json")
-    canonical_json(read_pinned(path))
+    canonical_json(msgspec.to_builtins(read_pinned(path)))
     image = image_of(str(path), "docker", "pytorch").image
     if image.image_id == IMAGE["image_id"]:
         model.check_same(image, {"n0": IMAGE["image_id"]})
