@@ -55,7 +55,7 @@ ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "docker", "t
 ENGINES_BY_NAME = {
     "base/humanize.py": "suggests ours for the words of other tools",
     "cluster/processes.py": "knows the client of a container by its name",
-    "extras/doctor/engines.py": "says what each engine needs of a machine",
+    "extras/doctor/engines.py": "the one without containers, in an advice",
     "containers/images/trees.py": "is of one engine, which starts another",
     "containers/images/pinning.py": "says whose images are files",
     "workflow/run/node/preparation.py": "asks what docker offers on this node",
@@ -115,6 +115,7 @@ NAME_SCHEDULERS = {
     "workflow/study/site_file.py": "the words of the site file, from which its schema is made",
     "extras/doctor/schedulers.py": "the one table of what each scheduler is asked",
     "extras/doctor/slurm.py": "is about one",
+    "extras/doctor/write_site.py": "the one that says what its nodes have",
 }
 """Outside of a scheduler's own module, who may have the name of a scheduler or of its commands in a text of the program, and why."""
 

@@ -26,8 +26,6 @@ from workflow.study.site_file import chosen_site, load_site
 
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 INDENT = 11
-HARMLESS = "nothing: "
-"""The beginning of an advice that says why there is nothing to do: it stands behind the text, and costs no line."""
 
 
 def main(
@@ -116,10 +114,8 @@ def _line(finding: Finding, num_nodes: int) -> None:
     nodes = "all nodes: " if len(finding.nodes) == num_nodes > 1 else f"{', '.join(finding.nodes)}: " if finding.nodes else ""
     width = max(40, output.width() or 10**6)
     space = " " * INDENT
-    harmless = finding.advice.startswith(HARMLESS)
-    said = f"{finding.text}; nothing to do: {finding.advice.removeprefix(HARMLESS)}" if harmless else finding.text
-    text = wrapped(f"{nodes}{said}", width - INDENT - 1)
-    advice = wrapped(finding.advice, width - INDENT - 4) if finding.advice and not harmless else []
+    text = wrapped(f"{nodes}{finding.text}", width - INDENT - 1)
+    advice = wrapped(finding.advice, width - INDENT - 4) if finding.advice else []
     output.styled(f"  {finding.level:<{INDENT - 2}}", STYLES[finding.level], text[0])
     for part in text[1:]:
         output.line(space + part)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent, SlipwayError
-from base.humanize import choices, format_duration
+from base.humanize import choices
 from base.process import last_lines, run
 from cluster.detection import SIGNS, scheduler_of
 from cluster.pbs_tasks.launcher import command
@@ -18,30 +18,26 @@ from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import JobSize
 from cluster.schedulers.lsf import hosts_of_job as hosts_of_lsf_job
 from cluster.schedulers.lsf.answers import LSF
-from cluster.schedulers.lsf.answers import parse_hosts as lsf_hosts
 from cluster.schedulers.lsf.answers import parse_queues as lsf_queues
 from cluster.schedulers.pbs import node_names as nodes_of_pbs_job
-from cluster.schedulers.pbs.answers import PBS, parse_clock, parse_entries, parse_size, resources_of, whole
-from cluster.schedulers.pbs.jobs import NODES, QUEUES, UNUSABLE, Entries
+from cluster.schedulers.pbs.answers import PBS, parse_entries
+from cluster.schedulers.pbs.jobs import QUEUES, Entries
 from cluster.schedulers.queries import QUICK_ANSWER_S, Server, ask
 from cluster.schedulers.sge import hosts_of_job as hosts_of_sge_job
 from cluster.schedulers.sge.answers import SGE, SHORT_NOTICE_S, parse_settings
 from cluster.schedulers.slurm.answers import NODE_LIST, SLURM, expand, job_environ
 from extras.doctor import slurm
-from extras.doctor.types import Context, Finding, Value, mib, query
+from extras.doctor.types import Context, Finding, query
 from workflow.study.site import Site
 
 PBS_SERVER: Final = ("qstat", "-B", "-f", "-F", "json")
-BAD_LSF_HOST: Final = ("unavail", "unreach", "unlicensed")
-"""States that bhosts prints of a host on which no job starts."""
 
 
 def judge_lsf(site: Site) -> Iterator[Finding]:
-    """Check mbatchd, the queue and the hosts."""
+    """Check mbatchd and the queue."""
     yield Finding("scheduler", "ok", f"mbatchd answers; queues: {', '.join(lsf_queues(query(LSF, 'bqueues', '-w')))}")
     if site.queue is not None:
         yield from judge_lsf_queue(site.queue, query(LSF, "bqueues", "-l", site.queue), site.share_nodes)
-    yield from judge_lsf_hosts(lsf_hosts(query(LSF, "bhosts", "-w")), site.cpus_per_node)
 
 
 def judge_lsf_queue(name: str, answer: str, share_nodes: bool) -> Iterator[Finding]:
@@ -49,28 +45,6 @@ def judge_lsf_queue(name: str, answer: str, share_nodes: bool) -> Iterator[Findi
     if not share_nodes and not re.search(r"^SCHEDULING POLICIES:.*\bEXCLUSIVE\b", answer, re.MULTILINE):
         advice = "another queue, EXCLUSIVE = Y in lsb.queues, or `share_nodes: true` in the site file"
         yield Finding("scheduler", "error", f"queue {name} does not take exclusive jobs, and runs get nodes of their own", advice)
-
-
-def judge_lsf_hosts(hosts: Mapping[str, tuple[str, int | None]], cores: int | None) -> Iterator[Finding]:
-    """Report hosts that are away, and whether any has the slots that a run asks of a node."""
-    away = tuple(name for name, (status, _) in hosts.items() if status.startswith(BAD_LSF_HOST))
-    if away:
-        yield Finding("scheduler", "warning", f"{len(away)} of {len(hosts)} hosts are away", "`bhosts -w` shows them", away)
-    if not any(slots is None or slots >= (cores or 1) for _, slots in hosts.values()):
-        text = f"no host has the {cores} slots that a node of a run asks for (cpus_per_node)"
-        yield Finding("scheduler", "error", text, "`bhosts -w` shows the most of each (MAX)")
-
-
-def propose_lsf() -> dict[str, Value]:
-    """Propose the first queue, and the slots of the hosts."""
-    found: dict[str, Value] = {}
-    queues = lsf_queues(query(LSF, "bqueues", "-w"))
-    if queues:
-        found["queue"] = Value(value=queues[0], why=f"of {', '.join(queues)}", sure=len(queues) == 1)
-    sizes = {slots for _, slots in lsf_hosts(query(LSF, "bhosts", "-w")).values() if slots}
-    if sizes:
-        found["cpus_per_node"] = Value(value=min(sizes), why="slots of a host, the least (bhosts)", sure=len(sizes) == 1)
-    return found
 
 
 def lsf_allocation(site: Site) -> tuple[str, ...]:
@@ -89,18 +63,10 @@ def judge_sge(site: Site) -> Iterator[Finding]:
         yield Finding("scheduler", "error", f"queue {site.queue!r} is none of this cell", choices(site.queue, queues))
     else:
         yield from judge_sge_queue(site.queue, parse_settings(query(SGE, "qconf", "-sq", site.queue.partition("@")[0])))
-    environments = query(SGE, "qconf", "-spl").split()
-    chosen = (site.parallel_environment or "").split()[:1]
-    if not chosen:
+    if not site.parallel_environment:
+        environments = query(SGE, "qconf", "-spl").split()
         text = "the site file names no parallel_environment, without which no programs start on nodes"
         yield Finding("scheduler", "error", text, f"`parallel_environment: NAME SLOTS`; here are: {', '.join(environments) or 'none'}")
-    elif chosen[0] in environments:
-        rule = parse_settings(query(SGE, "qconf", "-sp", chosen[0])).get("allocation_rule", "?")
-        if rule.isdecimal():
-            yield Finding("scheduler", "ok", f"parallel_environment {chosen[0]} starts programs on nodes, {rule} slots each")
-        else:
-            text = f"parallel_environment {chosen[0]!r} has allocation_rule {rule}: the same slots may come from fewer nodes than are asked"
-            yield Finding("scheduler", "warning", text, "one with a fixed number of slots per node, where the site has it")
 
 
 def judge_sge_queue(name: str, settings: Mapping[str, str]) -> Iterator[Finding]:
@@ -110,21 +76,6 @@ def judge_sge_queue(name: str, settings: Mapping[str, str]) -> Iterator[Finding]
     if len(notice) == 3 and notice[0] * 3600 + notice[1] * 60 + notice[2] < SHORT_NOTICE_S:
         advice = "runs that are cancelled may leave no record of it: ask the site for `notify 00:01:00` in the queue"
         yield Finding("scheduler", "warning", f"queue {name} kills {settings['notify']} after its warning", advice)
-
-
-def propose_sge() -> dict[str, Value]:
-    """Propose the first queue, and a parallel environment that fits."""
-    found: dict[str, Value] = {}
-    queues = query(SGE, "qconf", "-sql").split()
-    if queues:
-        found["queue"] = Value(value=queues[0], why=f"of {', '.join(queues)}", sure=len(queues) == 1)
-    for name in query(SGE, "qconf", "-spl").split():
-        settings = parse_settings(query(SGE, "qconf", "-sp", name))
-        rule = settings.get("allocation_rule", "")
-        if rule.isdecimal() and settings.get("control_slaves", "").upper() == "TRUE":
-            found["parallel_environment"] = Value(value=f"{name} {rule}", why=f"{rule} slots of it are a node", sure=False)
-            break
-    return found
 
 
 def sge_allocation(site: Site) -> tuple[str, ...]:
@@ -140,66 +91,35 @@ def pbs_entries(argv: Sequence[str]) -> Entries:
 
 
 def judge_pbs(site: Site) -> Iterator[Finding]:
-    """Check the server, its queues and nodes."""
+    """Check the server and its queues."""
     yield from judge_pbs_server(pbs_entries(PBS_SERVER))
     queues = pbs_entries(QUEUES)
-    if site.qos is not None:
-        yield Finding("scheduler", "error", f"qos {site.qos!r} in the site file: PBS has none", "leave it out")
     if site.queue is None:
         text = f"the site names no queue: PBS takes its default; there are {', '.join(sorted(queues)) or 'none'}"
         yield Finding("scheduler", "ok", text)
     elif site.queue in queues and "False" in (queues[site.queue].get("enabled"), queues[site.queue].get("started")):
         yield Finding("scheduler", "warning", f"queue {site.queue} takes or starts no jobs now", choices(site.queue, queues))
-    yield from judge_pbs_nodes(pbs_entries(NODES), site)
+    yield from judge_pbs_sizes(site)
 
 
 def judge_pbs_server(server: Entries) -> Iterator[Finding]:
-    """Report the state of the server, and what it does with jobs that end or lose a node."""
+    """Report the state of the server, and whether it remembers jobs that have ended."""
     for name, said in server.items():
         state, version = said.get("server_state", "unknown"), said.get("pbs_version", "of unknown version")
         yield Finding("scheduler", "ok" if state == "Active" else "warning", f"the server {name} (PBS {version}) is {state}")
         if said.get("job_history_enable") != "True":
             text = "PBS forgets jobs when they end (job_history_enable is not set): how one ended is known by what it left on storage only"
             yield Finding("scheduler", "note", text, "the site's administrators can set job_history_enable")
-        requeue = whole(said.get("node_fail_requeue"))
-        if requeue is not None and requeue > 0:
-            text = f"a job whose first node is lost is started again after {format_duration(requeue)} (node_fail_requeue)"
-            yield Finding("scheduler", "ok", text)
 
 
-def judge_pbs_nodes(nodes: Entries, site: Site) -> Iterator[Finding]:
-    """Report how many nodes there are, and whether anything counts cores and GPUs."""
-    bad = [name for name, node in nodes.items() if any(word in str(node.get("state", "")) for word in UNUSABLE)]
-    text = f"{len(nodes)} nodes, {len(bad)} of them down or offline"
-    yield Finding("scheduler", "warning" if nodes and len(bad) == len(nodes) else "ok", text, "`pbsnodes -l`" if bad else "")
+def judge_pbs_sizes(site: Site) -> Iterator[Finding]:
+    """Report whether anything counts cores and GPUs."""
     if site.gpus_per_node and site.share_nodes:
         text = "runs share nodes: only PBS's cgroup hook says which GPUs are a job's (CUDA_VISIBLE_DEVICES); without it runs are refused"
         yield Finding("scheduler", "note", text, "`slipway gpus --explain` in a job; or share_nodes: false")
     if site.cpus_per_node is None:
         text = "the site file says no cpus_per_node: jobs ask for one core per node, which a site with the cgroup hook enforces"
         yield Finding("scheduler", "warning", text, "cpus_per_node: N in the site file")
-
-
-def propose_pbs() -> dict[str, Value]:
-    """Propose the default queue and the sizes of the nodes."""
-    server = next(iter(pbs_entries(PBS_SERVER).values()), {})
-    queues, nodes = pbs_entries(QUEUES), pbs_entries(NODES)
-    found = {}
-    name = str(server.get("default_queue"))
-    if name in queues:
-        found["queue"] = Value(value=name, why="the default queue; there are " + ", ".join(sorted(queues)), sure=len(queues) == 1)
-        longest = parse_clock(str(resources_of(queues[name], "resources_max").get("walltime", "")))
-        if longest is not None:
-            found["walltime"] = Value(value=f"{int(longest)}s", why=f"the longest that queue {name} allows")
-    has = [one for node in nodes.values() if (one := resources_of(node, "resources_available"))]
-    for key, resource in (("cpus_per_node", "ncpus"), ("gpus_per_node", "ngpus")):
-        counts = [whole(one.get(resource)) or 0 for one in has]
-        if any(counts):
-            found[key] = Value(value=max(counts), why=f"{resource} of the largest node", sure=len(set(counts)) == 1)
-    sizes = [size for one in has if (size := parse_size(str(one.get("mem", "")))) is not None]
-    if sizes:
-        found["memory_per_node"] = Value(value=mib(min(sizes)), why="mem of the smallest node")
-    return found
 
 
 def pbs_allocation(site: Site) -> tuple[str, ...]:
@@ -228,7 +148,6 @@ class Batch:
     """What to do where the commands do not work."""
     nodes_of_job: Callable[[Mapping[str, str]], Iterable[str]]
     judge: Callable[[Site], Iterable[Finding]]
-    propose: Callable[[], dict[str, Value]]
     allocation: Callable[[Site], tuple[str, ...]]
     """The function that returns the command which gets two nodes for the rest of its words, at the terminal."""
 
@@ -241,7 +160,6 @@ BATCH: Final[Mapping[str, Batch]] = {
         advice="on a login node: `scontrol ping`, and whether SLURM_CONF is the right one",
         nodes_of_job=lambda environ: expand(job_environ(environ)[NODE_LIST]),
         judge=slurm.judge,
-        propose=slurm.propose,
         allocation=slurm.allocation,
     ),
     "lsf": Batch(
@@ -251,7 +169,6 @@ BATCH: Final[Mapping[str, Batch]] = {
         advice="on a login node: `bhosts`, and whether the cluster's profile.lsf was sourced",
         nodes_of_job=hosts_of_lsf_job,
         judge=judge_lsf,
-        propose=propose_lsf,
         allocation=lsf_allocation,
     ),
     "sge": Batch(
@@ -261,7 +178,6 @@ BATCH: Final[Mapping[str, Batch]] = {
         advice="on a login node: `qhost`, and whether the settings.sh of the cell was sourced (SGE_ROOT, SGE_CELL)",
         nodes_of_job=hosts_of_sge_job,
         judge=judge_sge,
-        propose=propose_sge,
         allocation=sge_allocation,
     ),
     "pbs": Batch(
@@ -271,7 +187,6 @@ BATCH: Final[Mapping[str, Batch]] = {
         advice="on a login node: `qstat -B`, and whether /etc/pbs.conf names the server",
         nodes_of_job=nodes_of_pbs_job,
         judge=judge_pbs,
-        propose=propose_pbs,
         allocation=pbs_allocation,
     ),
 }

@@ -1,4 +1,4 @@
-"""Check storage and cache: permissions, links, rename, room and clock; and propose places for both.
+"""Check storage and cache: permissions, links, rename, room and clock.
 
 Files are tried in a hidden directory that is removed at the end.
 """
@@ -6,12 +6,11 @@ Files are tried in a hidden directory that is removed at the end.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,6 @@ from base.lock import try_lock
 from base.publish import publish, publish_new, remove_tree
 from base.system import now_at
 from base.untrusted import why_distrusted
-from cluster.detection import SIGNS
 from data_prep.free_space import free_bytes, free_inodes
 from data_prep.mounts import Mount, nearest_mount
 from extras.doctor.types import Context, Finding
@@ -85,13 +83,7 @@ def judge_room(subject: str, free: int, total: int, inodes: int | None, key: str
 def judge_refusal(subject: str, error: OSError, directory: Path, mount: Mount | None, key: str) -> Finding:
     """Explain why nothing can be written."""
     where = f"{directory} ({mount.describe()})" if mount else str(directory)
-    advice = {
-        errno.EROFS: f"it is mounted read-only here: another {key}, or ask why",
-        errno.EACCES: f"`ls -ld {directory}`: a directory of yours, or {key} elsewhere",
-        errno.EPERM: f"`ls -ld {directory}`: a directory of yours, or {key} elsewhere",
-        errno.ENOSPC: f"free room there, or another {key}",
-        errno.EDQUOT: f"your quota is used up: remove something there, or another {key}",
-    }.get(error.errno or 0, f"another {key}, or ask what is wrong with it")
+    advice = f"`ls -ld {directory}`, `df {directory}`: mend that, or another {key} in the site file"
     return Finding(subject, "error", f"cannot be written: {error.strerror}: {where}", advice)
 
 
@@ -217,9 +209,6 @@ def check_seen(context: Context, limit_s: float = SEEN_S) -> Iterator[Finding]:
     yield Finding("storage", "ok", f"the nodes see what is made on storage{f', after {waited:.0f} s' if waited >= 1 else ''}")
 
 
-TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - names to compare with
-
-
 def check_cache_path(context: Context) -> Iterator[Finding]:
     """Check what the path alone shows, on a machine where no run is started."""
     path, storage = context.site.cache.path, context.site.storage
@@ -231,7 +220,6 @@ def check_cache_path(context: Context) -> Iterator[Finding]:
         yield Finding("cache", "error", text, "cache.path on a local disk of every node")
     else:
         yield Finding("cache", "ok", f"{path} is looked at on compute nodes only, since it is a disk of theirs")
-        yield from judge_survival(path, None, {})
 
 
 def check_cache(context: Context) -> Iterator[Finding]:
@@ -249,8 +237,6 @@ def check_cache(context: Context) -> Iterator[Finding]:
         yield judge_refusal("cache", error, path, None, "cache.path")
         return
     yield judge_cache_mount(path, mount, alone)
-    if not alone:
-        yield from judge_survival(path, mount, os.environ)
     if problem := why_distrusted(path, group=site.shared == "group"):
         text = f"{path} cannot be the cache, since somebody else could change the data in it: {problem}"
         yield Finding("cache", "error", text, "another cache.path, or have its owner mend that")
@@ -281,61 +267,3 @@ def judge_cache_mount(path: Path, mount: Mount | None, alone: bool) -> Finding:
     if mount.kind == "other":
         return Finding("cache", "note", f"{path}: {mount.describe()}; a container's root file system is slow and small")
     return Finding("cache", "ok", f"{path} is local: {mount.describe()}")
-
-
-def judge_survival(path: Path, mount: Mount | None, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Judge whether the next job still finds what one job puts there."""
-    why = next(_reasons(path, mount, environ), None)
-    if why:
-        text = f"{path} does not survive the job: {why}; each job would stage its datasets again"
-        advice = "cache.path outside of what belongs to one job; `slipway submit` stages once per node for all runs"
-        yield Finding("cache", "warning", text, advice)
-    elif below := _below(path, TEMPORARY):
-        yield Finding(
-            "cache",
-            "note",
-            f"{path} is below {below}: some sites clear it after each job or at night",
-            "nothing is lost then: what is gone is staged again",
-        )
-
-
-def _reasons(path: Path, mount: Mount | None, environ: Mapping[str, str]) -> Iterator[str]:
-    scratch = environ.get("TMPDIR", "")
-    if scratch and scratch not in TEMPORARY and _below(path, (scratch,)):
-        yield f"it is below $TMPDIR ({scratch}), which belongs to this job"
-    jobs = {job.partition(".")[0] for signs in SIGNS.values() if (job := environ.get(signs.variables[0]))}
-    if jobs & set(path.parts):
-        yield "the job's id is a part of the path"
-    root = mount.root if mount else ""
-    if "systemd-private" in root:
-        yield f"it lies in a private /tmp (PrivateTmp; really {root})"
-    if jobs & {part.lstrip(".") for part in Path(root).parts}:
-        yield f"this job sees a directory of its own there (really {root})"
-
-
-def _below(path: Path, places: Sequence[str]) -> str | None:
-    return next((place for place in places if path.is_relative_to(place)), None)
-
-
-VARIABLES: Final = ("SCRATCH", "WORK", "PROJECT", "WORKDIR", "GROUP_SCRATCH")
-USUAL: Final = (
-    *("/local/scratch", "/local", "/scratch/local", "/localscratch", "/lscratch", "/nvme", "/nvme0", "/mnt/nvme", "/mnt/nvme0", "/ssd"),
-    *("/mnt/ssd", "/mnt/local", "/data/local", "/raid", "/disk/scratch", "/var/scratch"),
-)
-"""The usual mount points of the local disks of compute nodes."""
-
-
-def shared_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Find directories that all nodes may see and that this user may write, best first, each with its origin. It may hang."""
-    found = [(environ[name], f"${name}") for name in VARIABLES if environ.get(name, "").startswith("/") and _is_writable(environ[name])]
-    home = environ.get("HOME", "")
-    return [*found, (home, "your home")] if home.startswith("/") and _is_writable(home) else found
-
-
-def local_places() -> list[str]:
-    """Find the usual places of local disks that are here and that this user may write, best first."""
-    return [name for name in USUAL if _is_writable(name)]
-
-
-def _is_writable(path: str) -> bool:
-    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)

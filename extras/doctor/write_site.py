@@ -5,21 +5,20 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import yaml
 
-from base.calls import call_limited
-from base.errors import ConfigError, SlipwayError
+from base.errors import ConfigError
 from base.humanize import absolute_path, is_name, slug
 from base.publish import publish
 from cluster.installation import SCHEMAS, default_cache, default_storage, own_checkout, own_sites
 from cluster.machine import memory_bytes, usable_cores
 from containers.engines import ENGINES
-from extras.doctor.schedulers import BATCH, find_scheduler, surroundings
-from extras.doctor.storage import local_places, shared_places
+from extras.doctor import slurm
+from extras.doctor.schedulers import find_scheduler, surroundings
 from extras.doctor.types import Context, Value, mib
 from workflow.commands.watching import output
 from workflow.study.site import Site, local_site
@@ -28,19 +27,18 @@ from workflow.study.site_file import read_site
 # The values that a site file could have, found by looking. Every value says where it comes from.
 
 
-LOOK_S: Final = 20.0
-T = TypeVar("T")
-
+SHARED: Final = ("SCRATCH", "WORK", "PROJECT", "WORKDIR", "GROUP_SCRATCH", "HOME")
+"""Variables that may name network storage, the best first."""
 
 Draft = Mapping[str, Value]
 
 
 def gather(where: Context, user: str) -> dict[str, Value]:
-    """Gather values for the site file from the scheduler and this machine."""
+    """Gather values for the site file from this machine and, where it is Slurm, the scheduler."""
     found: dict[str, Value] = {"scheduler": Value(value=where.scheduler, why=why_scheduler(where))}
-    if where.scheduler != "local":
-        found |= BATCH[where.scheduler].propose()
-    else:
+    if where.scheduler == "slurm":
+        found |= slurm.propose()
+    elif where.scheduler == "local":
         found["cpus_per_node"] = Value(value=len(usable_cores()), why="cores of this machine that we may use")
         found["memory_per_node"] = Value(value=mib(memory_bytes() or 0), why="memory of this machine")
     found |= _device(found, where)
@@ -64,44 +62,27 @@ def _device(found: Draft, where: Context) -> dict[str, Value]:
         return {}
     if "gpus_per_node" in found:
         return {"device": Value(value="cuda", why="the scheduler grants GPUs", sure=False)}
-    return {"device": Value(value="cpu", why="the scheduler shows no GPUs in this partition", sure=False)}
+    return {"device": Value(value="cpu", why="no GPUs were seen in this partition", sure=False)}
 
 
 def _storage(where: Context) -> Value:
-    default = str(default_storage())
     if where.scheduler == "local":
-        return Value(value=default, why=_whose())
-    places = _looked_for("network storage", lambda: shared_places(os.environ))
-    if not places:
-        return Value(value=default, why="no network storage was found; do all nodes see this?", sure=False)
-    path, why = places[0]
-    return Value(value=str(Path(path) / "slipway"), why=why + _others([other for other, _ in places[1:]]), sure=False)
+        return Value(value=str(default_storage()), why=_whose())
+    for name in SHARED:
+        place = os.environ.get(name, "")
+        if place.startswith("/") and os.access(place, os.W_OK):
+            return Value(value=f"{place}/slipway", why=f"below ${name}; do all nodes see this?", sure=False)
+    return Value(value=str(default_storage()), why="no network storage was found; do all nodes see this?", sure=False)
 
 
 def _cache(user: str, where: Context) -> Value:
     if where.scheduler == "local":
         return Value(value=str(default_cache()), why=_whose())
-    places = _looked_for("local disks", local_places)
-    if not places:
-        return Value(value=f"/var/tmp/slipway-{user}", why="no local disk was found; ask where the nodes have one", sure=False)  # noqa: S108
-    why = "a local disk of this machine; do the compute nodes have it too?"
-    return Value(value=f"{places[0]}/slipway-{user}", why=why + _others(places[1:]), sure=False)
+    return Value(value=f"/var/tmp/slipway-{user}", why="on which local disk do the compute nodes have room?", sure=False)  # noqa: S108
 
 
 def _whose() -> str:
     return "under the checkout" if own_checkout() else "where this platform keeps what is yours"
-
-
-def _looked_for(what: str, look: Callable[[], list[T]]) -> list[T]:
-    """Return the places that are found; none where a file system hangs."""
-    try:
-        return [*call_limited(what, look, timeout_s=LOOK_S)]
-    except SlipwayError:
-        return []
-
-
-def _others(places: Sequence[str]) -> str:
-    return f"; others: {', '.join(places[:5])}" if places else ""
 
 
 SCHEMA: Final = "site.schema.json"
@@ -112,6 +93,7 @@ UNSET: Final[Mapping[str, str]] = {
     "queue": "the scheduler's default",
     "account": "whom the hours are charged to",
     "gpus_per_node": "none were seen",
+    "cpus_per_node": "the cores of a node that a run gets",
     "walltime": "the longest a job may take",
 }
 

@@ -61,7 +61,7 @@ def test_a_site_file_that_loads_and_plans(cluster: Cluster) -> None:
     assert done.returncode == 0, done.stderr
     site = read_site(target)
     assert (site.scheduler, site.queue, site.gpus_per_node, site.cpus_per_node) == ("slurm", "main", 2, 4)
-    assert (site.storage, site.cache.path) == (cluster.shared / "slipway", Path("/local/slipway-root"))
+    assert (site.storage, site.cache.path) == (cluster.shared / "slipway", Path("/var/tmp/slipway-root"))
     assert site.device == "cuda"
     again = slipway(cluster, "doctor", "--write-site", str(target))
     assert (again.returncode, "not overwritten" in again.stderr) == (10, True)

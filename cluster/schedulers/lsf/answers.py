@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from base.sanitize import ascii_int, text
+from base.sanitize import text
 from cluster.schedulers.jobs import Stage
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, inherited_environ
 
@@ -223,12 +223,6 @@ def _directory(words: str, home: str) -> str:
 def parse_queues(answer: str) -> tuple[str, ...]:
     """Parse the names in the answer of `bqueues -w`."""
     return tuple(words[0] for line in answer.splitlines()[1:] if (words := line.split()))
-
-
-def parse_hosts(answer: str) -> dict[str, tuple[str, int | None]]:
-    """Parse the answer of `bhosts -w` into the status and the slots of each host; None if the slots are not limited."""
-    found = (line.split() for line in answer.splitlines()[1:])
-    return {words[0]: (words[1], ascii_int(words[3])) for words in found if len(words) > 4}
 
 
 # Queries to mbatchd about jobs.

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from cluster.schedulers import with_jobs
-from cluster.schedulers.lsf.answers import parse_hosts
 from extras.doctor import schedulers
-from extras.doctor.schedulers import BATCH, find_scheduler, judge_choice, judge_lsf_hosts, judge_lsf_queue
+from extras.doctor.schedulers import BATCH, find_scheduler, judge_choice, judge_lsf_queue
 from extras.doctor.types import Context, worst
 from workflow.study.site import Site, local_site
 
@@ -63,27 +62,19 @@ def test_of_several_that_are_installed_the_sites_counts(tmp_path: Path, monkeypa
     assert (find_scheduler(), find_scheduler("sge"), find_scheduler("pbs")) == ("slurm", "sge", "slurm")
 
 
-def test_queues_and_hosts_of_lsf() -> None:
-    def captured(name: str) -> str:
-        return (Path(__file__).parents[2] / "captured" / "lsf" / f"{name}.txt").read_text().partition("\n")[2].partition("[exit")[0]
-
-    assert list(judge_lsf_hosts(parse_hosts(captured("bhosts")), 8)) == []
-    assert [finding.level for finding in judge_lsf_hosts({"n1": ("unreach", 8), "n2": ("ok", None)}, 64)] == ["warning"]
-    assert [finding.level for finding in judge_lsf_hosts({"n1": ("ok", 8)}, 64)] == ["error"]
-    assert [finding.level for finding in judge_lsf_queue("normal", captured("bqueues-l"), False)] == ["error"]
-    assert list(judge_lsf_queue("normal", captured("bqueues-l"), True)) == []
+def test_a_queue_of_lsf_must_take_exclusive_jobs() -> None:
+    answer = (Path(__file__).parents[2] / "captured" / "lsf" / "bqueues-l.txt").read_text()
+    assert [finding.level for finding in judge_lsf_queue("normal", answer, False)] == ["error"]
+    assert list(judge_lsf_queue("normal", answer, True)) == []
     assert list(judge_lsf_queue("gpu", "SCHEDULING POLICIES:  EXCLUSIVE FAIRSHARE\n", False)) == []
 
 
 def test_what_a_server_of_pbs_says() -> None:
-    server = {"s": {"server_state": "Active", "pbs_version": "23", "job_history_enable": "True", "node_fail_requeue": 310}}
-    assert [finding.level for finding in schedulers.judge_pbs_server(server)] == ["ok", "ok"]
+    server = {"s": {"server_state": "Active", "pbs_version": "23", "job_history_enable": "True"}}
+    assert [finding.level for finding in schedulers.judge_pbs_server(server)] == ["ok"]
     assert [finding.level for finding in schedulers.judge_pbs_server({"s": {"server_state": "Idle"}})] == ["warning", "note"]
-    nodes = {"n1": {"state": "free"}, "n2": {"state": "down"}}
-    assert worst(schedulers.judge_pbs_nodes(nodes, site(cpus_per_node=8))) == "ok"
-    assert worst(schedulers.judge_pbs_nodes({"n2": nodes["n2"]}, site(cpus_per_node=8))) == "warning"
-    shared = list(schedulers.judge_pbs_nodes(nodes, site(gpus_per_node=2, share_nodes=True)))
-    assert [finding.level for finding in shared] == ["ok", "note", "warning"]
+    assert list(schedulers.judge_pbs_sizes(site(cpus_per_node=8))) == []
+    assert [finding.level for finding in schedulers.judge_pbs_sizes(site(gpus_per_node=2, share_nodes=True))] == ["note", "warning"]
 
 
 def test_a_queue_of_grid_engine_that_kills_soon() -> None:
@@ -137,5 +128,5 @@ def test_a_controller_that_is_silent_is_an_error_within_seconds(tmp_path: Path, 
     context = Context(site=site(scheduler="slurm"), place="login", hostname="login", scheduler="slurm")
     (found,) = schedulers.check_scheduler(context)
     assert found.level == "error"
-    assert "Slurm's controller does not answer `scontrol show config`" in found.text
+    assert "Slurm's controller does not answer `scontrol --oneliner show partition`" in found.text
     assert found.advice.startswith("wait and ask again")

@@ -19,10 +19,6 @@ CAPTURED = Path(__file__).parents[2] / "captured" / "slurm-22.05"
 SITE = Site(name="s", storage=Path("/nfs/s"), cache=Cache(path=Path("/local/s")), scheduler="slurm", walltime_s=3600.0)
 
 
-def configured(config: dict[str, str], site: Site) -> list[Finding]:
-    return list(slurm.judge_config(config, site))
-
-
 def partitioned(partitions: Mapping[str, answers.Partition], nodes: Sequence[answers.Nodes], site: Site) -> list[Finding]:
     return list(slurm.judge_partitions(partitions, nodes, site))
 
@@ -37,44 +33,6 @@ def said(findings: object, words: str) -> Finding:
     found = [finding for finding in findings if words in finding.text]
     assert len(found) == 1, (words, findings)
     return found[0]
-
-
-def changed(**values: str) -> dict[str, str]:
-    return slurm.parse_config(captured("show-config")) | values
-
-
-def test_the_configuration_of_a_real_cluster() -> None:
-    found = slurm.parse_config(captured("show-config"))
-    assert found["SLURM_VERSION"] == "22.05.8"
-    assert found["SlurmctldHost[0]"] == "login(10.77.0.1)"
-    assert found["SchedulerParameters"].startswith("batch_sched_delay=0,sched_interval=1")
-    assert found["ConstrainDevices"] == "no"
-    assert not slurm.has_accounting(found)
-    findings = configured(found, SITE)
-    assert worst(findings) == "note"
-    assert said(findings, "no slurmdbd").level == "note"
-
-
-@pytest.mark.parametrize(
-    ("values", "words", "level"),
-    [
-        ({"AccountingStorageType": "accounting_storage/slurmdbd"}, "accounting by slurmdbd", "ok"),
-        ({"AccountingStorageType": "(null)"}, "no slurmdbd", "note"),  # 23.11 and later
-        ({"SLURM_VERSION": "20.02.7"}, "no --overlap", "error"),
-    ],
-)
-def test_one_value_changes_one_judgement(values: dict[str, str], words: str, level: str) -> None:
-    assert said(configured(changed(**values), SITE), words).level == level
-
-
-def test_the_site_has_a_say_in_the_judgement() -> None:
-    gpus = replace(SITE, gpus_per_node=4)
-    assert said(configured(changed(GresTypes="(null)"), gpus), "does not know them").level == "error"
-
-
-def test_a_configuration_that_says_nothing_ends_in_findings_not_in_an_error() -> None:
-    assert configured({}, SITE)
-    assert slurm.parse_config("slurm_load_ctl_conf error: Unable to contact slurm controller\n\n= \n===") == {}
 
 
 def test_partitions_of_a_real_cluster() -> None:
@@ -120,10 +78,6 @@ def gpu(**values: str) -> dict[str, dict[str, str]]:
         (gpu(), {}, "no default partition", "error"),
         (gpu(State="DOWN"), {"queue": "gpu"}, "is DOWN", "error"),
         (gpu(), {"queue": "gpu"}, "2 of 8 nodes of gpu cannot be used now: drained*", "note"),
-        (gpu(), {"queue": "gpu", "gpus_per_node": 8}, "have 6 at most", "error"),
-        (gpu(), {"queue": "gpu", "walltime_s": None}, "states no walltime", "note"),
-        (gpu(AllowAccounts="physics,bio"), {"queue": "gpu", "account": "chem"}, "accounts physics,bio only", "error"),
-        (gpu(AllowQos="long"), {"queue": "gpu"}, "qos long only", "warning"),
         (gpu(), {"queue": "gpu", "device": "cuda"}, "does not say how many", "warning"),
     ],
 )

@@ -22,7 +22,6 @@ from cluster.schedulers.lsf.answers import (
     ListedJob,
     ended_by_of,
     parse_details,
-    parse_hosts,
     parse_list,
     parse_queues,
     signal_of,
@@ -206,4 +205,3 @@ def test_words_that_a_shell_of_the_node_would_change_are_refused() -> None:
 
 def test_queues_and_hosts() -> None:
     assert parse_queues(captured("bqueues")) == ("normal",)
-    assert parse_hosts(captured("bhosts")) == {"n0": ("closed_Full", 0), "n1": ("ok", 8), "n2": ("ok", 8)}
