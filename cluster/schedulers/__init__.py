@@ -7,7 +7,6 @@ module is imported when its scheduler is asked for: a run needs one of them, and
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -84,8 +83,6 @@ class Jobs(Protocol):
     """
 
     SERVER: queries.Server
-    OWNED: Mapping[str, str]
-    """What the study, another key of the site file, or Slipway sets, with the pattern of the directives that would set it again."""
 
     def our_jobs(self, patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
         """Return all jobs of this user that are not over, oldest first."""
@@ -110,9 +107,6 @@ class Jobs(Protocol):
 
     def options(self, job: BatchJob) -> tuple[str, ...]:
         """Return the requests of the script as options of SUBMIT. Raises ConfigError."""
-
-    def inherited(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the names of the variables that a job inherits, for a script that somebody submits by hand."""
 
     def submit(self, job: BatchJob, patience_s: float) -> str:
         """Submit a job exactly once, and return its id.
@@ -159,13 +153,6 @@ if TYPE_CHECKING:
 def shared_profile(name: str) -> str:
     """Return our Snakemake profile for use inside one job that holds all runs. The profile with a job for each run is called `name`."""
     return f"{name}-allocation"
-
-
-def owned_by_us(name: str, directive: str) -> str | None:
-    """Return what a directive of the site sets although Slipway sets it, such as `walltime`, or None."""
-    jobs = jobs_of(name)
-    owned = {} if jobs is None else jobs.OWNED
-    return next((what for what, pattern in owned.items() if re.search(rf"(^|\s)({pattern})", directive)), None)
 
 
 def why_never_starts(name: str, size: JobSize) -> str | None:

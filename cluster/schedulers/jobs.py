@@ -74,15 +74,13 @@ class BatchJob:
     """One job: what it asks for, and what it runs. No other job has its name, so that an unconfirmed submission can be found by it.
 
     `work`: what a job for one run or shard makes; it travels with the job (`work_words`). None: the job of `slipway submit`. `environ`:
-    additional variables that the script exports. `export`: names of the variables that the job inherits. None: all variables of the
-    submission.
+    additional variables that the script exports.
     """
 
     name: str
     size: JobSize
     work: Work | None = None
     environ: tuple[tuple[str, str], ...] = ()
-    export: tuple[str, ...] | None = None
     output: str
     directory: str
     argv: tuple[str, ...]

@@ -69,14 +69,6 @@ def inherited_environ(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name in NAMES or (name.startswith(PREFIXES) and not SECRET.search(name))}
 
 
-def inherited_names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the inherited variables for `sbatch --export`, for a script submitted from a whole environment.
-
-    Slurm adds its own variables. Exported functions have no name that Slurm accepts; they come from the login shell of such a job.
-    """
-    return tuple(sorted(name for name in inherited_environ(environ) if name.isidentifier() and not name.startswith(("SLURM_", "SBATCH_"))))
-
-
 def in_english(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a command whose messages are read in English."""
     return {**environ, "LC_ALL": "C"}

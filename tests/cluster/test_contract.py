@@ -21,7 +21,6 @@ from cluster.schedulers import (
     holder_alive,
     jobs_of,
     node_cache,
-    owned_by_us,
     why_never_starts,
     with_jobs,
 )
@@ -149,7 +148,6 @@ def test_a_job_of_the_tutorial_is_submitted_once_found_and_cancelled() -> None:
     assert "never starts: the cluster has 4" in str(why_never_starts("toy", JobSize(nodes=5, minutes=1)))
     jobs.cancel(("1",), 0.0)
     assert (jobs.our_jobs(0.0, 20.0), [job.ended_by for job in jobs.known_jobs(("1",), 0.0)]) == ((), ["cancelled"])
-    assert owned_by_us("toy", "--nodes 3") == "nodes"
 
 
 @pytest.mark.processes

@@ -114,9 +114,9 @@ def test_a_job_that_is_held_is_told_with_what_to_type_and_runs_when_it_is_let_go
         for node in started.cluster.nodes:
             started.slurm("scontrol", "update", f"nodename={node}", "state=resume")
     started.wait_for(f"job {job} waits")
-    started.wait_for("held by an administrator (JobHeldAdmin)")  # root has held it
+    started.wait_for("held (JobHeldAdmin)")  # root has held it
     argv = [str(ROOT / ".venv/bin/slipway"), "status", str(started.place / "study.yaml"), "--site", str(started.site)]
-    assert "held by an administrator (JobHeldAdmin)" in " ".join(started.slurm(*argv).split())
+    assert "held (JobHeldAdmin)" in " ".join(started.slurm(*argv).split())
     started.slurm("scontrol", "release", job)
     assert started.codes() == [0], started.said()
 

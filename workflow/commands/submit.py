@@ -214,8 +214,7 @@ def _submit(graph: Graph, config: Mapping[str, str], width: job_plans.Width, tok
         output.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")
         job: QueuedJob | None = earlier
     elif graph.runs_to_make and only_print:
-        script = plan(built=requirements.is_prepared(graph.study, graph.runs_to_make))
-        for text in jobs.script(replace(script, export=jobs.inherited(os.environ))).splitlines():
+        for text in jobs.script(plan(built=requirements.is_prepared(graph.study, graph.runs_to_make))).splitlines():
             output.line(text)
         return
     else:

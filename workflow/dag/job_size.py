@@ -7,8 +7,6 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from base.errors import ConfigError
-from cluster.schedulers import owned_by_us, with_jobs
 from cluster.schedulers.jobs import JobSize
 from workflow.study.cell import Cell
 from workflow.study.site import Site
@@ -110,15 +108,3 @@ def shard_size(site: Site) -> JobSize:
 def requests_of_site(site: Site) -> dict[str, Any]:
     """Return what all jobs of a site request: account, queue, constraint and directives."""
     return {name: getattr(site, name) for name in (*WORDS, "directives")}
-
-
-def refuse_owned_directives(site: Site) -> None:
-    """Raise ConfigError for a directive that sets what another key says: one of the two would be lost. Where the site's scheduler takes no
-    jobs, it may be meant for any other."""
-    names = (site.scheduler,) if site.scheduler in with_jobs() else with_jobs()
-    for line in site.directives:
-        if what := next((what for name in names if (what := owned_by_us(name, line))), None):
-            raise ConfigError(
-                f"the site {site.name!r}: directives: {line!r} sets the {what}, which Slipway sets itself; take it out "
-                f"(queue, account, qos, constraint, walltime and gpus_per_node are keys of the site file, nodes of the study)"
-            )

@@ -20,7 +20,7 @@ from containers.images.commands import why_silent
 from data_prep import free_space, mounts
 from data_prep.cache.stored import allocated_bytes
 from data_prep.tree.manifest import advice
-from workflow.dag import execution, job_size, queue_view
+from workflow.dag import execution, queue_view
 from workflow.dag.graph import Graph
 from workflow.dag.requirements import DatasetRequirements, refuse_over_budget, requirements_of
 from workflow.run.node import caches, requirements
@@ -168,7 +168,6 @@ def refuse_site(study: Study, environ: Mapping[str, str]) -> None:
     get_engine(study.site.engine)
     _refuse_engine_of_another_scheduler(study.site)
     refuse_other_scheduler(study.site, environ)
-    job_size.refuse_owned_directives(study.site)
 
 
 def _refuse_engine_of_another_scheduler(site: Site) -> None:

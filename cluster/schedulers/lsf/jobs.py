@@ -22,23 +22,6 @@ from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, submit_scr
 
 LONGEST_NAME: Final = 500
 """The number of characters of a job's name: OpenLava cuts it at 511."""
-OWNED: Mapping[str, str] = {
-    "number of slots per node": r"-R\b.*span\[",
-    "number of slots": r"-n\b",
-    "name of the job": r"-Jd?\b",
-    "walltime": r"-W\b",
-    "queue": r"-q\b",
-    "account": r"-P\b",
-    "output": r"-(o|oo|e|eo)\b",
-    "directory": r"-cwd\b",
-    "restart": r"-rn?\b",
-    "exclusive use of nodes (the key share_nodes)": r"-x\b",
-    "GPUs": r"-gpu\b",
-    "waiting (slipway submit --wait)": r"-K\b",
-    "batch job": r"-I[sp]?\b",
-    "script": r"-Zs\b",
-    "environment": r"-env\b",
-}
 
 
 def bsub_options(job: jobs.BatchJob) -> tuple[str, ...]:
@@ -165,11 +148,6 @@ script, options = batch_script, bsub_options
 def submit(job: jobs.BatchJob, patience_s: float) -> str:
     """Submit a job, whose name contains its work."""
     return submit_script(LSF, job.name, batch_script(job), jobs_named, patience_s)
-
-
-def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG001 - bsub takes all of them
-    """Return no names: bsub takes the whole environment along."""
-    return ()
 
 
 def never_starts(size: jobs.JobSize) -> str | None:

@@ -247,16 +247,6 @@ TERMINATED: Final = "terminated by"
 """The words in the comment of a job that was deleted."""
 FAILED: Final = "too many failed attempts to run"
 """The words in the comment of a job that PBS holds, since twenty starts failed."""
-REASONS: Final = (
-    ("Can Never Run", "no node can ever give it what it asks; `qdel JOBID`, and ask for less"),
-    ("Not enough free nodes", "waiting for nodes to become free"),
-    ("Insufficient amount of", "waiting for nodes to become free"),
-    ("Not enough total nodes", "asks for more nodes than there are, and never starts: `qdel JOBID`, and fewer nodes"),
-    ("Queue not started", "the queue is stopped"),
-    ("Not enough of the right type of nodes", "no free node has what its constraint asks"),
-    ("would exceed", "a limit of the queue or of yours is reached"),
-    ("has reached", "a limit of the queue or of yours is reached"),
-)
 
 
 def stage_of(state: str) -> Stage:
@@ -288,11 +278,8 @@ def hold_of(job: JobInfo) -> Hold:
 
 
 def plain_reason(job: JobInfo) -> str:
-    """Explain why a job waits, followed by PBS's own words."""
+    """Explain why a job waits, by PBS's own words."""
     if job.state == "H":
         words = "PBS could not start it" if hold_of(job) == "failed" else "held"
         return f"{words} ({job.comment})" if job.comment else words
-    if not job.comment:
-        return "PBS has not looked at it yet"
-    words = next((words for sign, words in REASONS if sign in job.comment), "")
-    return f"{words.replace('JOBID', job.job_id)} ({job.comment})" if words else job.comment
+    return job.comment or "PBS has not looked at it yet"

@@ -108,18 +108,6 @@ def never_starts(size: JobSize) -> str | None:
 # `qstat -f`, and OpenPBS changes quotes and backslashes in them.
 
 
-OWNED: Mapping[str, str] = {
-    "nodes": r"-l\s*(\S*,)?(select|nodes|nodect|ncpus|mpiprocs|ngpus|mem|place)\b",
-    "walltime": r"-l\s*(\S*,)?walltime\b",
-    "name": "-N",
-    "queue": "-q",
-    "account": "-A",
-    "output": "-o|-e|-j|-k|-R",
-    "environment": "-v|-V|-S",
-    "array": "-J",
-    "rerun": "-r",
-    "directive": "-C|-z|-I|-X",
-}
 NOT_INHERITED: Final = re.compile(r"PBS_|SLURM_|SBATCH_|TMPDIR$")
 """Variables that PBS sets itself in each job."""
 
@@ -156,17 +144,12 @@ def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
         ("-j", "oe"),
         ("-o", "/dev/null"),
         ("-v", None if job.work is None else f"{answers.WORK}={work_words(job.work)}"),
-        ("-v", ",".join(job.export) if job.export else None),
     ]
-    if job.work is not None and job.export:
-        raise ConfigError(
-            "the job of one run cannot be submitted by hand, since its work travels in a variable of qsub: `slipway run` submits it"
-        )
     options = [f"{option} {shlex.quote(one_line(option, value))}" for option, value in said if value is not None]
     return (*options, *(one_line("directives", line) for line in size.directives))
 
 
-def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None, hosts: Sequence[str] = ()) -> str:
+def batch_script(job: BatchJob, environ: Mapping[str, str], hosts: Sequence[str] = ()) -> str:
     """Build the text of the batch script, which exports the variables of `environ` that a job inherits. See qsub_options for `hosts`."""
     directory, _, name = job.output.rpartition("/")
     log = "".join(
@@ -177,7 +160,7 @@ def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None, hosts:
         *(f"#PBS {option}" for option in qsub_options(job, hosts)),
         "",
         f"exec >>{shlex.quote(f'{directory}/')}{log} 2>&1",
-        *(f"export {name}={shlex.quote(value)}" for name, value in sorted(taken_along(environ or {}).items())),
+        *(f"export {name}={shlex.quote(value)}" for name, value in sorted(taken_along(environ).items())),
         *script_lines(job),
     ]
     return "\n".join(lines) + "\n"
@@ -186,11 +169,6 @@ def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None, hosts:
 def taken_along(environ: Mapping[str, str]) -> dict[str, str]:
     """Select the variables that a job inherits. Functions come from the login shell that PBS starts for a job."""
     return {name: value for name, value in inherited_environ(environ).items() if name.isidentifier() and not NOT_INHERITED.match(name)}
-
-
-def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names for `qsub -v` of those inherited variables whose values OpenPBS leaves as they are."""
-    return tuple(sorted(name for name, value in taken_along(environ).items() if not set(value) & set("\"'\\,\n")))
 
 
 def clock(minutes: int) -> str:
@@ -256,13 +234,16 @@ def queued_job(job: answers.JobInfo) -> QueuedJob:
 
 
 SERVER = answers.PBS
-script, options = batch_script, qsub_options
+options = qsub_options
+
+
+def script(job: BatchJob) -> str:
+    return batch_script(job, os.environ, instead_of_failed(job.size))
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
     """Submit a job, whose variables stand in its script."""
-    text = batch_script(job, os.environ if job.export is None else None, instead_of_failed(job.size))
-    return submit_script(answers.PBS, job.name, text, jobs_named, patience_s)
+    return submit_script(answers.PBS, job.name, script(job), jobs_named, patience_s)
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:

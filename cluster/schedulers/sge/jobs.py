@@ -13,7 +13,7 @@ from base.humanize import choices
 from base.system import account_name
 from cluster.schedulers import inside_job, jobs, sge
 from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
-from cluster.schedulers.queries import QUICK_ANSWER_S, ask, inherited_names, submit_script
+from cluster.schedulers.queries import QUICK_ANSWER_S, ask, submit_script
 from cluster.schedulers.sge import BEGUN, answers
 
 # The batch script.
@@ -48,22 +48,6 @@ case $code in {meant}) code=1 ;; esac
 exit "$code"
 """
 _ENVIRONMENT: Final = re.compile(r"(?P<name>[\w.+-]+)(?:\s+(?P<slots>[1-9][0-9]{0,5}))?", re.ASCII)
-OWNED: Mapping[str, str] = {
-    "walltime": r"-l\s+(\S*,)?[hs]_rt=",
-    "parallel environment (the key parallel_environment)": r"-pe\b",
-    "name of the job": r"-N\b",
-    "queue": r"-q\b",
-    "account": r"-P\b",
-    "output": r"-[oje]\b",
-    "number of tasks": r"-t\b",
-    "waiting (slipway submit --wait)": r"-sync\b",
-    "warning before the end": r"-notify\b",
-    "restart": r"-r\b",
-    "context": r"-ac\b",
-    "shell": r"-S\b",
-    "environment": r"-V\b",
-    "answer of qsub": r"-terse\b",
-}
 
 
 def qsub_options(job: BatchJob) -> tuple[str, ...]:
@@ -84,13 +68,11 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
         ("-q", size.queue),
         ("-P", size.account),
         ("-ac", None if job.work is None else f"{WORK}={jobs.work_words(job.work)}"),
-        ("-v", None if job.export is None else ",".join(job.export) or None),
     ]
     said = [f"{name} {_quoted(name, str(value))}" for name, value in options if value is not None]
     places = [] if job.is_shard else [f"-pe {' '.join(_slots(size))}"]
-    every = ["-V"] if job.export is None else []
     verified = ["-w e"] if size.exclude else []  # refused, where too few nodes are left: it would wait for ever
-    return (*said, *places, *every, *verified, "-notify", *(jobs.one_line("directives", line) for line in size.directives))
+    return (*said, *places, "-V", *verified, "-notify", *(jobs.one_line("directives", line) for line in size.directives))
 
 
 def batch_script(job: BatchJob) -> str:
@@ -239,7 +221,7 @@ def _queued(job: answers.ListedJob, fields: Mapping[str, str], record: Mapping[s
 
 
 SERVER = answers.SGE
-script, options, inherited = batch_script, qsub_options, inherited_names
+script, options = batch_script, qsub_options
 
 
 def submit(job: BatchJob, patience_s: float) -> str:

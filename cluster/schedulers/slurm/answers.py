@@ -365,37 +365,10 @@ ENDED_BY: Final = {
     "REQUEUE_FED": "requeued",
     "PENDING": "requeued",
 }
-REASONS: Final = {
-    "Resources": "waiting for nodes to become free",
-    "Priority": "others are before it in the queue",
-    "Dependency": "waiting for another job",
-    "BeginTime": "its start time is not reached: after a requeue Slurm waits two minutes",
-    "DependencyNeverSatisfied": "waiting for another job that has failed; it never starts",
-    "PartitionNodeLimit": "asks for more nodes than the partition allows, and never starts: `scancel JOBID`, and fewer nodes",
-    "PartitionTimeLimit": "asks for more time than the partition allows, and never starts: `scancel JOBID`, and a shorter walltime",
-    "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition takes no jobs now",
-    "ReqNodeNotAvail": "nodes it needs are down, drained or reserved",
-    "BadConstraints": "no node has what its constraint asks",
-    "InvalidAccount": "the account does not exist",
-    "InvalidQOS": "the QoS does not exist",
-    "QOSMaxJobsPerUserLimit": "you have as many jobs as the QoS allows",
-    "QOSMaxNodePerUserLimit": "you have as many nodes as the QoS allows",
-    "AssocGrpNodeLimit": "your account has as many nodes as it may",
-    "AssocGrpGRES": "your account has as many GPUs as it may",
-    "Reservation": "waiting for its reservation",
-}
-HELD: Final = {
-    "JobHeldUser": "held by you",
-    "JobHeldAdmin": "held by an administrator",
-    "JobHoldMaxRequeue": "held, since it was put back into the queue too often",
-    "job requeued in held state": "put back into the queue, and held",
-}
+HELD: Final = frozenset({"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "job requeued in held state"})
 """Reasons that hold until somebody releases the job."""
 FAILED: Final = "failed requeued held"
 """The end of Slurm's reason for a job that it could not start: a prolog failed, or a directory is missing on the node."""
-LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
-"""Beginnings of Slurm's words for its many limits, each with an explanation."""
 
 
 def hold_of(reason: str) -> Hold:
@@ -404,17 +377,12 @@ def hold_of(reason: str) -> Hold:
     return "failed" if word.endswith(FAILED) else "held" if word in HELD else ""
 
 
-def plain_reason(reason: str, job_id: str = "JOBID") -> str:
-    """Explain why a job waits, followed by Slurm's own word, which people can search for."""
-    if not reason:
-        return "Slurm has not looked at it yet"
-    word = _word(reason)
-    if word.endswith(FAILED):
-        return f"Slurm could not start it on its nodes ({reason})"
-    words = REASONS.get(word) or HELD.get(word) or next((words for start, words in LIMITS if word.startswith(start)), None)
-    if words is None and word.lower().startswith("nodes"):
-        words = "nodes it needs are down, drained or reserved"
-    return f"{words.replace('JOBID', job_id)} ({reason})" if words else f"{reason.replace('_', ' ')}"
+def plain_reason(reason: str) -> str:
+    """Explain why a job waits, by Slurm's own word, which people can search for."""
+    hold = hold_of(reason)
+    if hold:
+        return f"{'held' if hold == 'held' else 'Slurm could not start it on its nodes'} ({reason})"
+    return reason or "Slurm has not looked at it yet"
 
 
 def _word(reason: str) -> str:

@@ -10,31 +10,13 @@ from typing import Final
 from base.humanize import choices, counted, format_duration
 from base.sanitize import ascii_int
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
-from cluster.schedulers.queries import QUICK_ANSWER_S, ask, inherited_names, submit_script
+from cluster.schedulers.queries import QUICK_ANSWER_S, ask, submit_script
 from cluster.schedulers.slurm import answers
 from cluster.schedulers.slurm.answers import SLURM, JobInfo, Partition
 
 # Directives of the site file.
 
 
-OWNED: Mapping[str, str] = {
-    "nodes": r"--nodes\b|-N\b",
-    "tasks": r"--ntasks(-per-gpu)?(=|\s|$)|-n\b",
-    "cores": r"--cpus-per-(task|gpu)\b|-c\b",
-    "walltime": r"--time(=|\s|$)|-t\b",
-    "memory": r"--mem(-per-cpu)?(=|\s|$)",
-    "GPUs": r"--gres\b|--gpus(=|\s|$)|-G\b",
-    "queue": r"--partition\b|-p\b",
-    "account": r"--account\b|-A\b",
-    "qos": r"--qos\b|-q\b",
-    "constraint": r"--constraint\b|-C\b",
-    "name": r"--job-name\b|-J\b",
-    "output": r"--(output|error|open-mode|parsable|wrap)\b|-[oe]\b",
-    "environment": r"--export(=|\s|$)",
-    "working directory": r"--(chdir|workdir)\b|-D\b",
-    "cluster": r"--clusters?\b|-M\b",
-    "array": r"--array\b|-a\b",
-}
 SHORTEST: Final = "--com"
 """The shortest form of the option that we search for, because sbatch accepts abbreviated option names."""
 
@@ -91,7 +73,7 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
         ("output", job.output.replace("%", "%%").replace(JOB_ID_PLACEHOLDER, "%j")),
         ("open-mode", "append"),
         ("comment", comment or None),
-        ("export", "ALL" if job.export is None else ",".join(job.export)),
+        ("export", "ALL"),
     ]
     flags = (["--exclusive"] if size.whole_nodes else []) + ["--requeue"]
     said = [f"--{name}={shlex.quote(one_line(name, str(value)))}" for name, value in options if value is not None]
@@ -164,7 +146,7 @@ def queued_job(job: JobInfo) -> QueuedJob:
         job_id=job.job_id,
         stage=stage,
         state=job.state.lower(),
-        why=answers.plain_reason(job.reason, job.job_id) if stage == "waits" else "",
+        why=answers.plain_reason(job.reason) if stage == "waits" else "",
         hold=answers.hold_of(job.reason) if stage == "waits" else "",
         ended_by=answers.ENDED_BY.get(job.state) if stage == "over" else None,
         restarts=job.restarts,
@@ -187,7 +169,7 @@ def stage_of(state: str) -> Stage:
 
 
 SERVER = SLURM
-script, options, inherited = batch_script, sbatch_options, inherited_names
+script, options = batch_script, sbatch_options
 
 
 def submit(job: BatchJob, patience_s: float) -> str:

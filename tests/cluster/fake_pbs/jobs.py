@@ -8,7 +8,6 @@ from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
 from cluster.schedulers.pbs.answers import PBS
 
 SERVER = PBS
-OWNED = {"nodes": "-l select"}
 QUEUE: list[QueuedJob] = []
 SUBMITTED: list[BatchJob] = []
 
@@ -42,10 +41,6 @@ def script(job: BatchJob) -> str:
 
 def options(job: BatchJob) -> tuple[str, ...]:
     return (f"-l select={job.size.nodes}", f"-N {job.name}")
-
-
-def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(name for name in environ if name == "PATH")
 
 
 def submit(job: BatchJob, patience_s: float) -> str:  # noqa: ARG001 - it answers at once

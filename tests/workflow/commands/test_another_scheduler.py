@@ -97,9 +97,3 @@ def test_each_run_is_a_job_of_it(house: House) -> None:
         refuse_wrong_executor("jobs", "slurm")
     with pytest.raises(ConfigError, match="this is not a job of PBS"):
         refuse_wrong_way(found.study.site, "allocation", {})
-
-
-def test_what_it_would_refuse_is_refused_before(house: House) -> None:
-    house.site.write_text(f"{SITE}directives: ['-l select=4']\n")
-    with pytest.raises(ConfigError, match="sets the nodes"):
-        graph(house, Mode(way="jobs"))

@@ -117,7 +117,6 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
         "/auth.json is not a file on this machine; `podman login` writes one; a relative path begins at the site file; without the key "
         "the engine uses what it finds itself",
     ),
-    "directive": (lambda house: house.site.write_text(f"{SITE}storage: s\ndirectives: [--nodes=2]\n"), 10, "sets the nodes"),
     "below a file": (_below_a_file, 22, "cannot be used: "),
 }
 

@@ -317,7 +317,7 @@ def test_runs_in_slurms_queue_are_queued_and_a_silent_controller_is_said_so(hous
 
     shows(one)
     found = {run["run_id"]: (run["state"], run["reason"]) for run in house.json("status")["runs"]}
-    assert found[names[1]] == ("queued", "job 7 waits: waiting for nodes to become free (Resources)")
+    assert found[names[1]] == ("queued", "job 7 waits: Resources")
     assert (found[names[0]][0], found[names[2]][0]) == ("done", "missing")
     shows(whole)
     assert house.json("status")["queued"] == 7

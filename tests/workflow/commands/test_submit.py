@@ -102,15 +102,6 @@ def test_repeats_on_different_nodes(house: House, submit: Callable[..., Said]) -
     assert "multiples of 2" in refused.err
 
 
-def test_a_script_that_is_submitted_by_hand_carries_what_ours_does(submit: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"AWS_SECRET_ACCESS_KEY": "x", "NCCL_DEBUG": "INFO", "NCCL_TOKEN": "x", "SLURM_CONF": "/x", "LC_ALL": "C"}.items():
-        monkeypatch.setenv(name, value)
-    (line,) = (line for line in submit("--print").out.splitlines() if "--export" in line)
-    names = line.removeprefix("#SBATCH --export=").split(",")
-    assert {"PATH", "NCCL_DEBUG", "LC_ALL"} < set(names)
-    assert not {"ALL", "AWS_SECRET_ACCESS_KEY", "NCCL_TOKEN", "SLURM_CONF"} & set(names)
-
-
 def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
     said = submit("--nodes", "4")
     assert said.code == 0, said.err

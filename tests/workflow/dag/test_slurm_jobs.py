@@ -17,7 +17,7 @@ from tests.workflow.study.studies import changed, write
 from workflow.dag.execution import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph, shard_threads
 from workflow.dag.job_plans import Width, minutes_for, num_rounds, plan_submission
-from workflow.dag.job_size import job_minutes, refuse_owned_directives, resources_of, size_of
+from workflow.dag.job_size import job_minutes, resources_of, size_of
 from workflow.dag.refusals import load_graph
 from workflow.study.cell import node_sets
 
@@ -142,17 +142,6 @@ def test_the_job_outlives_the_run_by_what_the_push_needs(tmp_path: Path) -> None
     for walltime in ("12m", "12m30s"):  # a queue with this limit refuses 13 minutes
         limited = graph(tmp_path, None, f"{SITE}walltime: {walltime}\n", limits={"walltime": "10m"}).study.site
         assert job_minutes(600.0, limited) == 12
-
-
-@pytest.mark.parametrize("line", ["--nodes=4", "-N 4", "--time=1:00", "--mem=4G", "--gres=gpu:1", "-p gpu", "--account x", "--output=x"])
-def test_directives_may_not_say_what_other_keys_say(tmp_path: Path, line: str) -> None:
-    with pytest.raises(ConfigError, match="which Slipway sets itself"):
-        graph(tmp_path, JOBS, f"{SITE}directives: ['{line}']\n")
-
-
-def test_other_directives_are_taken(tmp_path: Path) -> None:
-    lines = ["--reservation=x", "--licenses=a", "--gpus-per-node=1", "--ntasks-per-node=1", "--signal=USR1@60", "--mem-bind=local"]
-    refuse_owned_directives(graph(tmp_path, JOBS, f"{SITE}directives: {lines}\n").study.site)
 
 
 @pytest.mark.parametrize(

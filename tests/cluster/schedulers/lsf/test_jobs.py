@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from cluster.schedulers import owned_by_us
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, SHARD, BatchJob, JobSize, Work
 from cluster.schedulers.lsf.jobs import batch_script, bsub_options
 
@@ -67,23 +66,6 @@ def test_the_job_of_a_shard_shares_its_node() -> None:
 def test_what_no_line_can_say_is_refused(change: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         batch_script(replace(JOB, **change))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("directive", "what"),
-    [
-        ("-W 60", "walltime"),
-        ("-n 4", "number of slots"),
-        ('-R "span[hosts=1]"', "slots per node"),
-        ("-gpu num=1", "GPUs"),
-        ('-R "rusage[license=1]"', None),
-        ("-app x", None),
-    ],
-)
-def test_directives_that_are_ours(directive: str, what: str | None) -> None:
-    found = owned_by_us("lsf", directive)
-    assert (found is None) == (what is None)
-    assert (what or "") in (found or "")
 
 
 @pytest.mark.processes

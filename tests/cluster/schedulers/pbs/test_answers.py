@@ -19,7 +19,6 @@ from cluster.schedulers.pbs.answers import (
     parse_entries,
     parse_jobs,
     parse_size,
-    plain_reason,
     stage_of,
     time_of,
 )
@@ -91,13 +90,6 @@ def test_a_job_tells_its_work_and_only_ours_are_ours() -> None:
     assert [job.job_id for job in found] == ["7.n0", "10.n0"]
     assert (found[0].rule, found[0].wildcards, found[0].mark, found[0].nodes) == (RUN, "a-b-r1", "slipway=a-1234", "n1,n2")
     assert (found[1].stage, found[1].why) == ("waits", "PBS has not looked at it yet")
-
-
-def test_why_a_job_waits_is_said_in_words() -> None:
-    assert "no node can ever give it" in plain_reason(ALL["18.n0"])
-    assert "`qdel 18.n0`" in plain_reason(ALL["18.n0"])
-    assert plain_reason(info(state="Q", comment="Not Running: Not enough free nodes available")).startswith("waiting for nodes")
-    assert plain_reason(info(state="Q", comment="Something new")) == "Something new"
 
 
 def test_a_job_is_held_by_a_person_or_since_it_failed() -> None:

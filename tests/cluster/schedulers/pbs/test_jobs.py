@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from cluster.schedulers import owned_by_us
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, BatchJob, JobSize, Work
-from cluster.schedulers.pbs.jobs import batch_script, clock, inherited, others, qsub_options, taken_along
+from cluster.schedulers.pbs.jobs import batch_script, clock, others, qsub_options, taken_along
 
 SIZE = JobSize(nodes=2, minutes=1563, cores=16, memory_mb=0, gpus=4, queue="gpu", account="mine", constraint="gpu_model=a100")
 JOB = BatchJob(
@@ -27,7 +26,7 @@ WORK = Work(mark="slipway=a-1234", rule=RUN, wildcards="c-r1")
 
 
 def test_the_script_of_a_study() -> None:
-    assert batch_script(JOB) == (
+    assert batch_script(JOB, {}) == (
         "#!/bin/bash\n"
         "#PBS -N slipway-a-01234567\n"
         "#PBS -l select=2:ncpus=16:ngpus=4:mpiprocs=1:gpu_model=a100\n"
@@ -56,7 +55,7 @@ def test_a_run_says_its_work_and_a_share_of_a_node_its_memory() -> None:
     assert "-l select=2:ncpus=16:mem=2000mb:ngpus=4:mpiprocs=1:gpu_model=a100" in options
     assert "-l place=scatter" in options
     assert options[-1] == "-W group_list=x"
-    assert "SLIPWAY_SUBMISSION" not in batch_script(job)
+    assert "SLIPWAY_SUBMISSION" not in batch_script(job, {})
 
 
 @pytest.mark.processes
@@ -65,7 +64,6 @@ def test_the_shell_that_submits_is_taken_along_as_it_is_but_for_secrets(tmp_path
     odd = "a \"b\" \\ $(exit 3) 'c', \n d"
     environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": odd, "SLIPWAY_TOKEN": "x", "AWS_SECRET": "x", "PBS_JOBID": "1", "TMPDIR": "/tmp/x"}
     assert set(taken_along(environ)) == {"PATH", "PYTHONPATH"}
-    assert inherited(environ) == ("PATH",)
     output = f"{tmp_path}/log-{JOB_ID_PLACEHOLDER}"
     script = batch_script(replace(JOB, output=output, directory=str(tmp_path), argv=("printenv", "PYTHONPATH")), environ)
     result = subprocess.run(["bash"], input=script, text=True, check=False, env={"PBS_JOBID": "7.n0", "PATH": "/usr/bin:/bin"})
@@ -83,24 +81,6 @@ def test_what_pbs_has_not_or_ends_a_line_is_refused() -> None:
             qsub_options(replace(JOB, size=size))
     with pytest.raises(ConfigError, match="directives"):
         qsub_options(replace(JOB, size=replace(SIZE, directives=("-a\n#PBS -q x",))))
-
-
-@pytest.mark.parametrize(
-    ("directive", "what"),
-    [
-        ("-l walltime=1:00:00", "walltime"),
-        ("-l filesystems=home,walltime=3", "walltime"),
-        ("-lselect=3", "nodes"),
-        ("-l place=free", "nodes"),
-        ("-q x", "queue"),
-        ("-V", "environment"),
-        ("-l filesystems=home", None),
-        ("-W group_list=x", None),
-        ("-P project", None),
-    ],
-)
-def test_a_directive_that_is_ours_is_known(directive: str, what: str | None) -> None:
-    assert owned_by_us("pbs", directive) == what
 
 
 def test_hours_have_no_days() -> None:

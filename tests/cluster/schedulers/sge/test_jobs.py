@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, SlipwayError
-from cluster.schedulers import owned_by_us
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, SHARD, BatchJob, JobSize, Work
 from cluster.schedulers.sge import launch_argv
 from cluster.schedulers.sge.jobs import EXITS_WITH_A_MEANING, batch_script, qsub_options
@@ -84,22 +83,6 @@ def test_the_job_of_a_shard_takes_one_slot_of_any_node() -> None:
 def test_what_no_line_can_say_is_refused(change: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         batch_script(replace(JOB, **change))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("directive", "what"),
-    [
-        ("-l h_rt=60", "walltime"),
-        ("-l gpu=1,s_rt=5", "walltime"),
-        ("-pe mpi 4", "parallel environment"),
-        ("-l gpu=1", None),
-        ("-p -5", None),
-    ],
-)
-def test_directives_that_are_ours(directive: str, what: str | None) -> None:
-    found = owned_by_us("sge", directive)
-    assert (found is None) == (what is None)
-    assert (what or "") in (found or "")
 
 
 def test_no_exit_code_of_ours_has_a_meaning_for_grid_engine() -> None:
