@@ -44,7 +44,7 @@ _MADV_RANDOM = 1  # what lies behind a page that is touched is not read; the mod
 _P_LEAF, _F_BIGDATA = 2, 1
 _DEEPEST = 16  # pages from the root to a value; a tree that is not damaged has three
 _PAGE_HEADER = 16
-_SMALLEST = 16  # bytes of a node with its key
+_SMALLEST = 16  # bytes of a node with its key of eight digits
 _DIRECT = getattr(os, "O_DIRECT", 0) if hasattr(os, "preadv") else 0  # which reads to an address of the caller's, from Python 3.7 on
 _ADVICE = "stage the dataset again; the copy was changed after it was checked"
 
@@ -95,7 +95,11 @@ class _Extent(NamedTuple):
     key: bytes
     start: int
     length: int
-    large: int
+
+    @property
+    def large(self) -> bool:
+        """Return True if the value has pages of its own: others lie behind the nodes of theirs."""
+        return self.start % self.shard.page_bytes == _PAGE_HEADER
 
     @property
     def span(self) -> int:
@@ -129,8 +133,9 @@ class _Shard:
             if not self.page_bytes or any(header[:3] != (0xBEEFC0DE, 1, self.page_bytes) for header in headers):
                 raise OSError("its header is not that of a file of LMDB 0.9")
             entries, self.root, _ = max(headers, key=itemgetter(5))[3:]  # that of the later transaction holds
-            self.extents = np.zeros(2 * min(entries, num_bytes // _SMALLEST), np.int64).data  # a damaged header may have any number
-            """Where each value begins and how long it is, by its number; 0 for a value that nobody has asked for."""
+            self.extents = np.zeros((min(entries, num_bytes // _SMALLEST), 2), np.int64)  # a damaged header may have any number
+            """Where each value begins and how long it is, by its number; 0 before a value of its page was asked for."""
+            self.flat = self.extents.reshape(-1).data
         except BaseException:
             self.close()
             raise
@@ -148,8 +153,16 @@ class _Shard:
     def _header(self, start: int) -> Tuple[Any, ...]:
         return _META.unpack(bytes(self.view[start:][: _META.size]).ljust(_META.size))  # a damaged start may lie behind the file
 
-    def find(self, key: bytes) -> "_Extent":
-        """Return where a value lies. LMDB's own search reads it too, page by page from a disk that has to be waited for.
+    def find(self, key: bytes) -> Tuple[int, int]:
+        """Return where a value begins and how long it is. LMDB's own search reads it too, page by page from a disk that has to be waited
+        for; here all values of a page are located together, once."""
+        at = 2 * int(key)
+        if at >= len(self.flat) or not self.flat[at]:
+            self._descend(key)
+        return self.flat[at], self.flat[at + 1]
+
+    def _descend(self, key: bytes) -> None:
+        """Locate the values of the page that a key leads to.
 
         A page has a header and where in it each node begins; a node has sizes and flags, its key, and the value, or of a large one the
         number of the page where that begins. Of the page below it, the sizes and flags are the number (lmdb 0.9, mdb.c).
@@ -159,27 +172,37 @@ class _Shard:
             for _ in range(_DEEPEST):
                 page = self.view[number * self.page_bytes :][: self.page_bytes]
                 named, kind, end = _PAGE.unpack_from(page)
-                if named != number:
+                if named != number or end > len(page):
                     break
                 nodes = page[_PAGE_HEADER:end].cast("H")
+                if kind & _P_LEAF:
+                    self._locate(number * self.page_bytes, np.frombuffer(page, np.uint8), np.array(nodes, np.int64))
+                    if int(key) >= len(self.extents) or not self.extents[int(key), 0]:
+                        raise self.changed(key, "page %d names no place in the file where it lies" % number)
+                    return
                 first, last = 0, len(nodes)
                 while last - first > 1:
                     middle = (first + last) // 2
                     first, last = (middle, last) if _key_of(page, nodes[middle]) <= key else (first, middle)
                 low, high, flags = _SIZES.unpack_from(page, nodes[first])
-                if kind & _P_LEAF:
-                    if _key_of(page, nodes[first]) != key:
-                        raise DatasetChanged("%s has no sample %s although its manifest says so: %s" % (self.path, key.decode(), _ADVICE))
-                    start, length, large = number * self.page_bytes + nodes[first] + 8 + len(key), low + (high << 16), flags & _F_BIGDATA
-                    if large:
-                        start = _NUMBER.unpack_from(page, nodes[first] + 8 + len(key))[0] * self.page_bytes + _PAGE_HEADER
-                    if start + length > self.num_bytes:
-                        raise self.changed(key, "%d bytes from byte %d on are more than the file has" % (length, start))
-                    return _Extent(self, key, start, length, large)
                 number = low + (high << 16) + (flags << 32)
         except (IndexError, TypeError, struct.error):  # what stands there points out of its page
             pass
         raise self.changed(key, "page %d, which leads to it, is damaged" % number)
+
+    def _locate(self, first: int, page: np.ndarray, nodes: np.ndarray) -> None:
+        """Note where the values of a leaf page lie that begins at byte `first`. Nodes that make no sense are left out."""
+        nodes = nodes[nodes <= len(page) - _SMALLEST]
+        fields = page[nodes[:, np.newaxis] + np.arange(_SMALLEST)]
+        low, high, flags, key_bytes = fields[:, :8].copy().view("<u2").T.astype(np.int64)
+        digits = fields[:, 8:].astype(np.int64) - ord("0")
+        behind = np.minimum(nodes[:, np.newaxis] + _SMALLEST + np.arange(8), len(page) - 1)  # the number of a page, of a large value
+        pages = np.minimum(page[behind].view("<u8")[:, 0], self.num_bytes).astype(np.int64)
+        starts = np.where(flags & _F_BIGDATA, pages * self.page_bytes + _PAGE_HEADER, first + nodes + _SMALLEST)
+        found = np.stack([digits @ 10 ** np.arange(7, -1, -1), starts, low + (high << 16)], axis=1)
+        whole = (key_bytes == 8) & (digits >= 0).all(axis=1) & (digits < 10).all(axis=1) & (found[:, 0] < len(self.extents))
+        numbers, *places = found[whole & (found[:, 1] + found[:, 2] <= self.num_bytes)].T
+        self.extents[numbers] = np.stack(places, axis=1)
 
     def changed(self, key: bytes, what: str) -> DatasetChanged:
         """Return the error that says what is wrong with a sample."""
@@ -188,7 +211,8 @@ class _Shard:
 
 def _locate(places: Sequence[SampleKey]) -> List[_Extent]:
     """Return where these values lie, whose shards are open. None of their pages is touched, and none lies outside of its file."""
-    return [_open[path].find(key) for path, _, key in places]
+    shards = [_open[path] for path, _, _ in places]
+    return [_Extent(shard, key, *shard.find(key)) for shard, (_, _, key) in zip(shards, places)]  # noqa: B905 - Python 3.6 knows no `strict`
 
 
 def _key_of(page: memoryview, node: int) -> bytes:
@@ -196,18 +220,11 @@ def _key_of(page: memoryview, node: int) -> bytes:
 
 
 def _mapped(places: Sequence[SampleKey]) -> pixels.Values:
-    """Return these values in the maps of their shards, which are open. Their pages come when they are touched. Each is located once."""
-    known = [(_open[path], 2 * int(key)) for path, _, key in places]
-    new = [place for place, (shard, at) in zip(places, known) if at >= len(shard.extents) or not shard.extents[at]]  # noqa: B905
-    for one in _locate(new) if new else ():
-        at = 2 * int(one.key)
-        if at >= len(one.shard.extents):
-            raise one.shard.changed(one.key, "it is more than the %d that the file says it has" % (len(one.shard.extents) // 2))
-        one.shard.extents[at], one.shard.extents[at + 1] = one.start, one.length
-    starts, lengths = [shard.extents[at] for shard, at in known], [shard.extents[at + 1] for shard, at in known]
-    shards = [shard for shard, _ in known]
-    values = pixels.Values([shard.view[start : start + length] for shard, start, length in zip(shards, starts, lengths)])  # noqa: B905
-    values.places = np.array([[shard.base + start for shard, start in zip(shards, starts)], lengths], np.int64)  # noqa: B905
+    """Return these values in the maps of their shards, which are open. Their pages come when they are touched."""
+    shards = [_open[path] for path, _, _ in places]
+    found = [shard.find(key) for shard, (_, _, key) in zip(shards, places)]  # noqa: B905
+    values = pixels.Values([shard.view[start : start + length] for shard, (start, length) in zip(shards, found)])  # noqa: B905
+    values.places = np.array([(shard.base + start, length) for shard, (start, length) in zip(shards, found)], np.int64).T.copy()  # noqa: B905
     return values
 
 

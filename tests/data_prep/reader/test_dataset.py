@@ -147,7 +147,7 @@ def test_a_damaged_sample_is_named(tmp_path: Path) -> None:
     with pytest.raises(DecodeError, match=r"shard-00000.lmdb, sample 00000001: PIL.Image: "):
         split.read(1)
     shards.close_all()
-    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb has no sample 00000001 .*stage the dataset again"):
+    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb, sample 00000001: page 2 names no place .*: stage the dataset"):
         broken(root, [b"\x08"]).read(1)
     shards.close_all()
     with pytest.raises(DecodeError, match=r"sample 00000000: the image is \(1, 1, 3\), the dataset has \(4, 5\) with 3 channels"):
