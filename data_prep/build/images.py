@@ -21,12 +21,12 @@ from PIL import Image, ImageOps
 
 from base.typed import Check, Count, FromOne
 from data_prep.image_header import SNIFF_BYTES, JpegHeader, jpeg_header, jpeg_scans, sniff
+from data_prep.reader.pixels import add_sums
 from data_prep.sources.types import BadSample, Pixels
 
 MAX_PIXELS = 64_000_000  # below Pillow's own warning at 89.5 million; a worker stays below 1 GB
 MAX_SCANS = 100  # encoders write about ten, optimisers up to some dozens
 MAX_SCANNED_PIXELS = 2_000_000_000
-_SCAN = b"\xff\xda"
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 _SUBSAMPLING = "420"
 Quality = Annotated[int, Check("1 to 100", lambda value: 1 <= value <= 100)]
@@ -171,8 +171,7 @@ def _check_pixels(height: int, width: int) -> None:
 
 def _check_scans(stored: bytes, header: JpegHeader | None) -> None:
     """Refuse a file of a few hundred kilobytes that asks for thousands of passes over the pixels, which take minutes."""
-    most = _most_scans(header)
-    if stored.count(_SCAN) > most and jpeg_scans(stored).scans > most:  # the cheap count may find the two bytes in other places
+    if jpeg_scans(stored).scans > _most_scans(header):
         raise BadSample("more scans than any picture needs")
 
 
@@ -246,10 +245,6 @@ def _encode(pixels: Pixels, conversion: Conversion, with_pixels: bool) -> Conver
 # Compute mean and deviation of decoded pixels per channel, and the mean image, exactly: whole numbers are summed and divided once.
 
 
-_BLOCK_BYTES = 1 << 20  # so that the squares stay in the processor's cache
-_MAX_ROWS = 65_000  # 255^2 times as many still fits 32 bits
-
-
 @dataclass(frozen=True, kw_only=True)
 class PixelSums:
     """The sum of the values and of their squares per channel, over `pixels` pixels each. `image` holds the sums of each pixel of the image,
@@ -265,12 +260,10 @@ class PixelCounter:
     """A counter that adds up images of one number of channels. `with_image` adds up each pixel too, of images of one size."""
 
     def __init__(self, channels: int, *, with_image: bool = False) -> None:
-        self.channels = channels
         self._with_image = with_image
         self._image: npt.NDArray[np.uint64] | None = None
         self._pixels = 0
-        self._sums = [0] * channels
-        self._squares = [0] * channels
+        self._totals = np.zeros((2, channels), np.uint64)
 
     def add(self, image: Pixels) -> None:
         """Add an image (H, W, C)."""
@@ -278,23 +271,13 @@ class PixelCounter:
             self._image = np.zeros(image.shape, np.uint64)
         if self._image is not None and self._image.shape == image.shape:  # where sizes differ the dataset is refused at its end
             self._image += image
-        rows = np.ascontiguousarray(image).reshape(image.shape[0], -1)
-        step = min(_MAX_ROWS, max(1, _BLOCK_BYTES // rows.shape[1]))
-        for start in range(0, len(rows), step):
-            self._add_rows(rows[start : start + step])
+        add_sums(image, self._totals)
         self._pixels += image.shape[0] * image.shape[1]
-
-    def _add_rows(self, rows: Pixels) -> None:
-        squared = rows.astype(np.uint16)
-        squared *= squared
-        for totals, columns in ((self._sums, rows), (self._squares, squared)):
-            per_column = columns.sum(axis=0, dtype=np.uint32).reshape(-1, self.channels)
-            for channel, total in enumerate(per_column.sum(axis=0, dtype=np.uint64).tolist()):
-                totals[channel] += total
 
     def total(self) -> PixelSums:
         image = None if self._image is None else base64.b64encode(self._image.astype("<u8").tobytes()).decode()
-        return PixelSums(pixels=self._pixels, sums=tuple(self._sums), squares=tuple(self._squares), image=image)
+        sums, squares = self._totals.tolist()
+        return PixelSums(pixels=self._pixels, sums=tuple(sums), squares=tuple(squares), image=image)
 
 
 def mean_and_std(parts: Iterable[PixelSums], channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

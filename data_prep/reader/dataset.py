@@ -110,17 +110,17 @@ class Split(shards.Samples):
         whole, stored = self.size == self.stored and not parts.any(), self.stored + (self.channels,)
 
         def take(first: int, values: Sequence[memoryview]) -> None:
-            row, end = first, first + len(values)
+            row, own = first, slice(first, first + len(values))
             try:
-                for number in pixels.copy_raw(values, form, parts[first:end], images[first:end], labels[first:end]):
+                for number, start, end in pixels.copy_raw(values, form, parts[own], images[own], labels[own]):
                     row = first + number
-                    datum = parse(values[number])
-                    labels[row] = datum.label
-                    target = images[row]
-                    if datum.encoded:
-                        image = self._checked(decode(datum.data, self.channels, out=target if whole else _scratch(stored)))
-                    else:
-                        image = self._raw(datum)
+                    target, file, image = images[row], values[number][start:end], None
+                    if end < 0:
+                        datum = parse(values[number])
+                        labels[row], file = datum.label, datum.data
+                        image = None if datum.encoded else self._raw(datum)
+                    if image is None:
+                        image = self._checked(decode(file, self.channels, out=target if whole else _scratch(stored)))
                     if image is not target:
                         pixels.copy_window(image, parts[row], target)
             except (DatumError, DecodeError) as error:

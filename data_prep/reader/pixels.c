@@ -110,21 +110,26 @@ static int parse_varint(const uint8_t *value, int64_t size, int64_t *at, uint64_
     return 0;
 }
 
-/* Find the pixels of a raw Datum of this form whose fields are in protobuf's own order. Return NULL for anything else: datum.py reads it. */
-static const uint8_t *parse_raw(const uint8_t *value, int64_t size, const Form *form, int64_t *label) {
-    const int64_t expected[4] = {form->channels, form->height, form->width, form->channels * form->height * form->width};
+enum { OTHER, RAW, ENCODED };
+
+/* Find where the pixels of a raw Datum of this form, or the file of an encoded one, begin and end, and its label, if its fields are in
+ * protobuf's own order. datum.py reads any OTHER. */
+static int parse_datum(const uint8_t *value, int64_t size, const Form *form, int64_t *label, int64_t place[2]) {
+    const int64_t sizes[3] = {form->channels, form->height, form->width};
     const uint8_t tags[4] = {0x08, 0x10, 0x18, 0x22};
     uint64_t number;
     int64_t at = 0;
     for (int field = 0; field < 4; field++)
-        if (at >= size || value[at++] != tags[field] || !parse_varint(value, size, &at, &number) || number != (uint64_t)expected[field])
-            return NULL;
-    const uint8_t *pixels = value + at;
-    if (expected[3] > size - at) return NULL;
-    at += expected[3];
-    if (at >= size || value[at++] != 0x28 || !parse_varint(value, size, &at, &number) || at != size) return NULL;
+        if (at >= size || value[at++] != tags[field] || !parse_varint(value, size, &at, &number) ||
+            (field < 3 && number != (uint64_t)sizes[field]))
+            return OTHER;
+    if (number > (uint64_t)(size - at)) return OTHER;
+    place[0] = at;
+    place[1] = at += (int64_t)number;
+    if (at >= size || value[at++] != 0x28 || !parse_varint(value, size, &at, &number)) return OTHER;
     *label = (int32_t)(uint32_t)number;
-    return pixels;
+    if (at == size) return place[1] - place[0] == sizes[0] * sizes[1] * sizes[2] ? RAW : OTHER;
+    return size - at == 2 && value[at] == 0x38 && value[at + 1] == 1 ? ENCODED : OTHER;
 }
 
 /* Return the checksum of the source that this was compiled from, as setup.py has computed it. */
@@ -133,17 +138,37 @@ uint32_t slipway_source(void) { return SLIPWAY_SOURCE; }
 /* Copy a window of one image. */
 void slipway_copy_window(uint8_t *out, const uint8_t *image, const Form *form, const Window *window) { copy_window(out, image, form, window, 0); }
 
-/* Copy a window of each of `count` values, to one place after the other in `out`, and its label. `left[i]` is 1 where value i is no raw Datum
- * as parse_raw knows it: nothing is written for it. */
+/* Copy a window of each of `count` raw values, to one place after the other in `out`, and the labels of those and of encoded ones. `left[i]`
+ * is where in value i the file of an image begins and ends; 0, 0 where nothing is left to do; 0, -1 of any other. */
 void slipway_copy_raw(uint8_t *out, const uint8_t *const *values, const int64_t *sizes, int64_t count, const Form *form,
-                      const Window *windows, int64_t *labels, uint8_t *left) {
+                      const Window *windows, int64_t *labels, int64_t (*left)[2]) {
     const int64_t each = form->rows * form->columns * form->channels;
     for (int64_t index = 0; index < count; index++) {
-        const uint8_t *pixels = parse_raw(values[index], sizes[index], form, &labels[index]);
-        left[index] = pixels == NULL;
-        if (pixels != NULL) copy_window(out + index * each, pixels, form, &windows[index], count * each >= STREAMED);
+        const int kind = parse_datum(values[index], sizes[index], form, &labels[index], left[index]);
+        if (kind == RAW) copy_window(out + index * each, values[index] + left[index][0], form, &windows[index], count * each >= STREAMED);
+        if (kind != ENCODED) left[index][0] = 0, left[index][1] = kind == RAW ? 0 : -1;
     }
 #if defined(__x86_64__)
     _mm_sfence(); /* before another process is told */
 #endif
+}
+
+/* Add each channel's values of `count` pixels to `totals`, and behind them their squares. There are 1 or 3 channels. */
+void slipway_add_sums(const uint8_t *pixels, int64_t count, int64_t channels, uint64_t *totals) {
+    enum { LANES = 48, MOST = 65536 * LANES }; /* so many bytes keep a lane's squares below 2^32 */
+    const int64_t size = count * channels;
+    for (int64_t at = 0; at < size;) {
+        uint32_t sums[LANES], squares[LANES];
+        const int64_t end = size - at < MOST ? size : at + MOST;
+        memset(sums, 0, sizeof sums);
+        memset(squares, 0, sizeof squares);
+        for (; at + LANES <= end; at += LANES)
+            for (int lane = 0; lane < LANES; lane++) {
+                const uint16_t value = pixels[at + lane], square = (uint16_t)(value * value);
+                sums[lane] += value;
+                squares[lane] += square;
+            }
+        for (int lane = 0; at < end; at++, lane++) sums[lane] += pixels[at], squares[lane] += (uint32_t)(pixels[at] * pixels[at]);
+        for (int lane = 0; lane < LANES; lane++) totals[lane % channels] += sums[lane], totals[channels + lane % channels] += squares[lane];
+    }
 }

@@ -41,9 +41,10 @@ def load(path: str) -> Any:
         source = Path(path).with_name("pixels.c")
         if source.exists() and library.slipway_source() != zlib.crc32(source.read_bytes()) & 0xFFFFFFFF:
             return "%s was not compiled from the pixels.c beside it" % name
-        library.slipway_copy_raw.restype = library.slipway_copy_window.restype = None
+        library.slipway_copy_raw.restype = library.slipway_copy_window.restype = library.slipway_add_sums.restype = None
         library.slipway_copy_raw.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] + [ctypes.c_void_p] * 4
         library.slipway_copy_window.argtypes = [ctypes.c_void_p] * 4
+        library.slipway_add_sums.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
         return library
     except struct.error:
         return "%s: it is cut, or no library" % name
@@ -61,17 +62,18 @@ def copies_by() -> str:
     return "numpy (%s)" % library if isinstance(library, str) else "compiled"
 
 
-def copy_raw(values: Sequence[Any], form: Form, windows: np.ndarray, out: np.ndarray, labels: np.ndarray) -> Sequence[int]:
+def copy_raw(values: Sequence[Any], form: Form, windows: np.ndarray, out: np.ndarray, labels: np.ndarray) -> Sequence[Tuple[int, int, int]]:
     """Copy from each value that is a raw Datum of this form its window to `out` and its label to `labels`, in one call that holds no lock
-    of the interpreter. Return the numbers of the values that are left: all where nothing is compiled."""
+    of the interpreter. Return the numbers of the values that are left: all where nothing is compiled; and where in an encoded Datum of this
+    form, whose label is there, its file begins and ends, or 0 and -1."""
     if isinstance(library, str) or not out.flags.c_contiguous:
-        return range(len(values))
-    left = np.zeros(len(values), np.uint8)
+        return [(number, 0, -1) for number in range(len(values))]
+    left = np.zeros((len(values), 2), np.int64)
     if len(values):
         addresses, sizes = values.places if isinstance(values, Values) else places_of(values)
         arrays = np.array(form, np.int64), windows, labels, left  # kept until the call ends
         library.slipway_copy_raw(address_of(out), address_of(addresses), address_of(sizes), len(values), *map(address_of, arrays))
-    return np.flatnonzero(left).tolist()
+    return [(number, start, end) for number, (start, end) in enumerate(left.tolist()) if end]
 
 
 def copy_window(image: np.ndarray, window: np.ndarray, out: np.ndarray) -> None:
@@ -81,6 +83,19 @@ def copy_window(image: np.ndarray, window: np.ndarray, out: np.ndarray) -> None:
     else:
         numbers = (ctypes.c_int64 * 6)(*image.shape, 0, *out.shape[:2])
         library.slipway_copy_window(address_of(out), address_of(image), numbers, address_of(window))
+
+
+def add_sums(image: np.ndarray, totals: np.ndarray) -> None:
+    """Add each channel of an image, uint8 (height, width, 1 or 3), to totals[0], and its squares to totals[1], uint64 (2, channels)."""
+    rows, channels = np.ascontiguousarray(image).reshape(len(image), -1), image.shape[2]
+    if not isinstance(library, str):
+        library.slipway_add_sums(rows.ctypes.data, rows.size // channels, channels, address_of(totals))
+        return
+    step = min(65000, max(1, (1 << 20) // rows.shape[1]))  # so many squares fit 32 bits, and a cache
+    for start in range(0, len(rows), step):
+        values = rows[start : start + step]
+        for total, columns in zip(totals, (values, values.astype(np.uint16) ** 2)):  # noqa: B905 - Python 3.6 knows no `strict`
+            total += columns.sum(axis=0, dtype=np.uint32).reshape(-1, channels).sum(axis=0, dtype=np.uint64)
 
 
 def address_of(array: Any) -> int:

@@ -162,7 +162,7 @@ class _Shard:
         return self.flat[at], self.flat[at + 1]
 
     def _descend(self, key: bytes) -> None:
-        """Locate the values of the page that a key leads to.
+        """Find the values of the page that a key leads to.
 
         A page has a header and where in it each node begins; a node has sizes and flags, its key, and the value, or of a large one the
         number of the page where that begins. Of the page below it, the sizes and flags are the number (lmdb 0.9, mdb.c).

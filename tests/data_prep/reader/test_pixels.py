@@ -88,6 +88,20 @@ def test_windows_are_the_same_over_random_shapes(both: Any) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("shape", [(1, 1), (7, 5), (300, 401), (2000, 1500), (1, 70_000), (140_001, 1)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_sums_are_exact(both: Any, shape: tuple[int, int], channels: int) -> None:
+    """Also of more bright pixels than the squares of fit 32 bits, and of an image that lies in memory in another order."""
+    dark = np.random.default_rng(3).integers(0, 256, (*shape, channels), np.uint8)
+    for image in (dark, np.full_like(dark, 255), dark.swapaxes(0, 1)):
+        totals = np.ones((2, channels), np.uint64)
+        wide = image.astype(np.uint64)
+        expected = 1 + np.stack([wide.sum(axis=(0, 1)), (wide * wide).sum(axis=(0, 1))])
+        (found,) = both(lambda image=image, totals=totals: [(added := totals.copy(), pixels.add_sums(image, added))[0]])
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize("crop", [None, 17, 24])
 @pytest.mark.parametrize("kind", ["hwc", "caffe", "jpeg"])
 @pytest.mark.parametrize("channels", [1, 3])
@@ -129,14 +143,15 @@ def test_batches_that_no_cache_holds_are_the_same(both: Any, tmp_path: Path, wid
 def test_what_is_no_common_datum_is_left_to_the_other_part(both: Any, tmp_path: Path) -> None:
     """Fields in another order, unknown ones, a file: read all the same, into a batch that lies in memory in another order, too."""
     image = smooth((6, 7, 3))
-    root = image_dataset(tmp_path, [(image, 0)] * 4, shards=1)
+    root = image_dataset(tmp_path, [(image, 0)] * 6, shards=1)
     usual, head = encode(3, 6, 7, image.tobytes(), 4), b"\x08\x03\x10\x06\x18\x07"
     other = b"\x28\x05" + head + usual[6:-2]
-    split = broken(root, [usual, other, usual + b"\x52\x01x", encode(3, 6, 7, jpeg(image), 6, True)])
-    batch, labels = both(lambda: split.read_many([0, 1, 2, 3], augment=Augmentation("crop-flip", 1, 1)))
-    assert labels.tolist() == [4, 5, 4, 6]
-    turned = np.zeros((7, 4, 6, 3), np.uint8).swapaxes(0, 1).swapaxes(1, 2)
-    found = both(lambda: split.read_many([0, 1, 2, 3], turned, Augmentation("crop-flip", 1, 1)))[0]
+    file = encode(3, 6, 7, jpeg(image), 6, True)
+    split = broken(root, [usual, other, usual + b"\x52\x01x", file, file + b"\x38\x01", file[:-2] + b"\x38\x03"])
+    batch, labels = both(lambda: split.read_many(range(6), augment=Augmentation("crop-flip", 1, 1)))
+    assert labels.tolist() == [4, 5, 4, 6, 6, 6]
+    turned = np.zeros((7, 6, 6, 3), np.uint8).swapaxes(0, 1).swapaxes(1, 2)
+    found = both(lambda: split.read_many(range(6), turned, Augmentation("crop-flip", 1, 1)))[0]
     np.testing.assert_array_equal(found, batch)
 
 
