@@ -1,8 +1,8 @@
 """Lock files: one process at a time does something, and the others can read who it is.
 
-A lock is flock's: it belongs to the open file, so the kernel frees it with the last process that has the file open, however that ends, and
-a child may wait for it in our name. A cleaner of /tmp, or whoever held it before, may have taken the file away and somebody made another:
-so a lock counts only while the file that is locked still has its name.
+A lock is flock's: it belongs to the open file, so the kernel frees it with the last process that has the file open, however that ends. A
+cleaner of /tmp, or whoever held it before, may have taken the file away and somebody made another: so a lock counts only while the file
+that is locked still has its name.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -41,21 +39,6 @@ def has_name(descriptor: int, path: Path | str, dir_fd: int | None = None) -> bo
     return os.path.samestat(found, os.fstat(descriptor))
 
 
-def lock_some(descriptors: Sequence[int], count: int) -> None:
-    """Wait in a child until `count` of the descriptors are locked, for the process that forked it. Threads that still wait end with the
-    child."""
-    got = threading.Semaphore(0)
-    for descriptor in descriptors:
-        threading.Thread(target=_lock, args=(descriptor, got), daemon=True).start()
-    for _ in range(count):
-        got.acquire()
-
-
-def _lock(descriptor: int, got: threading.Semaphore) -> None:
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    got.release()
-
-
 class LockFile:
     """The lock file `path`, made where it is not there and open until close(); it stays when nobody has it. All functions raise OSError.
     `trusted`: its directory is made with mode 0700 where it is not there, and must be one that nobody else can exchange. `mode`: of a
@@ -76,7 +59,7 @@ class LockFile:
         self.close()
 
     def try_take(self) -> bool:
-        """Take the lock if nobody else has it, or if a child has waited for it in our name."""
+        """Take the lock if nobody else has it."""
         while try_lock(self.descriptor):
             if has_name(self.descriptor, self.path):
                 self.held = True

@@ -26,7 +26,7 @@ from extras.remote.asking import ANSWER_S, Have, Placed, RemoteHost, Results, fe
 from extras.remote.bundle import Bundle, make_bundle
 from extras.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
 from extras.remote.typed import Typed, parse_typed
-from workflow.commands import completion, options
+from workflow.commands import options
 from workflow.commands.watching import output
 from workflow.run.record.step_clock import with_login
 
@@ -85,6 +85,7 @@ class Relay:
 
 PAUSES: Final = (2.0, 5.0, 10.0, 30.0, 60.0)
 """The pauses between tries while the line is cut."""
+VERBS: Final = ("setup", "plan", "submit", "status", "logs", "tables", "report", "verify", "session", "close")
 ENDED: Final = (0, 19, 25, 26)
 """The exit codes with which, under --wait, the job is over."""
 
@@ -118,8 +119,8 @@ def main(
 def run_verb(host: str, verb: str, words: Sequence[str], slipway: str | None = None) -> int:
     """Run the command there, and return its exit code. `slipway`: the program there; None: what was found before, or is found now. Raises
     ConfigError, RemoteError."""
-    if verb not in completion.REMOTE_VERBS:
-        raise ConfigError(f"{verb!r}: no command of slipway remote; {humanize.choices(verb, completion.REMOTE_VERBS)}")
+    if verb not in VERBS:
+        raise ConfigError(f"{verb!r}: no command of slipway remote; {humanize.choices(verb, VERBS)}")
     connection = OpenSsh(host)
     if verb == "close":
         output.line(f"the connection to {host} is closed" if connection.hang_up() else f"no connection to {host} is open")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from base.lock import LockFile, has_name, lock_some, try_lock
+from base.lock import LockFile, has_name, try_lock
 from base.untrusted import Distrusted
 
 HOLDER = """
@@ -81,22 +81,6 @@ def test_who_waits_for_a_file_that_is_removed_gets_the_next(tmp_path: Path) -> N
     assert has_name(second.descriptor, tmp_path / "x.lock")
     second.remove()
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.processes
-def test_a_child_waits_in_our_name(tmp_path: Path) -> None:
-    locks = [LockFile(tmp_path / f"{number}.lock") for number in range(3)]
-    holders = [other(lock.path) for lock in locks[:2]]
-    child = os.fork()
-    if child == 0:
-        lock_some([lock.descriptor for lock in locks], 2)
-        os._exit(0)
-    end(holders[1])
-    assert os.waitpid(child, 0)[1] == 0
-    assert [lock.try_take() for lock in locks] == [False, True, True]
-    end(holders[0])
-    for lock in locks:
-        lock.close()
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o660])

@@ -17,7 +17,7 @@ from typer.models import CommandInfo
 
 from base import VERSION, errors, logs, system
 from cluster.guard import guarded
-from workflow.commands import completion, options
+from workflow.commands import options
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 
@@ -39,12 +39,9 @@ class Group(TyperGroup):
     """A group of commands, of which only the one that is called is imported."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command that is called, with its options, or what completes the words behind it."""
+        """Return the command that is called, with its options."""
         name, found, rest = super().resolve_command(ctx, args)
-        if isinstance(found, DeferredCommand):
-            completes_a_value = ctx.resilient_parsing and not completion.needs_command(os.environ)
-            found = completion.completer(str(name)) if completes_a_value else found.load()
-        return name, found, rest
+        return name, found.load() if isinstance(found, DeferredCommand) else found, rest
 
 
 def _group(name: str, text: str, *commands: DeferredCommand) -> Group:

@@ -14,8 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final, NoReturn
@@ -458,17 +456,6 @@ def refuse_keys(options: Iterable[str]) -> None:
             raise WrongUsage(f"{option}: {hint}")
 
 
-def refuse_unknown(words: Sequence[str]) -> None:
-    """Raise WrongUsage for an option that Snakemake does not know: it says so itself, but seconds later."""
-    # argparse takes a word with a blank for a value, such as that of --apptainer-args "--nv --bind /data".
-    typed = [word.partition("=")[0] for word in takewhile("--".__ne__, words) if word.startswith("--") and " " not in word]
-    if new := [name for name in typed if name not in LOOKS | DRY | CHANGE_JOBS]:  # its parser takes a second to load
-        known = snakemake_options()
-        if unknown := [name for name in new if not any(one.startswith(name[2:]) for one in known)]:
-            raise WrongUsage(usage_words(f"{UNKNOWN}{' '.join(unknown)}", ""))
-
-
-@cache
 def snakemake_options() -> frozenset[str]:
     """Return the long options of Snakemake and its plug-ins, without their dashes."""
     from snakemake.cli import get_argument_parser
@@ -546,7 +533,6 @@ def run_study(words: Sequence[str], ours: Mapping[str, str], profile: str | None
     """
     system.refuse_without_home(os.environ)
     sorted_words = parse_words(words, ours)
-    refuse_unknown(sorted_words.rest)
     study = Path(sorted_words.study) if sorted_words.study is not None else DEFAULT_STUDY
     starts = not (sorted_words.dry or sorted_words.looks or profile)
     graph = refusals.load_graph(sorted_words.config, [study], installation.FILES, os.environ, tell=print_site, ask_scheduler=starts)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -70,8 +65,7 @@ def _fault(details: ErrorDetails, document: Document, model: type[BaseModel], hi
     if details["type"] == "too_short" and found:
         return None  # pydantic counts what is valid; what is wrong with the entries is said beside them
     if details["type"] == "tuple_type" and place[-1:] == ("command",) and isinstance(found, str):
-        words = _command_words(found, _program_folder(document, place))
-        return Fault(place=place, message=f"found {kind_of(found)}; valid: a list, word by word: [{', '.join(map(_quoted, words))}]")
+        return Fault(place=place, message=f'found {kind_of(found)}; valid: a list, word by word: ["{{python}}", "{{folder}}/FILE", ...]')
     return Fault(place=place, message=_message(details, found, place, model, hints))
 
 
@@ -102,44 +96,6 @@ def _message(details: ErrorDetails, found: Any, place: KeyPath, model: type[Base
         return f"found {kind_of(found)}; {humanize.choices(str(found), valid)}"
     such_as = f", such as {{{', '.join(f'{key}: ...' for key in _known_keys(place, model)[:2])}}}" if kind.startswith("model_") else ""
     return f"found {kind_of(found)}; valid: {_valid(kind, context, found)}{such_as}"
-
-
-def _program_folder(document: Document, place: KeyPath) -> Path | None:
-    """Return the folder of the program whose command is at `place`, or None if the file names none that can be a path."""
-    folder = document.value["programs"][str(place[1])].get("folder")
-    try:
-        return humanize.absolute_path(folder, Path(os.path.abspath(document.path)).parent) if isinstance(folder, str) and folder else None
-    except ValueError:
-        return None
-
-
-def _command_words(text: str, folder: Path | None) -> list[str]:
-    """Return the command as a list that is valid: {python} for Python, and {folder} before the files of the program's folder."""
-    words = _words(text)
-    if words[0] in ("python", "python3"):
-        words[0] = "{python}"
-    return [
-        f"{{folder}}/{os.path.normpath(word)}"
-        if folder is not None and word[:1] != "/" and os.path.isfile(folder / word)  # noqa: PTH113 - a word may be too long for a name
-        else word
-        for word in words
-    ]
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text) or [text]
-    except ValueError:  # an open quote
-        return text.split()
-
-
-def _quoted(word: str) -> str:
-    """Return `word` as it is written in a list of YAML, with quotes where it needs them."""
-    try:
-        plain = yaml.safe_load(f"[{word}]") == [word]
-    except yaml.YAMLError:
-        plain = False
-    return word if plain else json.dumps(word, ensure_ascii=False)
 
 
 def _unknown_key(place: KeyPath, model: type[BaseModel], hints: Mapping[str, str]) -> str:

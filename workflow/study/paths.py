@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 STUDY_FILE = "study.json"
 STUDY_SOURCE = "study.yaml"
@@ -45,14 +44,10 @@ def kept_program(results: Path, digest: str) -> Path:
     return results / "programs" / digest
 
 
-REFUSED: Final = ".refused.log"
-"""The ending of the file in which a supervisor says that another one has the run, beside the log of that one."""
-
-
 def supervisor_log(results: Path, run_id: str) -> Path | None:
     """Return the newest log of the run's supervisors, or None.
 
     A retry has a log of its own, named by the requested result.
     """
     logs = [results / "logs" / f"{run_id}.log", *(results / "logs").glob(f"{run_id}.after-*.log")]
-    return max((log for log in logs if log.is_file() and not log.name.endswith(REFUSED)), key=lambda log: log.stat().st_mtime, default=None)
+    return max((log for log in logs if log.is_file()), key=lambda log: log.stat().st_mtime, default=None)

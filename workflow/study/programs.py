@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from base.errors import ConfigError, SlipwayError
-from base.humanize import absolute_path, choices, some
+from base.humanize import absolute_path, choices
 from containers import frameworks, program_folder, rank_variables
 from containers.frameworks.spec import Augmentation, Backend, CommHook, ConvAlgorithm, Layout, Mode, Precision, Reader, Strategy
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, reports
@@ -519,58 +519,3 @@ def _wrong_key(key: str, also: str | None) -> str | None:
     if key in OF_OURS:
         return f"this is a key of Slipway's own frameworks, which it installs and tells of; a program of a study has no {key}: leave it out"
     return f"found here and in {also}; valid: one of the two" if also else None
-
-
-# Notes on programs: what is worth a look, and no error.
-
-
-SHELL_VARIABLE: Final = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][^}]*\}|\()")
-"""The variables and commands that a shell would replace."""
-SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish"})
-BATCH: Final = frozenset({"batch_size", "global_batch_size"})
-MAX_NAMED: Final = 4
-
-
-def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return one line for each program and thing: shell words, unused arguments, a batch that nobody gives the program.
-
-    `arguments`: program and names of its arguments, of each cell that has one.
-    """
-    given: dict[str, set[str]] = {}
-    for name, names in arguments:
-        given.setdefault(name, set()).update(names)
-    read = {found for name in given for command in _commands(programs[name]) for word in command for found in rank_variables.names_in(word)}
-    notes = []
-    for name in sorted(given):
-        program = programs[name]
-        used = {found for command in _commands(program) for word in command for found in rank_variables.names_in(word)}
-        lines = program.events.log.step if isinstance(program.events, LogEvents) and program.unit == "samples" else None
-        if lines is not None and not reports(lines, "samples") and not used & BATCH:
-            notes.append(
-                f"program {name}: its output reports no samples, and no word of its command uses {{batch_size}}: the rate takes batch_size "
-                "of the study, whatever the program does; write {batch_size} into its command, or the group samples into its expression"
-            )
-        shell_words = [
-            word for command in _commands(programs[name]) if not _is_shell(command) for word in command if SHELL_VARIABLE.search(word)
-        ]
-        if shell_words:
-            notes.append(
-                f"program {name}: no shell reads its command, so that {some([*map(repr, shell_words)], MAX_NAMED)} is given to it as it "
-                "stands; write the value, {args.NAME}, or a command that begins with sh, -c"
-            )
-        unread = sorted(f"args.{argument}" for argument in given[name] if f"args.{argument}" not in read)
-        if unread:
-            one = unread[0].removeprefix("args.")
-            notes.append(
-                f"program {name}: no word of its command uses {some(unread, MAX_NAMED)}; that is right if the program itself asks for it, "
-                f"as SLIPWAY_ARG_{one.upper()} or run.args"
-            )
-    return notes
-
-
-def _commands(program: Program) -> list[tuple[str, ...]]:
-    return [program.command, *(sidecar.command for sidecar in program.sidecars)]
-
-
-def _is_shell(command: Sequence[Any]) -> bool:
-    return PurePath(command[0]).name in SHELLS

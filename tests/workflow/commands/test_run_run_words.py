@@ -21,7 +21,6 @@ from workflow.commands.run import (
     parse_words,
     profile_name,
     profile_path,
-    refuse_unknown,
     snakemake_error,
     usage_words,
 )
@@ -69,24 +68,6 @@ def test_an_unknown_option_is_answered_in_one_sentence() -> None:
     assert "did you mean" not in usage_words("unrecognized arguments: --frobnicate", "")
     assert usage_words("argument --cores: expected", "; all: /l") == "snakemake does not accept this: argument --cores: expected; all: /l"
     assert WrongUsage(said).format_message() == said
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--apptainer-args", "--nv --bind=/data"],
-        ["--singularity-args=--nv"],
-        ["--core", "3"],
-        ["-pn"],
-        ["--", "--target"],
-        ["--set-thre", "a=1"],
-    ],
-)
-def test_what_snakemake_takes_is_not_refused(words: list[str]) -> None:
-    refuse_unknown(parse_words(["a.yaml", *words], {}).rest)
-    with pytest.raises(WrongUsage, match="has the option --nosuch"):
-        refuse_unknown([*words[: words.index("--") if "--" in words else None], "--nosuch=1"])
 
 
 def test_our_options_and_config_are_one() -> None:

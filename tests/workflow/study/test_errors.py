@@ -36,10 +36,6 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"axes": {"nodes": [True]}}, ["axes.nodes[0]", "truth value true", "whole number"]),
         ({"axes": {"nodes": 2}}, ["axes.nodes", "a list", "[2]"]),
         ({"axes": {"nodes": []}}, ["axes.nodes", "at least one"]),
-        (
-            {"programs": {"gpt": {"command": "python train.py 'a b' --width {args.width} 1"}}},
-            ["programs.gpt.command", 'valid: a list, word by word: ["{python}", train.py, a b, --width, "{args.width}", "1"]'],
-        ),
         ({"axes": {"nodes": [1, 2, 1]}}, ["axes.nodes[2]", "twice"]),
         ({"axes": {"nodes": None, "node": [1]}}, ["axes.node", "unknown key", "did you mean 'nodes'"]),
         (

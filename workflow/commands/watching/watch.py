@@ -35,7 +35,6 @@ from workflow.run.record.reading import FoundRecord, find_record, record_of
 from workflow.run.storage.results import parse_requested
 from workflow.study import next_command, paths, series
 from workflow.study.cell import Run, datasets_of
-from workflow.study.paths import REFUSED as BESIDE
 from workflow.study.study import Study
 
 # The state of each run, by the files on storage.
@@ -156,17 +155,11 @@ def _holder(run_dir: Path, says: Alive) -> str | None:
 
 def _why_missing(log: str | None) -> str:
     """Return why a run that was started could not begin, else the last that is known of it."""
-    logged = [] if log is None else messages(_newest_log(Path(log)))
+    logged = [] if log is None else messages(Path(log))
     errors = [message for level, message in logged if level == "ERROR"]
     if errors:
         return errors[-1]
     return "started, and left no record" + (f"; its log ends with: {logged[-1][1]}" if logged else "")
-
-
-def _newest_log(log: Path) -> Path:
-    """Return `log`, or the newer file beside it where a supervisor was refused the run: nobody has it now, so that is why."""
-    refused = log.with_suffix(paths.REFUSED)
-    return refused if refused.is_file() and refused.stat().st_mtime >= log.stat().st_mtime else log
 
 
 def _supervisor_log(results: Path, run_id: str) -> str | None:
@@ -191,6 +184,8 @@ def _names(directory: Path) -> set[str]:
 REFUSED: Final = ("push failed: ", "publish failed: ")
 STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for", *REFUSED)
 """The words with which a line of a supervisor's log begins that names the current step."""
+HELD: Final = " is running already, "
+"""The words by which a supervisor says that another one has the run."""
 SILENT_S: Final = 10.0
 """A run that nobody holds, without a record or an error, has ended when its log did not grow for so long: storage may show files late."""
 Stamp = tuple[int, int]
@@ -231,7 +226,6 @@ class Watch:
     def __post_init__(self) -> None:
         runs = {run.run_id: run for run in self.study.runs}
         self._runs: dict[str, Run] = {f"{name}.log": runs[parse_requested(name)[0]] for name in self.requested}
-        self._beside = {f"{name}{BESIDE}" for name in self.requested}
         self._words = series.words_of(self.study.cells, self.study.site, self.study.repeats)
         self._at_start = dict(self._logs())
         self._alive = holder_alive if self.queue is None else self.queue.alive
@@ -257,7 +251,6 @@ class Watch:
             self._jobs = {f"{name}.log": job for name, job in jobs_of_rule(self._view.jobs, self._mark, RUN).items()}
         logs = dict(self._logs())
         ended = [end for name in logs if name in self._runs and (end := self._look_at(name, logs[name], now)) is not None]
-        self._note_other_start(logs)
         self._note_held_jobs()
         queued = {name: job for name, job in self._jobs.items() if name in self._runs and self._is_queued(name, job)}
         seen = {name: seen for name, seen in self._seen.items() if name not in queued}
@@ -296,15 +289,6 @@ class Watch:
             return True
         return job.waits and seen.ended not in ("done", "failed") and self._view.known_since(seen.changed)
 
-    def _note_other_start(self, logs: Mapping[str, Stamp]) -> None:
-        """Note once that somebody else has started the study too: a supervisor of one of the two found a run taken."""
-        for name in () if self._knows_other_start else self._beside & logs.keys():
-            logged = messages(self.study.results_dir / "logs" / name, SHORT_BYTES) if self._at_start.get(name) != logs[name] else []
-            if logged:
-                self._knows_other_start = True
-                self._notices.append(f"another start of this study is at work: {logged[0][1]}")
-                return
-
     def _note_held_jobs(self) -> None:
         """Note once for each job that it waits until somebody releases it: nothing else says that it may wait for ever."""
         whose = {self._jobs[name].job_id: self._words(run) for name, run in self._runs.items() if name in self._jobs}
@@ -315,11 +299,11 @@ class Watch:
                 self._notices.append(": ".join(filter(None, [whose.get(job.job_id), job_words(job, time.time())])))
 
     def _logs(self) -> Iterator[tuple[str, Stamp]]:
-        """Yield the names and stamps of the logs of the requested runs, and of the files of supervisors that were refused a run."""
+        """Yield the names and stamps of the logs of the requested runs."""
         try:
             with os.scandir(self.study.results_dir / "logs") as entries:
                 for entry in entries:
-                    if entry.name in self._runs or entry.name in self._beside:
+                    if entry.name in self._runs:
                         status = entry.stat()
                         yield entry.name, (status.st_mtime_ns, status.st_size)
         except FileNotFoundError:
@@ -356,10 +340,14 @@ class Watch:
         if state.state != "running" and (errors or (logged and now - seen.changed > SILENT_S and has_no_job)):
             reason = errors[-1] if errors else f"it ended without a record, after: {logged[-1][1]}"
             return self._ended(run, seen, "prevented", self._whole(reason), str(log))
-        step = errors[-1] if errors else step_of([message for _, message in logged], run.run_id)
+        level, step = step_of(logged, run.run_id)
         if step.startswith("waiting"):
             seen.begun = now
-        if not seen.push_noted and step.startswith(REFUSED if not errors else (*REFUSED, PUSH)):
+        held = None if self._knows_other_start else next((message for _, message in logged if HELD in message), None)
+        if held is not None:
+            self._knows_other_start = True
+            self._notices.append(f"another start of this study is at work: {held}")
+        if not seen.push_noted and step.startswith(REFUSED if level != "ERROR" else (*REFUSED, PUSH)):
             seen.push_noted = True
             self._notices.append(f"{self._words(run)}: {self._whole(step)}")
         seen.active = Active(words=self._words(run), step=step, seconds=now - seen.begun)
@@ -423,14 +411,14 @@ class Watch:
                 yield f"dataset {name}: {_build_progress(there, self.study.datasets[name].shards)}{_jobs_text(jobs)}"
 
 
-def step_of(logged: Sequence[str], run_id: str) -> str:
-    """Return the step of a supervisor: its last message that names one."""
-    for message in reversed(logged):
-        if message.startswith(STEPS):
-            return message
+def step_of(logged: Sequence[tuple[str, str]], run_id: str) -> tuple[str, str]:
+    """Return level and words of the step of a supervisor: its last message that names one, or an error."""
+    for level, message in reversed(logged):
+        if level == "ERROR" or message.startswith(STEPS):
+            return level, message
         if message.startswith(f"{run_id}: attempt"):
-            return "stage"
-    return "starts"
+            return level, "stage"
+    return "", "starts"
 
 
 def _build_progress(there: set[str], shards: int) -> str:

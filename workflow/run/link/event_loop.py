@@ -165,12 +165,11 @@ class Call:
         function: Callable[..., Any],
         *arguments: Any,
         timeout_s: float,
-        keep: tuple[int, ...] = (),
         renewed: bool = False,
     ) -> None:
         process.prepare_prctl()
-        private = [descriptor for descriptor in loop.descriptors() if descriptor not in keep]
-        self._call = calls.LimitedCall(what, in_child, private, os.getpid(), function, *arguments, timeout_s=timeout_s, renewed=renewed)
+        arguments = (loop.descriptors(), os.getpid(), function, *arguments)
+        self._call = calls.LimitedCall(what, in_child, *arguments, timeout_s=timeout_s, renewed=renewed)
         self._loop = loop
         self._timer = loop.after(timeout_s, self._overdue)
         self._then: Callable[[Call], None] = lambda _call: None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import AllocationError, SlipwayError
-from base.lock import LockFile, lock_some
+from base.lock import LockFile
 from base.system import user_name
 from cluster import grants, schedulers
 from cluster.types import Allocation
@@ -64,8 +64,6 @@ class NodeLocks:
         return tuple(lock.descriptor for lock in self._locks if lock.held)
 
     def try_take(self) -> bool:
-        if self._queue is not None and not self._queue.held and not _try_take(self._queue):
-            return False
         done = self._collect()
         if not done:
             self._let_go()
@@ -74,23 +72,18 @@ class NodeLocks:
     def take(self, look: Callable[[], None] = lambda: None) -> None:
         """Take the locks, waiting in the loop, which calls `look` now and then. Raises RunEnded if the run ends meanwhile."""
         self._scope.loop.every(time_limits.SHOW_EVERY_S, look)
-        if self._queue is not None:
-            while not self._queue.held and not _try_take(self._queue):
-                self._wait([self._queue], 1)
         while not self._collect():
-            missing = [lock for lock in self._locks if not lock.held]
-            self._wait(missing, self.count - len(self.taken))
+            self._scope.wait(lambda: False, time_limits.NODE_LOCKS_AGAIN_S)
 
     def _collect(self) -> bool:
-        """Keep what is free, as far as we need it. When that is all, the next in the queue may."""
+        """Keep what is free, as far as we need it, if we are the first in the queue. When that is all, the next in the queue may."""
+        if self._queue is not None and not self._queue.held and not _try_take(self._queue):
+            return False
         for lock in self._locks:
             if len(self.taken) < self.count and not lock.held:
                 _try_take(lock)
         if len(self.taken) < self.count:
             return False
-        for lock in self._locks:
-            if not lock.held:
-                lock.unlock()  # the child that waited for us may have got more than was needed
         if self._queue is not None:
             self._queue.unlock()
         return True
@@ -101,11 +94,6 @@ class NodeLocks:
 
     def _all(self) -> list[LockFile]:
         return self._locks if self._queue is None else [*self._locks, self._queue]
-
-    def _wait(self, locks: Sequence[LockFile], count: int) -> None:
-        """Wait until `count` of `locks` have become ours: a lock belongs to the open file, so a child can wait for it in our name."""
-        descriptors = tuple(lock.descriptor for lock in locks)
-        self._scope.call("turn", lock_some, descriptors, count, timeout_s=time_limits.NODE_LOCKS_WAIT_S, keep=descriptors)
 
     def sign(self, text: str) -> None:
         """Say in the files who has them."""

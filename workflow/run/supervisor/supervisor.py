@@ -16,7 +16,6 @@ import os
 import select
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -33,23 +32,12 @@ from workflow.run.storage.results import PreparedRun, Result, parse_requested
 from workflow.run.supervisor import running_attempt, time_limits
 from workflow.run.supervisor.finish import finish, give_up
 from workflow.run.supervisor.job import Job, NodeLocks, take_nodes
-from workflow.study.paths import REFUSED
 
-# The relay of standard error, which may be a file on network storage that hangs. So another process writes it.
-#
-# Where that file is the log of a run, which every supervisor of the run is started to append to, only who holds the run begins it anew:
-# what comes before that is known is kept back, and who is refused because another one has the run, or waits for that one's end, writes to
-# a file beside that one's log. The log is opened by its name for each write: another Snakemake that is started for the same run removes it.
+# The relay of standard error, which may be a file on network storage that hangs. So another process writes it. Where that file is the log
+# of a run, it is opened by its name for each write: another Snakemake that is started for the same run removes it.
 
 
 PIPE_BYTES = 1 << 20
-MAX_KEPT = 1 << 20
-REPLACE_LOG: Final = b"n"
-"""The run is ours: its log begins anew."""
-APPEND_LOG: Final = b"a"
-"""There is nothing to do, which is appended to the log."""
-SEPARATE_LOG: Final = b"r"
-"""Another one has the run, and its log: ours is a file beside it."""
 
 
 class _DroppingWriter(io.TextIOBase):
@@ -74,36 +62,26 @@ class _DroppingWriter(io.TextIOBase):
 
 
 class Relay:
-    """A pipe as descriptor 2 that never blocks; a child process copies it to the log, or to the former descriptor 2.
-
-    `log`: the log of the run that descriptor 2 appends to; None: some other place, where nothing is kept back.
-    """
+    """A pipe as descriptor 2 that never blocks; a child process copies it to the log, or to the former descriptor 2 (`log` is None)."""
 
     def __init__(self, log: str | None = None) -> None:
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        orders, self._orders = os.pipe2(os.O_CLOEXEC)
         self.pid = os.fork()
         if self.pid == 0:
             os.close(writer)
-            os.close(self._orders)
             try:
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     signal.signal(number, signal.SIG_IGN)
-                _relay(reader, orders, log)
+                while data := os.read(reader, 1 << 16):
+                    _write(log, data)
             finally:
                 os._exit(0)
         os.close(reader)
-        os.close(orders)
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.set_blocking(writer, False)
         os.dup2(writer, 2, inheritable=True)
         os.close(writer)
         sys.stderr = _DroppingWriter(2)
-
-    def set_target(self, order: bytes) -> None:
-        """Decide where our log goes: REPLACE_LOG, APPEND_LOG or SEPARATE_LOG, and later another one if we waited for the holder."""
-        with contextlib.suppress(OSError):
-            os.write(self._orders, order)
 
     def close(self) -> None:
         descriptor = os.pidfd_open(self.pid)
@@ -114,43 +92,12 @@ class Relay:
         os.waitpid(self.pid, os.WNOHANG)
 
 
-def _relay(reader: int, orders: int, log: str | None) -> None:
-    """Write what comes to its place until the end of `reader`. What comes before the first order is kept back for a while."""
-    place, kept, give_up = log, b"", time.monotonic() + time_limits.LOG_UNDECIDED_S
-    decided, ended = log is None, False
-    sources = [reader, orders]
-    while not ended:
-        ready = select.select(sources, [], [], None if decided else max(0.0, give_up - time.monotonic()))[0]
-        if orders in ready:
-            order = os.read(orders, 1)
-            if order:
-                place, decided = _log_of(log, order), True
-            else:
-                sources.remove(orders)  # the supervisor has ended, and what it has started may write still
-        if reader in ready:
-            data = os.read(reader, 1 << 16)
-            kept, ended = kept + data, not data
-        decided = decided or ended or len(kept) >= MAX_KEPT or time.monotonic() >= give_up
-        if decided and kept:
-            _write(place, kept, os.O_APPEND)
-            kept = b""
-
-
-def _log_of(log: str | None, order: bytes) -> str | None:
-    if log is None:
-        return None
-    place = f"{log.removesuffix('.log')}{REFUSED}" if order == SEPARATE_LOG else log
-    if order != APPEND_LOG:
-        _write(place, b"", os.O_TRUNC)
-    return place
-
-
-def _write(place: str | None, data: bytes, how: int) -> None:
+def _write(place: str | None, data: bytes) -> None:
     """Write to the file `place`, or to descriptor 2 where that is None, cannot be opened, or is something else than a file."""
     target = 2
     if place is not None:
         with contextlib.suppress(OSError), untrusted.directory(Path(place).parent) as parent:
-            target = untrusted.open_regular(parent, Path(place).name, os.O_WRONLY | os.O_CREAT | how, 0o666)
+            target = untrusted.open_regular(parent, Path(place).name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     with contextlib.suppress(OSError):  # a log on full storage ends no run
         while data:
             data = data[os.write(target, data) :]
@@ -196,7 +143,6 @@ class Supervisor:
             logs.private_umask(run.site.shared == "group")
             if run.done is not None:
                 return self._already_done(run.done)
-            self._relay.set_target(REPLACE_LOG)
             attempt = self._take_nodes(run)
             work = attempt.start(self._images)
         except time_limits.RunEnded as ended:
@@ -221,14 +167,12 @@ class Supervisor:
             except errors.RunHeld as held:
                 if scheduler_of(os.environ) is not None:
                     raise
-                self._relay.set_target(SEPARATE_LOG)
                 logger.warning("%s; waiting until it ends, then its result is used", held)
             run_dir = Path(self._results, "runs", self._run_id)
             while self._scope.call("the lease", leases.is_held, run_dir, holder_alive):
                 self._scope.wait(lambda: False, time_limits.LEASE_AGAIN_S)
 
     def _already_done(self, done: Result) -> int:
-        self._relay.set_target(APPEND_LOG)
         logger.info(
             "%s has the result that was asked for: attempt %d, status %s; nothing is trained", self._run_id, done.attempt, done.status
         )
@@ -250,7 +194,6 @@ class Supervisor:
         return running_attempt.RunningAttempt(self._scope, self._clock, limit, job, locks, run)
 
     def _refused(self, error: errors.SlipwayError) -> outcome.Ending:
-        self._relay.set_target(SEPARATE_LOG if isinstance(error, errors.LeaseError) else APPEND_LOG)
         logger.error("%s", error)
         ending = outcome.Ending(status="cancelled", reason=str(error), error=type(error))
         self._scope.end(ending)
@@ -281,7 +224,7 @@ def main(argv: Sequence[str] | None = None, limits: time_limits.AttemptLimits = 
         "--run", required=True, metavar="RUN_ID[.after-N]", help="any result of the run; with N: one that is later than its N-th"
     )
     parser.add_argument("--images", metavar="FILE", help="what the study's images were pinned to; without it the image's name stands")
-    parser.add_argument("--log", metavar="FILE", help="standard error appends to this log of the run, which its holder begins anew")
+    parser.add_argument("--log", metavar="FILE", help="the log of the run, to which standard error appends")
     arguments = parser.parse_args(argv)
     logs.private_umask()
     relay = Relay(arguments.log)

@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 # Time limits, in the order of a run: nodes, scheduler, storage, staging, training, end.
 
 
-NODE_LOCKS_WAIT_S: Final = 30 * 86400.0
-"""How long a run waits for its machine or its nodes: other runs may take as long as they need."""
+NODE_LOCKS_AGAIN_S: Final = 0.2
+"""The pause before a run that waits for its machine or its nodes looks again; other runs may take as long as they need."""
 LEASE_AGAIN_S: Final = 1.0
 """The pause before it is looked again whether another one still has the run: storage tells nobody that a lease is given back."""
 NODE_SILENCE_S: Final = 30.0
@@ -106,8 +106,6 @@ STORAGE_CLEAN_UP_S: Final = 10.0
 DESCENDANTS_END_S: Final = 2.0
 LOG_REST_S: Final = 2.0
 """How long the copier of the log may take to write the rest of it."""
-LOG_UNDECIDED_S: Final = 20.0
-"""How long log lines are kept back until the lease is held; then they are written behind what is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,13 +214,11 @@ class RunScope:
         *arguments: Any,
         kind: Any = Any,
         timeout_s: float = STORAGE_CALL_S,
-        keep: tuple[int, ...] = (),
         renewed: bool = False,
     ) -> Any:
-        """Call a function on network storage, in a child that keeps the descriptors `keep`, and return its result as a `kind`. `renewed`:
-        see LimitedCall. Raises what it raises, StorageError when it takes too long, and RunEnded as soon as the run has ended; the child is
-        killed then."""
-        call = Call(self.loop, what, function, *arguments, timeout_s=timeout_s, keep=keep, renewed=renewed)
+        """Call a function on network storage, in a child, and return its result as a `kind`. `renewed`: see LimitedCall. Raises what it
+        raises, StorageError when it takes too long, and RunEnded as soon as the run has ended; the child is killed then."""
+        call = Call(self.loop, what, function, *arguments, timeout_s=timeout_s, renewed=renewed)
         try:
             self.wait(lambda: call.finished)
         finally:

@@ -186,12 +186,14 @@ def test_a_line_with_nothing_new_but_numbers_is_written_once_a_minute() -> None:
 
 
 def test_a_step_is_what_the_supervisor_said_last() -> None:
-    assert step_of([], "r") == "starts"
-    assert (
-        step_of(["waiting for this machine: study a of b, r2, process 5"], "r") == "waiting for this machine: study a of b, r2, process 5"
-    )
-    assert step_of(["waiting for this machine: x", "r: attempt 1 on local-1"], "r") == "stage"
-    assert step_of(["r: attempt 1 on local-1", "train: step 3 of 9", "2 cores for 4 ranks"], "r") == "train: step 3 of 9"
+    def step(*messages: str) -> str:
+        return step_of([("INFO", message) for message in messages], "r")[1]
+
+    assert step() == "starts"
+    assert step("waiting for this machine: study a of b, r2, process 5") == "waiting for this machine: study a of b, r2, process 5"
+    assert step("waiting for this machine: x", "r: attempt 1 on local-1") == "stage"
+    assert step("r: attempt 1 on local-1", "train: step 3 of 9", "2 cores for 4 ranks") == "train: step 3 of 9"
+    assert step_of([("ERROR", "nan: it is"), ("INFO", "2 cores for 4 ranks")], "r") == ("ERROR", "nan: it is")
 
 
 def write_log(study: Study, name: str, text: str) -> Path:
@@ -325,13 +327,13 @@ def test_a_log_that_a_full_storage_has_cut_is_understood_too(house: House) -> No
 def test_another_start_of_the_study_is_told_once(house: House) -> None:
     study, clock = house.load(), Clock()
     first, second = (run.run_id for run in study.runs[:2])
-    write_log(study, f"{first}.refused", "10:00:00 run ERROR of the last time\n")
+    write_log(study, first, "10:00:00 run ERROR of the last time\n")
     watch = Watch(study=study, requested=[first, second], clock=clock)
     assert watch.look().notices == ()
     held = f"{second} is running already, attempt 1 of this run, since 10:00:00; waiting until it ends, then its result is used"
-    write_log(study, f"{second}.refused", f"10:00:01 run WARNING {held}\n")
+    write_log(study, second, f"10:00:01 run WARNING {held}\n")
     assert watch.look().notices == (f"another start of this study is at work: {held}",)
-    write_log(study, f"{first}.refused", f"10:00:02 run WARNING {held}\n")
+    write_log(study, second, f"10:00:01 run WARNING {held}\n10:00:02 run WARNING {held}\n")
     assert watch.look().notices == ()
 
 
@@ -355,12 +357,6 @@ def test_status_says_why_a_run_was_refused(house: House) -> None:
     found = {run["run_id"]: run for run in house.json("status")["runs"]}
     assert (found[refused]["state"], found[refused]["reason"]) == ("missing", "the image is not there; build it")
     assert found[cut_off]["reason"] == "started, and left no record; its log ends with: cancelled: the supervisor got SIGINT"
-    beside = study.results_dir / "logs" / f"{cut_off}.refused.log"
-    beside.write_text("10:00:01 run ERROR more than 20 holders have died: remove lease.json\n")
-    assert {run["run_id"]: run for run in house.json("status")["runs"]}[cut_off]["reason"].startswith("more than 20 holders")
-    before = beside.stat().st_mtime - 60
-    os.utime(beside, (before, before))  # an old refusal: the run was started since
-    assert {run["run_id"]: run for run in house.json("status")["runs"]}[cut_off]["reason"].startswith("started, and left no record")
 
 
 class FixedQueue(PolledQueue):

@@ -168,7 +168,7 @@ def test_the_child_of_a_call_that_an_end_interrupts_is_killed(scope: RunScope) -
     reader, writer = os.pipe()
     scope.loop.watch(reader, lambda: scope.end(LOST))
     with pytest.raises(RunEnded):
-        scope.call("storage", sleep_for_ever, writer, keep=(reader, writer))
+        scope.call("storage", sleep_for_ever, writer)
     os.close(writer)
     scope.loop.unwatch(reader)
     assert os.read(reader, 10) == b"x"
