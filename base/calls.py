@@ -8,22 +8,21 @@ importing, is never released in the child. A caller with threads asks an interpr
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import gc
 import importlib
 import logging
 import math
 import os
 import signal
-import socket
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from subprocess import PIPE
 from typing import Any, Final, NoReturn
 
-from base import jsonfile, process, system
+from base import jsonfile, process
 from base.errors import Defect, SlipwayError, StorageError, error_named
 
 MOVED_EVERY_S: Final = 1.0
@@ -178,142 +177,36 @@ def _answer(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...
         os._exit(0)
 
 
-# Call a function that may hang, for a caller that has threads and so must not fork (see above): in an interpreter of its own.
-#
-# An interpreter costs 0.1 s of a core to start; so one is kept and answers one call after the other. One that did not answer in time is
-# killed and never asked again: no answer is taken for that of another call. It works in `/`, with the umask that the caller has at
-# the call, and with the environment of when it was started.
-
-
-CALLS_FD: Final = 3
-_BLOCK: Final = 1 << 20
-
-
-class _Interpreter:
-    """A child `python -m base.calls`, and the socket that carries calls and answers, one a line. It ends when the socket is closed,
-    and so with this process."""
-
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            argv = [sys.executable, "-P", "-m", "base.calls"]
-            files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, theirs.fileno(), CALLS_FD)]
-            environ = {**os.environ, **process.packages_environ(os.environ)}
-            self._pid = os.posix_spawn(sys.executable, argv, environ, file_actions=files)
-
-    def answer(self, call: bytes, deadline: float) -> bytes:
-        """Send a call and return the line of the answer, which has no end where the interpreter died. Raises TimeoutError."""
-        answer = bytearray()
-        try:
-            self._limit(deadline)
-            self._socket.sendall(call)
-            while not answer.endswith(b"\n"):
-                self._limit(deadline)
-                block = self._socket.recv(_BLOCK)
-                if not block:
-                    break
-                answer += block
-        except ConnectionError:
-            pass
-        return bytes(answer)
-
-    def _limit(self, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._socket.settimeout(left)
-
-    def lives(self) -> bool:
-        try:
-            return os.waitpid(self._pid, os.WNOHANG) == (0, 0)
-        except ChildProcessError:  # somebody else took its exit status
-            return False
-
-    def forget(self) -> None:
-        """Forget the interpreter in a child that was forked from us, to which it does not belong."""
-        self._socket.close()
-
-    def kill(self) -> None:
-        """Kill the process. Its end is not waited for: storage may hold it in uninterruptible sleep."""
-        self._socket.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
-        self.lives()
-
-
-_idle_interpreters: list[_Interpreter] = []
-"""The interpreters that wait for a call: as many as calls were made at the same time, which is one as a rule."""
+# Call a function that may hang, for a caller that has threads and so must not fork (see above): in an interpreter of its own, which works
+# in `/`. It costs a tenth of a second to start, and the time to import the module of the function.
 
 
 def call_isolated(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
     """Call a function as call_limited() does, for a caller with threads. `function` is one of a module; arguments and result travel as
     JSON. Raises what it raises of our errors, and StorageError, whose message begins with `what`, where there is no answer in time or none
     at all."""
-    deadline = time.monotonic() + timeout_s
-    interpreter = _waiting() or _Interpreter()
+    call = jsonfile.json_line([function.__module__, function.__name__, arguments])
+    environ = {**os.environ, **process.packages_environ(os.environ)}
+    child = subprocess.Popen([sys.executable, "-P", "-m", "base.calls"], stdin=PIPE, stdout=PIPE, cwd="/", env=environ)
     try:
-        answer = interpreter.answer(jsonfile.json_line([system.umask(), function.__module__, function.__name__, arguments]), deadline)
-    except TimeoutError:
-        interpreter.kill()
+        return result_of(what, process.communicate(child, call, timeout_s).stdout.encode())
+    except subprocess.TimeoutExpired:
         raise too_late(what, timeout_s) from None
-    except BaseException:  # such as an interrupt: its answer is still to come, and would be that of the next call
-        interpreter.kill()
-        raise
-    if answer.endswith(b"\n"):
-        _idle_interpreters.append(interpreter)
-    else:
-        interpreter.kill()
-    return result_of(what, answer)
+    finally:
+        process.end_child(child)
 
 
-def _waiting() -> _Interpreter | None:
-    while True:
-        try:
-            found = _idle_interpreters.pop()
-        except IndexError:
-            return None
-        if found.lives():
-            return found
-        found.forget()
-
-
-@atexit.register
-def end_interpreters() -> None:
-    """End the interpreters that wait for calls; the next call starts one anew."""
-    while _idle_interpreters:
-        _idle_interpreters.pop().kill()
-
-
-def _forget_interpreters() -> None:
-    while _idle_interpreters:
-        _idle_interpreters.pop().forget()
-
-
-os.register_at_fork(after_in_child=_forget_interpreters)
-
-
-# `python -m base.calls`: the interpreter that is kept. Each line of its socket is a call, (umask, module, function, arguments) as JSON.
-
-
-def answer_calls() -> None:
-    """Answer calls until the caller closes the socket. Signals to the process group are ignored between calls: the caller decides how to
-    end."""
-    os.chdir("/")
-    os.set_inheritable(CALLS_FD, False)
-    with socket.socket(fileno=CALLS_FD) as calls, calls.makefile("rb") as lines:
-        on_signals(signal.SIG_IGN)
-        for line in lines:
-            answer = answer_of(_call, (line,))
-            on_signals(signal.SIG_IGN)
-            calls.sendall(answer)
-    os._exit(0)
+def answer_call() -> None:
+    """Answer the call on standard input, in the interpreter of its own. What the function prints goes to standard error."""
+    answers = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    _answer(answers, _call, (sys.stdin.buffer.read(),))
 
 
 def _call(line: bytes) -> Any:
-    umask, module, name, arguments = jsonfile.parse_json(line, "the call")
-    os.umask(umask)
+    module, name, arguments = jsonfile.parse_json(line, "the call")
     return getattr(importlib.import_module(module), name)(*arguments)
 
 
 if __name__ == "__main__":
-    answer_calls()
+    answer_call()

@@ -3,7 +3,7 @@
 * A program to its end, with a time limit and bounded output: `run`, or `communicate` and `wait_or_end` where the caller starts it.
 * A program that is fed and heard while it runs: `pass_on`, and for a Python of ours `PipedChild`. Programs with an event loop watch the
   streams by themselves.
-* A function of ours that may hang: `base/calls.py`, in a fork of us, or in an interpreter that is kept.
+* A function of ours that may hang: `base/calls.py`, in a fork of us, or in an interpreter of its own.
 * A program that must not outlive us: `dies_with_us`, in a session of its own where it is ended with all that it has started.
 * Another program in our place: exec, or `subprocess.run` without a limit where it has our terminal.
 """

@@ -48,7 +48,7 @@ def main(
     until = None if minutes is None else time.monotonic() + 60 * minutes
     total = Verified()
     for directory in results:
-        with output.progress(f"verify {directory.name}", "runs", forks=True) as seen:
+        with output.progress(f"verify {directory.name}", "runs") as seen:
             total.add(verify_runs(directory, until, seen))
     for directory in results if out is None else [out]:  # after all runs, which are looked at in forked children: this starts threads
         left = total.runs_with_silent_storage or (until is not None and time.monotonic() >= until)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -26,13 +27,16 @@ def environment(name: str) -> str | None:
     return os.environ.get(name)
 
 
-def process() -> int:
-    """Its number."""
-    return os.getpid()
+def say(text: str) -> int:
+    """Print a text and return its length."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return len(text)
 
 
-def read(pipe: str) -> str:
-    """Hangs until somebody writes to it."""
+def read(pipe: str, number: str) -> str:
+    """Note our process, then hang until somebody writes to the pipe."""
+    Path(number).write_text(str(os.getpid()))
     return Path(pipe).read_text()
 
 

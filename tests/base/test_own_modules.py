@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from base import process
-from base.calls import call_isolated, end_interpreters
+from base.calls import call_isolated
 from base.errors import DatasetError, StorageError
 from data_prep.build import dataset
 from data_prep.sources import lmdb_file
@@ -31,7 +31,6 @@ def test_a_child_apart_is_told_of_the_rooms_as_all_others_are(monkeypatch: pytes
     """In a wheel, where site-packages must not stand before the standard library, nothing is said."""
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(process.CODE_ROOT)])
     monkeypatch.setenv("PYTHONPATH", f"/mine{os.pathsep}{process.CODE_ROOT}")
-    end_interpreters()
     assert call_isolated("looking", in_children.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{process.CODE_ROOT}"
 
 
@@ -48,7 +47,6 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.processes
 def test_no_child_executes_what_lies_in_the_working_directory(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    end_interpreters()
     assert call_isolated("taking", in_children.take, "it", timeout_s=60) == ["it", 3]
 
     with pytest.raises((DatasetError, StorageError), match="nowhere"):

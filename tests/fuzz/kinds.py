@@ -52,7 +52,7 @@ from tests.extras.profile.test_layers import gpu
 from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from tests.workflow.run.cells import ended_note
-from workflow.dag.graph import result_at
+from workflow.dag.storage_view import result_at
 from workflow.report.profile.profile import profile_of
 from workflow.report.profile.trace import trace_of
 from workflow.run.images import image_of, read_pinned, references

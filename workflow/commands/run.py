@@ -380,7 +380,6 @@ def _paragraph(lines: Sequence[str]) -> list[str]:
 # The end of `slipway run`.
 
 
-LOG_BYTES: Final = 1 << 20
 UNKNOWN: Final = "unrecognized arguments: "
 OURS: Final = frozenset(("site", "profile", "retry", "adopt", "study"))
 
@@ -476,15 +475,8 @@ def usage_words(message: str, where: str) -> str:
 
 def log_text(log: Path) -> str:
     """Read the end of Snakemake's log. Raises StorageError."""
-    text: str = calls.call_isolated(f"snakemake's log {log}", end_of, str(log), timeout_s=refusals.LOOK_S)
+    text: str = calls.call_isolated(f"snakemake's log {log}", events.end_of_log, str(log), timeout_s=refusals.LOOK_S)
     return text
-
-
-def end_of(log: str) -> str:
-    """Return the end of a log. It is called in a process of its own, because storage may hang."""
-    with open(log, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
-        return file.read().decode(errors="replace")
 
 
 DRY_S: Final = 600.0

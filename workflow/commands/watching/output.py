@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import Any, Final, TextIO
 
 from base.humanize import format_duration, format_size
@@ -92,41 +90,61 @@ def heading(text: str) -> None:
 
 
 EVERY_S: Final = 5.0
+DRAW_S: Final = 0.1
+"""The least seconds between two drawings of a bar."""
 
 Callback = Callable[[int, int], None]  # done, in all
 Clock = Callable[[], float]
 
 
 @contextmanager
-def progress(
-    title: str,
-    unit: str = "bytes",
-    stream: TextIO | None = None,
-    clock: Clock = time.monotonic,
-    *,
-    forks: bool = False,
-    every_s: float = EVERY_S,
-) -> Iterator[Callback]:
-    """Show the progress of the work called `title`, by a callback `(done, total)`.
+def progress(title: str, unit: str = "bytes", stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterator[Callback]:
+    """Show the progress of the work called `title`, by a callback `(done, total)`; nothing new between two calls.
 
-    `unit` is `bytes`, or the plural of what is counted, such as `runs`. Elsewhere than on a terminal a line every `every_s` seconds.
-    `forks`: the work does, and no thread may run beside it (base/calls.py); then nothing is shown between two calls.
+    `unit` is `bytes`, or the plural of what is counted, such as `runs`.
     """
-    stream = stream or sys.stderr
-    shown = _bar if stream.isatty() else partial(_lines, every_s=every_s)
-    with shown(printable(title), unit, stream, clock, not forks) as callback:
+    stream, title = stream or sys.stderr, printable(title)
+    last = begun = clock()
+    seen = (0, 0)
+    every_s = DRAW_S if stream.isatty() else EVERY_S
+    with _bar(title, stream) if stream.isatty() else nullcontext(lambda words, _share: stream.write(f"{title}: {words}\n")) as show:
+
+        def callback(done: int, total: int) -> None:
+            nonlocal last, seen
+            seen = (done, total)
+            if clock() - last >= every_s:
+                last = clock()
+                show(describe(done, total, last - begun, unit), done / total if total else None)
+                stream.flush()
+
         yield callback
+    stream.write(f"{title}: {amount(seen[0], unit)} in {format_duration(clock() - begun)}\n")
+    stream.flush()
 
 
 @contextmanager
-def waiting(title: str, stream: TextIO | None = None, every_s: float = EVERY_S) -> Iterator[Callable[[str], None]]:
-    """Show `title` and the time since it began during work that counts nothing; the callback adds words.
+def _bar(title: str, stream: TextIO) -> Iterator[Callable[[str, float | None], object]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    Elsewhere than on a terminal a line every `every_s` seconds. Short work leaves nothing behind.
-    """
-    stream = stream or sys.stderr
-    with _waiting_spinner(printable(title), stream) if stream.isatty() else _waiting_lines(printable(title), stream, every_s) as callback:
-        yield callback
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, console=Console(file=stream), auto_refresh=False, transient=True) as bar:  # no thread: the work may fork
+        task = bar.add_task(title, total=None, words="")
+        yield lambda words, share: bar.update(task, words=words, completed=share or 0, total=None if share is None else 1, refresh=True)
+
+
+@contextmanager
+def waiting(title: str, stream: TextIO | None = None) -> Iterator[Callable[[str], None]]:
+    """Show `title` on a terminal during work that counts nothing; the callback adds words. Nothing is left behind."""
+    stream, title = stream or sys.stderr, printable(title)
+    if not stream.isatty():
+        yield lambda _words: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(file=stream).status(Text(title)) as status:
+        yield lambda words: status.update(Text(f"{title}: {printable(words)}"))
 
 
 def amount(number: float, unit: str) -> str:
@@ -145,98 +163,3 @@ def describe(done: int, total: int, seconds: float, unit: str) -> str:
         if total > done:
             parts.append(f"{format_duration((total - done) / rate)} left")
     return ", ".join(parts)
-
-
-@contextmanager
-def _lines(title: str, unit: str, stream: TextIO, clock: Clock, between: bool, *, every_s: float) -> Iterator[Callback]:
-    started = clock()
-    last = started
-    seen = (0, 0)
-
-    def say() -> None:
-        nonlocal last
-        last = clock()
-        stream.write(f"{title}: {describe(*seen, last - started, unit)}\n")
-        stream.flush()
-
-    def callback(done: int, total: int) -> None:
-        nonlocal seen
-        seen = (done, total)
-        if clock() - last >= every_s:
-            say()
-
-    with _every(every_s, lambda: say() if clock() - last >= every_s else None) if between else nullcontext():
-        yield callback
-    seconds = clock() - started
-    stream.write(f"{title}: {amount(seen[0], unit)} in {format_duration(seconds)}\n")
-    stream.flush()
-
-
-@contextmanager
-def _bar(title: str, unit: str, stream: TextIO, clock: Clock, between: bool) -> Iterator[Callback]:
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.text import Text
-
-    class Rate(TextColumn):
-        """The column of things per second, since rich knows only bytes per second."""
-
-        def render(self, task: object) -> Text:
-            speed = getattr(task, "speed", None)
-            return Text(f"{speed:.3g}/s" if speed else "")
-
-    counted = [DownloadColumn(), TransferSpeedColumn()] if unit == "bytes" else [MofNCompleteColumn(), TextColumn(unit), Rate("")]
-    columns = [TextColumn("{task.description}"), BarColumn(), *counted, TimeRemainingColumn()]
-    with Progress(*columns, console=Console(file=stream), get_time=clock, auto_refresh=between) as bar:
-        task = bar.add_task(title, total=None)
-
-        def callback(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total or None, refresh=not between)
-
-        yield callback
-
-
-@contextmanager
-def _every(seconds: float, call: Callable[[], object]) -> Iterator[None]:
-    """Call it again and again, from a thread of its own, which has ended when this has."""
-    over = threading.Event()
-
-    def run() -> None:
-        while not over.wait(seconds):
-            call()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@contextmanager
-def _waiting_lines(title: str, stream: TextIO, every_s: float) -> Iterator[Callable[[str], None]]:
-    started, words = time.monotonic(), title
-
-    def callback(text: str) -> None:
-        nonlocal words
-        words = f"{title}: {printable(text)}"
-
-    def say() -> None:
-        stream.write(f"{words} ({format_duration(time.monotonic() - started)})\n")
-        stream.flush()
-
-    with _every(every_s, say):
-        yield callback
-
-
-@contextmanager
-def _waiting_spinner(title: str, stream: TextIO) -> Iterator[Callable[[str], None]]:
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console, both = Console(file=stream), sys.stdout.isatty()
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, redirect_stdout=both) as shown:
-        task = shown.add_task(title, total=None)
-        yield lambda text: shown.update(task, description=f"{title}: {printable(text)}")

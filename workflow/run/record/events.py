@@ -511,9 +511,7 @@ def last_error(log: Path) -> str | None:
 def messages(log: Path, most: int = TAIL_BYTES) -> list[tuple[str, str]]:
     """Return level and message of the first line of each message in the last `most` bytes of a log, and what follows its colon."""
     try:
-        with os.fdopen(open_plain(log), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-            lines = file.read(most).decode(errors="replace").splitlines()
+        lines = end_of_log(log, most).splitlines()
     except OSError:
         return []
     found: list[tuple[str, str]] = []
@@ -523,6 +521,13 @@ def messages(log: Path, most: int = TAIL_BYTES) -> list[tuple[str, str]]:
         elif found and found[-1][1].endswith(":") and line.startswith("  "):  # the first of a list
             found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
     return found
+
+
+def end_of_log(log: Path | str, most: int = TAIL_BYTES) -> str:
+    """Return the last `most` bytes of a log. Raises OSError."""
+    with os.fdopen(open_plain(Path(log)), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most).decode(errors="replace")
 
 
 # The check of the trained network by its parameter count, the one fact that every framework can report.

@@ -21,7 +21,7 @@ from cluster.schedulers.slurm.jobs import sbatch_options
 from cluster.types import AllocationRequest
 from tests.workflow.report.builder import failed, make_cell, make_record
 from tests.workflow.run.world import World
-from workflow.dag.graph import results_in
+from workflow.dag.storage_view import results_in
 from workflow.dag.submitting import Submissions
 from workflow.run.record.model import RunRecord
 from workflow.run.record.outcome import Ending, RankEnd, judge_missing
