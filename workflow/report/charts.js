@@ -1,4 +1,4 @@
-// Charts: values under the pointer and by arrow keys, legends that switch lines, and a large view to zoom and move in. Vega's own library for
+// Charts: values under the pointer and by arrow keys, legends that switch lines, and a large view to zoom in. Vega's own library for
 // this is 0.9 MB for each page. Without scripts a chart is a picture, and a screen reader reads the sentence of each mark.
 (() => {
   const plots = [...document.querySelectorAll(".plot")].filter((plot) => plot.querySelector("svg"));
@@ -35,7 +35,7 @@
   };
 
   for (const plot of plots) {
-    const svg = plot.querySelector("svg"), whole = svg.getAttribute("viewBox").split(" ").map(Number);
+    const svg = plot.querySelector("svg");
     const marks = [...svg.querySelectorAll("[role=graphics-symbol][aria-label]")].filter((one) => !one.closest(SKIP));
     const visible = () => marks.filter((one) => !one.closest(".off"));
     svg.setAttribute("role", "group"); // its parts are read, and not it alone
@@ -54,53 +54,22 @@
     svg.addEventListener("pointerleave", () => choose(null));
     svg.addEventListener("blur", () => choose(null));
 
-    // the view is a part of the whole picture
-    const view = () => svg.getAttribute("viewBox").split(" ").map(Number);
-    const show = ([x, y, width, height]) => {
-      const inside = (at, size, of) => Math.min(Math.max(at, of[0]), of[0] + of[1] - size);
-      const now = [inside(x, width, [whole[0], whole[2]]), inside(y, height, [whole[1], whole[3]]), width, height];
-      svg.setAttribute("viewBox", now.map((one) => Number(one.toFixed(3))).join(" "));
+    let scale = 1;
+    const zoom = (to) => {
+      scale = Math.min(Math.max(to, 1), MOST_ZOOM);
+      svg.style.width = dialog.contains(svg) ? `${100 * scale}%` : "";
+      svg.style.height = dialog.contains(svg) ? `calc(${scale} * (94vh - 5rem))` : "";
       choose(null);
     };
-    const zoom = (factor, at = [0.5, 0.5]) => {
-      const [x, y, width, height] = view();
-      const by = Math.min(Math.max(factor, whole[2] / width / MOST_ZOOM), whole[2] / width);
-      show([x + at[0] * width * (1 - by), y + at[1] * height * (1 - by), width * by, height * by]);
-    };
-    const place = (event) => {
-      const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse()), [x, y, width, height] = view();
-      return [(point.x - x) / width, (point.y - y) / height];
-    };
-    svg.addEventListener("wheel", (event) => {
-      if (!dialog.contains(svg)) return; // a page that is rolled past a picture goes on rolling
-      event.preventDefault();
-      zoom(event.deltaY < 0 ? 0.8 : 1.25, place(event));
-    }, { passive: false });
-    let held = null;
-    svg.addEventListener("pointerdown", (event) => {
-      if (dialog.contains(svg) && !event.target.closest("[role=checkbox]")) held = place(event);
-    });
-    svg.addEventListener("pointermove", (event) => {
-      if (!held) return;
-      const now = place(event), [x, y, width, height] = view();
-      show([x + (held[0] - now[0]) * width, y + (held[1] - now[1]) * height, width, height]);
-    });
-    for (const end of ["pointerup", "pointerleave"]) svg.addEventListener(end, () => { held = null; });
 
     svg.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key], shown = visible();
       if (event.target !== svg) return;
-      if (dialog.open && "+-0".includes(event.key)) {
-        if (event.key === "0") show(whole); else zoom(event.key === "+" ? 0.8 : 1.25);
-      }
+      if (dialog.open && "+-".includes(event.key)) zoom(scale * (event.key === "+" ? 1.25 : 0.8));
       if (!step || !shown.length) return;
       event.preventDefault();
       const at = shown.indexOf(chosen), next = shown[at < 0 ? (step > 0 ? 0 : shown.length - 1) : (at + step + shown.length) % shown.length];
-      if (dialog.open) { // a mark outside of the view is brought into its middle
-        const box = next.getBoundingClientRect(), middle = place({ clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 });
-        const [x, y, width, height] = view();
-        if (Math.max(...middle) > 1 || Math.min(...middle) < 0) show([x + (middle[0] - 0.5) * width, y + (middle[1] - 0.5) * height, width, height]);
-      }
+      if (dialog.open) next.scrollIntoView({ block: "center", inline: "center" });
       choose(next);
     });
 
@@ -131,11 +100,12 @@
     const open = button("Enlarge", () => {
       const buttons = document.createElement("div");
       buttons.className = "zoom";
-      buttons.append(button("+", () => zoom(0.8), "Zoom in"), button("\u2212", () => zoom(1.25), "Zoom out"),
-        button("Whole", () => show(whole)), button("Close", () => dialog.close()));
+      buttons.append(button("+", () => zoom(scale * 1.25), "Zoom in"), button("\u2212", () => zoom(scale * 0.8), "Zoom out"),
+        button("Close", () => dialog.close()));
       dialog.replaceChildren(buttons, svg);
-      dialog.onclose = () => { show(whole); plot.prepend(svg); open.focus(); };
+      dialog.onclose = () => { plot.prepend(svg); zoom(1); open.focus(); };
       dialog.showModal();
+      zoom(1);
       svg.focus();
     }, `Enlarge ${plot.querySelector("svg").getAttribute("aria-label").split(":")[0]}`);
     open.className = "enlarge";
