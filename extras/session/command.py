@@ -76,9 +76,6 @@ NO_TERMINAL: Final = (
     "a shell needs a terminal, and standard input is none; valid: `ssh -t HOST slipway session shell`; "
     "`slipway session shell --detach`, to be entered later by `slipway session attach`; `slipway session run -- bash SCRIPT`"
 )
-BY_SSH_ALONE: Final = (
-    "the shell is entered by ssh to its node, which must let you in while your job runs there: {} has no other way to give it a terminal"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +163,6 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
     if jobs is not None and size is not None:
         refuse_unreachable(site, os.environ)
         refuse_what_never_starts(site.scheduler, size)
-    if (only := by_ssh_alone(request)) is not None:
-        output.notice(only)
     directory = starting.create(request)
     try:
         if kind == "tensorboard" and study is not None and request.mounts and options.logdir is None:
@@ -204,14 +199,6 @@ def _refuse_typed(name: str, kind: Kind, words: Sequence[str], options: Options)
         raise ConfigError("--idle: nobody uses a command, so that it cannot be idle; valid: --time DURATION")
     if kind == "shell" and not options.detach and not os.isatty(0):
         raise ConfigError(NO_TERMINAL)
-
-
-def by_ssh_alone(request: SessionRequest) -> str | None:
-    """Return what to know, before it holds a node, of a shell whose scheduler has no other way to its node than ssh; None for others."""
-    jobs = jobs_of(request.site.scheduler)
-    if request.kind != "shell" or jobs is None or jobs.SERVER.enter:
-        return None
-    return BY_SSH_ALONE.format(request.site.scheduler)
 
 
 def _request(kind: Kind, study: Study | None, site: Site, words: Sequence[str], options: Options) -> SessionRequest:

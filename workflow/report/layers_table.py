@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,9 +31,6 @@ COUNTED: Final = (
     "GFLOP/s: 2 FLOP for each multiply-add of the layer, over its time; an FFT and Winograd need fewer, so they can be above the peak. "
     "Moves: what it reads and writes by arithmetic, once for each pass"
 )
-MAX_GROUPS: Final = 9
-MOSTLY: Final = 0.85
-OTHER_LAYERS: Final = "other layers"
 STACKED: Final = ("Input", "Forward", "Backward", "Communication", "Optimizer", "Loss", "Other", "Not computing")
 """The parts of the picture."""
 
@@ -94,23 +90,6 @@ def stacked(profile: Profile, step_ms: float) -> dict[str, float]:
         taken = min(hidden, found[title])
         found[title], hidden = found[title] - taken, hidden - taken
     return {title: found[title] for title in STACKED}
-
-
-def layer_groups(found: Sequence[Profile]) -> dict[str, str]:
-    """Return for each layer of a network the name under which a picture shows it: its own, that of the part of the network which it is in,
-    as long as MAX_GROUPS of these have MOSTLY of the time, or OTHER_LAYERS."""
-    spent: Counter[str] = Counter()
-    for one in found:
-        spent.update({layer.name: layer.forward_ms + layer.backward_ms for layer in one.layers})
-    for depth in range(max((name.count(".") + 1 for name in spent), default=1), 0, -1):
-        groups = {name: ".".join(name.split(".")[:depth]) for name in spent}
-        sizes: Counter[str] = Counter()
-        for name, group in groups.items():
-            sizes[group] += spent[name]
-        shown = dict(sizes.most_common(MAX_GROUPS))
-        if sum(shown.values()) >= MOSTLY * spent.total():
-            break
-    return {name: group if group in shown else OTHER_LAYERS for name, group in groups.items()}
 
 
 def layers(analysis: Analysis) -> Table:

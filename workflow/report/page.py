@@ -460,7 +460,7 @@ PLOT_TITLES: Final = {
     "efficiency": "Efficiency over processes",
     "budget": "Seconds of the steps of a run, per cell",
     "step_parts": "Parts of a step, per cell",
-    "layers": "What a traced step is made of, per cell, and its layers",
+    "layers": "What a traced step is made of, per cell",
     "step_time": "Distribution of step times, per cell",
     "loss": "Training loss",
     "accuracy": "Accuracy over training time",

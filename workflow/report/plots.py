@@ -22,9 +22,8 @@ from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.curves import losses_of
 from workflow.report.formats import EMPTY, GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, counted_shape, line_label
-from workflow.report.layers_table import OTHER_LAYERS, STACKED, layer_groups, profiles, stacked, step_of
+from workflow.report.layers_table import STACKED, profiles, stacked, step_of
 from workflow.report.prediction_table import Row, line_models, rows_of
-from workflow.report.profile.profile import Profile
 from workflow.report.speedup import Comparison
 from workflow.report.step_parts import STEP_PARTS, mean_parts
 from workflow.report.table import MILLI, percent, range_text, significant, time_unit
@@ -428,7 +427,6 @@ MAX_SAYINGS: Final = 12
 BAR: Final = 21
 PART_COLOURS: Final = dict(zip(STEP_PARTS.values(), [*(SERIES[place] for place in (4, 3, 0, 5, 1, 7, 2)), STEPS["assign"]], strict=True))
 """Computing in cold colours, what is waited for in warm ones."""
-DIRECTIONS: Final = ("forward", "backward")
 LAYER_COLOURS: Final = dict(zip(STACKED, [*(SERIES[place] for place in (4, 0, 5, 1, 2, 8, 3)), STEPS["assign"]], strict=True))
 
 
@@ -452,43 +450,15 @@ def step_parts(analysis: Analysis) -> Spec:
 
 
 def layers(analysis: Analysis) -> Spec:
-    """Draw what a traced step is made of, stacked, one bar per cell that has a profile, framework beside framework; and below for each
-    network what its layers take, forward and then backward."""
+    """Draw what a traced step is made of, stacked, one bar per cell that has a profile, framework beside framework."""
     told = {(cell.source, cell.cell_id): found for cell, _, found in profiles(analysis) if not isinstance(found, str)}
-    cells = [(label, one, found) for label, one in _side_by_side(analysis) if (found := told.get((one.source, one.cell_id)))]
-    panels: dict[str, list[tuple[str, Profile]]] = {}
-    for label, cell, found in cells[:MAX_BARS]:
-        if found.layers:
-            panels.setdefault(printable(str(cell.cell.model)), []).append((label, found))
-    below = [
-        _layers_of(one).properties(title=alt.TitleParams(f"Layers of {model}; pale: backward", fontSize=12.5, frame="group"))
-        for model, one in panels.items()
+    bars = [
+        (label, {name: MILLI * spent_ms for name, spent_ms in stacked(found, step_of(cell, found)).items()})
+        for label, cell in _side_by_side(analysis)
+        if (found := told.get((cell.source, cell.cell_id)))
     ]
-    bars = [(label, _seconds(stacked(found, step_of(cell, found)))) for label, cell, found in cells]
     title = titled("Where a step goes", _of_many("of the profile runs; what is done at the same time counts once", len(bars)))
-    return _stacked(title, bars, LAYER_COLOURS, "traced step", "no cell has a profile", below)
-
-
-def _seconds(parts: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {name: None if spent_ms is None else MILLI * spent_ms for name, spent_ms in parts.items()}
-
-
-def _layers_of(cells: Sequence[tuple[str, Profile]]) -> Any:
-    groups = layer_groups([found for _, found in cells])
-    names = sorted(dict.fromkeys(groups.values()), key=lambda name: name == OTHER_LAYERS)
-    colours = {name: STEPS["assign"] if name == OTHER_LAYERS else colour for name, colour in zip(names, SERIES, strict=False)}
-    places = [(direction, name) for direction in DIRECTIONS for name in names]
-    spent: Counter[tuple[str, str, str]] = Counter()
-    for label, found in cells:
-        for layer in found.layers:
-            for direction in DIRECTIONS:
-                spent[label, direction, groups[layer.name]] += getattr(layer, f"{direction}_ms")
-    values = [
-        {"cell": label, "step": name, "direction": direction, "order": places.index((direction, name)), "seconds": MILLI * spent_ms}
-        for (label, direction, name), spent_ms in spent.items()
-    ]
-    pale = alt.Opacity("direction:N", scale=alt.Scale(domain=DIRECTIONS, range=[1, 0.5]), legend=None)
-    return _bars(values, [label for label, _ in cells], colours, "traced steps").encode(opacity=pale)
+    return _stacked(title, bars, LAYER_COLOURS, "traced step", "no cell has a profile")
 
 
 def _side_by_side(analysis: Analysis) -> list[tuple[str, CellResult]]:
@@ -506,52 +476,35 @@ def _stacked(
     colours: Mapping[str, str],
     x_title: str,
     empty: str,
-    below: Sequence[Any] = (),
 ) -> Spec:
-    """Draw the first bars, labels with their parts, stacked; `below`: charts under them. `empty`: why there may be none."""
-    shown = bars[:MAX_BARS]
-    values = [
-        {"cell": label, "step": name, "order": order, "seconds": amount}
-        for label, parts in shown
-        for order, (name, amount) in enumerate(parts.items())
-        if amount is not None and amount > 0
-    ]
-    if not values:
+    """Draw the first bars, labels with their parts, stacked, in the unit that suits the longest. `empty`: why there may be none."""
+    shown = [(label, {name: amount for name, amount in parts.items() if amount and amount > 0}) for label, parts in bars[:MAX_BARS]]
+    if not any(parts for _, parts in shown):
         return nothing(title["text"], empty)
-    chart = _bars(values, [label for label, _ in shown], colours, x_title)
-    if below:
-        chart = alt.vconcat(chart, *below, spacing=30).resolve_scale(color="independent")
-    return finished(chart.properties(title=alt.TitleParams(**title)))
-
-
-def _bars(values: Sequence[dict[str, Any]], order: Sequence[str], colours: Mapping[str, str], x_title: str) -> Any:
-    """Draw `seconds` of each `step` of a `cell`, in the unit that suits the longest bar."""
-    lengths: Counter[str] = Counter()
-    for value in values:
-        lengths[value["cell"]] += value["seconds"]
-    unit, size = time_unit(lengths.values(), short=True)
-    shown = [
+    order, lengths = [label for label, _ in shown], [math.fsum(parts.values()) for _, parts in shown]
+    unit, size = time_unit(lengths, short=True)
+    places = list(colours)
+    values = [
         {
-            **{key: value for key, value in one.items() if key != "seconds"},
-            "amount": one["seconds"] / size,
-            "says": f"{one['cell']}: {one['step']} {significant(one['seconds'] / size)} {unit} "
-            f"of {significant(lengths[one['cell']] / size)} {unit}",
+            **{"cell": label, "step": name, "order": places.index(name), "amount": amount / size},
+            "says": f"{label}: {name} {significant(amount / size)} {unit} of {significant(length / size)} {unit}",
         }
-        for one in values
+        for (label, parts), length in zip(shown, lengths, strict=True)
+        for name, amount in parts.items()
     ]
     colour = alt.Color(
         "step:N",
-        scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+        scale=alt.Scale(domain=places, range=list(colours.values())),
         legend=alt.Legend(title=None, orient="bottom", columns=6 if len(colours) == len(SHOWN_STEPS) else 4),
     )
-    bars = alt.Chart(alt.InlineData(values=shown)).mark_bar(height=BAR - 7).encode(
+    chart = alt.Chart(alt.InlineData(values=values)).mark_bar(height=BAR - 7).encode(
         y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))),
         x=alt.X("amount:Q", title=f"{x_title}, {unit}", axis=_plain_numbers()),
         color=colour,
         order="order:Q",
         description="says:N",
     )  # fmt: skip
-    return bars.properties(width=WIDTH, height=alt.Step(_bar(order)))
+    return finished(chart.properties(width=WIDTH, height=alt.Step(_bar(order)), title=alt.TitleParams(**title)))
 
 
 def step_time(analysis: Analysis) -> Spec:

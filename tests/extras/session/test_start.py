@@ -10,10 +10,9 @@ import pytest
 from msgspec.structs import replace as changed
 
 from base.errors import RemoteError
-from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
 from extras.session import start
-from extras.session.command import Queue, by_ssh_alone, enter
+from extras.session.command import Queue, enter
 from extras.session.request import STATE, SessionView, State, sessions_dir, write_state
 from tests.extras.session.test_plan import REQUEST, SITE
 from workflow.commands.main import run
@@ -81,10 +80,3 @@ def test_a_node_that_ssh_does_not_reach_is_told_with_another_way_in(tmp_path: Pa
     monkeypatch.setenv("SSH_CODE", "3")
     with pytest.raises(SystemExit, match="3"):
         enter(SessionView(directory=directory, request=request, state=state))
-
-
-def test_a_shell_that_only_ssh_can_enter_is_said_before_it_holds_a_node() -> None:
-    shells = {name: by_ssh_alone(changed(REQUEST, kind="shell", site=replace(SITE, scheduler=name))) for name in SCHEDULERS}
-    assert {name for name, words in shells.items() if words is None} == {"local", "slurm"}
-    assert "sge has no other way" in str(shells["sge"])
-    assert by_ssh_alone(changed(REQUEST, kind="notebook", site=replace(SITE, scheduler="sge"))) is None
