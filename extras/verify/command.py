@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,9 +22,6 @@ def main(
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where records, tables and page lie; default: each directory.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0, help="Begin no run after so many minutes; default: no limit.")
-    ] = None,
 ) -> None:
     """Check that the files on storage are what was measured: read every record and pushed file back, and compute the numbers again.
 
@@ -37,7 +33,7 @@ def main(
     aside, and the logs of supervisors, scheduler and Snakemake. A seal is a hash, not a signature: whoever may write to the storage
     can make a wrong record with a right seal. `slipway dataset verify` checks datasets.
 
-    Exit 19: something is wrong, or was not verified because of `--minutes` or a storage that gave no byte for 120 s.
+    Exit 19: something is wrong, or was not verified because of a storage that gave no byte for 120 s.
     """
     results = results_as_they_are(study, site, places or [])
     report_outputs()
@@ -45,14 +41,12 @@ def main(
     from extras.verify.result import Verified, summary
     from extras.verify.runs import verify_runs
 
-    until = None if minutes is None else time.monotonic() + 60 * minutes
     total = Verified()
     for directory in results:
         with output.progress(f"verify {directory.name}", "runs") as seen:
-            total.add(verify_runs(directory, until, seen))
+            total.add(verify_runs(directory, seen))
     for directory in results if out is None else [out]:  # after all runs, which are looked at in forked children: this starts threads
-        left = total.runs_with_silent_storage or (until is not None and time.monotonic() >= until)
-        total.add(Verified(outputs_not_compared=1) if left else verify_outputs(directory, results if out else ()))
+        total.add(Verified(outputs_not_compared=1) if total.runs_not_verified else verify_outputs(directory, results if out else ()))
     for sentence in total.findings[:MAX_SHOWN]:
         output.line(sentence)
     if more := humanize.and_more(len(total.findings), MAX_SHOWN):

@@ -20,8 +20,8 @@ class Verified:
     recomputed: int = 0
     files: int = 0
     bytes: int = 0
-    runs_not_reached: int = 0
-    runs_with_silent_storage: int = 0
+    runs_not_verified: int = 0
+    """Runs on storage that did not answer, and those that were not begun after that."""
     runs_without_record: int = 0
     """Runs of the study without a record: not begun, not finished, or removed by somebody."""
     outputs: int = 0
@@ -38,7 +38,7 @@ class Verified:
 
     @property
     def is_whole(self) -> bool:
-        left = self.runs_not_reached, self.runs_with_silent_storage, self.outputs_not_compared, self.programs_not_verified
+        left = self.runs_not_verified, self.outputs_not_compared, self.programs_not_verified
         return not (self.findings or any(left))
 
 
@@ -46,7 +46,6 @@ def summary(found: Verified, sources: Sequence[Path]) -> str:
     """Describe what was verified and what was not, in one line."""
     sealed = f", {found.not_sealed} of them without a seal: of an earlier version" if found.not_sealed else ""
     where = ", ".join(str(source) for source in sources)
-    cause = "storage did not answer" if found.runs_with_silent_storage else "the time was over"
     parts = [
         f"{where}: {counted(found.runs, 'run')}, {counted(found.records, 'record')}{sealed}, {counted(found.files, 'file')} "
         f"({format_size(found.bytes)})",
@@ -54,8 +53,7 @@ def summary(found: Verified, sources: Sequence[Path]) -> str:
         f"{counted(len(set(found.programs)), 'state')} of programs' folders" if found.programs else "",
         f"{counted(found.outputs, 'file')} of tables, plots and page made again" if found.outputs else "",
         f"{counted(found.runs_without_record, 'run')} of the study without a record" if found.runs_without_record else "",
-        f"{counted(found.runs_with_silent_storage, 'run')} not verified: storage did not answer" if found.runs_with_silent_storage else "",
-        f"{counted(found.runs_not_reached, 'run')} not verified: {cause}" if found.runs_not_reached else "",
+        f"{counted(found.runs_not_verified, 'run')} not verified: storage did not answer" if found.runs_not_verified else "",
         "tables, plots and page not verified" if found.outputs_not_compared else "",
         f"{counted(found.programs_not_verified, 'state')} of programs' folders not verified" if found.programs_not_verified else "",
     ]

@@ -201,38 +201,35 @@ SILENCE_S: Final = 120.0
 """A block of a file, or the numbers of an attempt, take seconds where storage is slow."""
 
 
-def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, int], None] | None = None) -> Verified:
-    """Verify every run below `results`, several at once. `seen(done, in all)` is called after each; no run is begun after `until`, by
-    the monotonic clock. Reads every byte, and waits for none longer than SILENCE_S. Raises RecordError where `results` holds none,
-    StorageError where that takes too long."""
+def verify_runs(results: Path, seen: Callable[[int, int], None] | None = None) -> Verified:
+    """Verify every run below `results`, several at once. `seen(done, in all)` is called after each. Reads every byte, and waits for none
+    longer than SILENCE_S. Raises RecordError where `results` holds none, StorageError where that takes too long."""
     runs, missing, study = call_limited(f"the list of the runs in {results}", _listed, results, timeout_s=SILENCE_S)
     total, asked = Verified(**missing), StudyRuns(**study)
     done = 0
-    for found in each_run([results / "runs" / run for run in runs], lambda directory: verify_run(directory, asked), until):
+    for found in each_run([results / "runs" / run for run in runs], lambda directory: verify_run(directory, asked)):
         total.add(found)
-        done += found.runs + found.runs_with_silent_storage + found.runs_not_reached
+        done += found.runs + found.runs_not_verified
         if seen is not None:
             seen(done, len(runs))
-    total.add(verify_programs(results, total.programs, until))
+    total.add(verify_programs(results, total.programs))
     return total
 
 
-def each_run(
-    runs: Sequence[Path], check: Callable[[Path], Verified], until: float | None = None, silence_s: float = SILENCE_S
-) -> Iterator[Verified]:
-    """Yield what `check` finds in the runs, of some of them together, by several children at once. No child is begun after `until`, nor
-    after one for which nothing moved for `silence_s`."""
+def each_run(runs: Sequence[Path], check: Callable[[Path], Verified], silence_s: float = SILENCE_S) -> Iterator[Verified]:
+    """Yield what `check` finds in the runs, of some of them together, by several children at once. No child is begun after one
+    for which nothing moved for `silence_s`."""
     together = max(1, min(MAX_TOGETHER, len(runs) // (8 * CHILDREN)))
     waiting = deque(runs[start : start + together] for start in range(0, len(runs), together))
     going: list[tuple[LimitedCall, Sequence[Path]]] = []
-    end, silent = math.inf if until is None else until, False
+    silent = False
     try:
         while waiting or going:
-            while waiting and len(going) < CHILDREN and not silent and time.monotonic() < end:
+            while waiting and len(going) < CHILDREN and not silent:
                 batch = waiting.popleft()
-                going.append((LimitedCall(_named(batch), _verify_all, batch, check, end, timeout_s=silence_s, renewed=True), batch))
+                going.append((LimitedCall(_named(batch), _verify_all, batch, check, timeout_s=silence_s, renewed=True), batch))
             if not going:
-                yield Verified(runs_not_reached=sum(map(len, waiting)))
+                yield Verified(runs_not_verified=sum(map(len, waiting)))
                 return
             soonest = min(call.deadline for call, _ in going)
             select.select([call for call, _ in going], [], [], max(0.0, soonest - time.monotonic()))
@@ -245,7 +242,7 @@ def each_run(
                     going.remove(child)
                     call.abandon()
                     silent = True
-                    yield Verified(runs_with_silent_storage=len(batch), findings=[f"{call.late()}; not verified"])
+                    yield Verified(runs_not_verified=len(batch), findings=[f"{call.late()}; not verified"])
     finally:
         for call, _ in going:
             call.abandon()
@@ -255,11 +252,11 @@ def _named(runs: Sequence[Path]) -> str:
     return str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1].name}"
 
 
-def _verify_all(runs: Sequence[Path], check: Callable[[Path], Verified], end: float) -> dict[str, object]:
+def _verify_all(runs: Sequence[Path], check: Callable[[Path], Verified]) -> dict[str, object]:
     total = Verified()
     for run in runs:
         moved()
-        total.add(check(run) if time.monotonic() < end else Verified(runs_not_reached=1))
+        total.add(check(run))
     return asdict(total)
 
 
@@ -405,12 +402,12 @@ def _problem(path: Path, sizes: tuple[int, Any], digest: Any) -> str | None:
 # Kept files of the study's own programs, compared with the digests in the records.
 
 
-def verify_programs(results: Path, digests: Iterable[str], until: float | None = None) -> Verified:
-    """Verify the kept files of each digest, each within SILENCE_S. After the first whose storage fails or is silent, and from `until`
-    (monotonic) on, the others are only counted as left."""
+def verify_programs(results: Path, digests: Iterable[str]) -> Verified:
+    """Verify the kept files of each digest, each within SILENCE_S. After the first whose storage fails or is silent the others are only
+    counted as left."""
     total = Verified()
     for digest in sorted(set(digests)):
-        if total.programs_not_verified or (until is not None and time.monotonic() >= until):
+        if total.programs_not_verified:
             total.programs_not_verified += 1
             continue
         place = kept_program(results, digest)
