@@ -50,7 +50,7 @@ def main(  # noqa: PLR0913 - its options
 
     With --show it prints the speed-up and writes nothing. With the name of a table as first word it prints that table alone, as
     JSON with `--json`; with `--out` it writes it. `framework-facts` needs no study; `model-facts` and `convolutions` need none
-    either and take names of networks. `scaling-evidence` writes one page for an application to a computing centre, as HTML and PDF.
+    either and take names of networks. `scaling-evidence` writes one page for an application to a computing centre, as HTML.
 
     Without study.json, `--show`, `--json`, a single table and DIR are refused (exit 19); `slipway tables STUDY` writes it anew.
     Exit 11: the libraries of the report are not installed.
@@ -146,10 +146,10 @@ def refuse_samples(samples: float) -> None:
 
 
 def _output_evidence(analysis: Analysis, out: Path, samples: float, as_json: bool) -> None:
-    """Write the page for an application as HTML and PDF, or print it as JSON."""
+    """Write the page for an application as HTML, or print it as JSON."""
     from base.publish import publish
     from workflow.report.formats import to_values
-    from workflow.report.scaling_evidence import evidence, to_html, to_pdf
+    from workflow.report.scaling_evidence import evidence, to_html
 
     found = evidence(analysis, samples)
     if as_json:
@@ -157,9 +157,8 @@ def _output_evidence(analysis: Analysis, out: Path, samples: float, as_json: boo
         return
     folder = out / "tables"
     folder.mkdir(parents=True, exist_ok=True)
-    for suffix, content in {"html": to_html(found).encode(), "pdf": to_pdf(found)}.items():
-        publish(folder / f"{EVIDENCE}.{suffix}", content)
-        output.line(f"{EVIDENCE}: {folder / EVIDENCE}.{suffix}")
+    publish(folder / f"{EVIDENCE}.html", to_html(found).encode())
+    output.line(f"{EVIDENCE}: {folder / EVIDENCE}.html")
 
 
 def _table(analysis: Analysis, name: str, samples: float, target: float | None) -> Table:

@@ -13,7 +13,6 @@ from base.humanize import counted
 from base.logs import printable
 from workflow.report.cells import (
     ASSUMED,
-    BEGAN_EARLY,
     END,
     MEASURED,
     RUN_MARKS,
@@ -154,23 +153,12 @@ class Analysis:
     @cached_property
     def reasons(self) -> dict[str, str]:
         """Mark -> the sentences that a table adds to the mark's own: by how much, in how many runs."""
-        found = {"drift": self._early_words(), "busy": self._busy_words(), "assumed": self._assumed_words(), MARK: self.other_networks}
+        found = {"busy": self._busy_words(), "assumed": self._assumed_words(), MARK: self.other_networks}
         return {mark: words for mark, words in found.items() if words}
 
     def _assumed_words(self) -> str:
         found = self.frame.filter(MEASURED & RUN_MARKS["assumed"])["assumed"].explode()
         return ". ".join(words for name, words in ASSUMED.items() if name in found)
-
-    def _early_words(self) -> str:
-        rows = self.frame.filter(MEASURED)
-        marked = rows.filter(BEGAN_EARLY)["last_half_ratio"]
-        if marked.is_empty():
-            return ""
-        most = 100 * (float(marked.max()) - 1)  # type: ignore[arg-type]
-        return (
-            f"In {len(marked)} of {len(rows)} runs the first steps were short, by up to {most:.2g} %: batches were read ahead before the "
-            "window, or steps were in flight that the device had not computed"
-        )
 
     def _busy_words(self) -> str:
         rows = self.frame.filter(MEASURED).select("busy", "busy_cores", "busy_of_cores")

@@ -167,7 +167,6 @@ EARLY_RATE: Final = 1.02
 """How far the rate of a window may be above that of its last half, as `last_half_ratio`."""
 EARLY_STEPS: Final = 0.9
 """How short its first steps may be then beside as many in a row of its last half, as `first_steps_ratio`."""
-BEGAN_EARLY: Final = (pl.col("last_half_ratio") > EARLY_RATE) & (pl.col("first_steps_ratio") < EARLY_STEPS)
 
 
 def drift_sums(measured: pl.Expr) -> list[pl.Expr]:

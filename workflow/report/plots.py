@@ -362,32 +362,15 @@ def _whisker_end(base: Any, side: str) -> Any:
 
 
 def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> Spec:
-    """Return a logarithmic scale with ticks at 1, 2 and 5 over the values of `panels`.
+    """Return a logarithmic scale over the values of `panels`.
 
     Panels with scales of their own choose their domain, from one power of ten to another if one of them has a single value.
     """
-    values = [value for panel in panels for value in panel]
-    low, high = min(values) / 1.15, max(values) * 1.15
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    coarse, fine = (
-        [digit * 10.0**power for power in powers for digit in digits] for digits in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
-    )
-    if own_per_panel:
-        scale = {"nice": True} if min(max(panel) / min(panel) for panel in panels) < NARROW else {"nice": False, "padding": 12}
-        return {"scale": alt.Scale(type="log", **scale), "axis": alt.Axis(labelExpr=SHORT, values=coarse)}
-    inside = [tick for tick in coarse if low <= tick <= high]
-    if len(inside) < 4:
-        inside = [tick for tick in fine if low <= tick <= high]
-    if len(inside) < 3:
-        inside = _even_ticks(low, high)
-    return {"scale": alt.Scale(type="log", domain=[low, high], nice=False), "axis": alt.Axis(labelExpr=SHORT, values=inside)}
-
-
-def _even_ticks(low: float, high: float) -> list[float]:
-    """Return at least three ticks, evenly apart, for values that are nearly the same."""
-    power = 10.0 ** math.floor(math.log10(high - low))
-    steps = (power / part for part in (1, 2, 5))
-    return next(ticks for step in steps if len(ticks := [step * n for n in range(math.ceil(low / step), math.floor(high / step) + 1)]) >= 3)
+    values, axis = [value for panel in panels for value in panel], alt.Axis(labelExpr=f"datum.label && ({SHORT})", tickCount=6)
+    if not own_per_panel:
+        return {"scale": alt.Scale(type="log", domain=[min(values) / 1.15, max(values) * 1.15], nice=False), "axis": axis}
+    scale = {"nice": True} if min(max(panel) / min(panel) for panel in panels) < NARROW else {"nice": False, "padding": 12}
+    return {"scale": alt.Scale(type="log", **scale), "axis": axis}
 
 
 def legend_columns(labels: Sequence[str]) -> int:

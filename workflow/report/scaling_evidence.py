@@ -1,16 +1,10 @@
-"""Make the one page that a computing centre asks for with an application: how a study scales, to where, what it costs, how it was measured.
-
-The same content is an HTML page, and an SVG of one sheet of A4, which vl-convert makes a PDF of: it needs no browser. Other ways were
-looked at (2026-11-27): Chromium prints such a page, but login nodes have none; WeasyPrint needs Pango, fpdf2 draws no SVG with text.
-"""
+"""Make the one page that a computing centre asks for with an application: how far a study scales, what it costs, how it was measured."""
 
 from __future__ import annotations
 
 import html
 import math
-import re
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -21,14 +15,14 @@ from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice, is_anchor
 from workflow.report.cells import MARKS, MEASURED
 from workflow.report.files import EVIDENCE
-from workflow.report.formats import CSP, INK, STYLE, coded, html_table, shown
+from workflow.report.formats import CSP, STYLE, coded, html_table
 from workflow.report.keys import counted_shape, line_label, shape_words
 from workflow.report.page import MAX_KINDS, describe_sample_sizes, describe_study, hardware, inline
-from workflow.report.plots import FONT, GOOD_EFFICIENCY, overview, to_svg
+from workflow.report.plots import GOOD_EFFICIENCY, overview, to_svg
 from workflow.report.prediction import crossing
 from workflow.report.prediction_table import HOUR_S, MILLION, line_models, prediction_words
 from workflow.report.speedup import Comparison
-from workflow.report.table import Table, estimates, numbers, percent, raised, range_text, significant, value_of, words
+from workflow.report.table import Table, estimates, numbers, percent, range_text, significant, value_of, words
 from workflow.report.tables import baseline_text, hours, interval_text
 
 MAX_LINES: Final = 3
@@ -176,20 +170,6 @@ def _span(low: Any, high: Any) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-# The two forms of the page.
-
-
-WIDTH: Final = 595
-HEIGHT: Final = 842
-MARGIN: Final = 34
-TEXT: Final = 7.2
-LINE: Final = 9.4
-LETTERS: Final = 152
-"""The most letters of a line."""
-BOLD: Final = ' font-weight="bold"'
-_ROOT: Final = re.compile(r'<svg [^>]*?viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*>')
-
-
 def to_html(found: Evidence) -> str:
     """Return the page as HTML, which fetches nothing and runs no script."""
     escape = html.escape
@@ -203,55 +183,3 @@ def to_html(found: Evidence) -> str:
     for title, said in found.sections:
         parts += [f"<h2>{escape(title)}</h2>\n<ul>", *(f"<li>{coded(text)}</li>" for text in said), "</ul>"]
     return "\n".join([*parts, "</main></body>\n</html>\n"])
-
-
-def to_sheet(found: Evidence) -> str:
-    """Return one sheet of A4 as SVG: lines of text, and below them the plot. Everything gets smaller where that is too long."""
-    lines = [
-        _text(found.title, BOLD + ' font-size="15"'),
-        *_wrapped(found.leads),
-        "",
-        *_rows(found.table),
-        *_wrapped([found.table.caption]),
-    ]
-    for title, said in found.sections:
-        lines += ["", _text(title, BOLD), *_wrapped([f"\N{BULLET} {text}" for text in said])]
-    drawn = [f'<g transform="translate({MARGIN} {MARGIN + LINE * number:.1f})">{line}</g>' for number, line in enumerate(lines)]
-    root, top, across = _ROOT.search(found.plot), MARGIN + LINE * len(lines), WIDTH - 2 * MARGIN
-    width, height = map(float, root.groups()) if root else (1.0, 0.0)
-    tall = across * height / width
-    size = f'x="{MARGIN}" y="{top:.1f}" width="{across}" height="{tall:.1f}" viewBox="0 0 {width} {height}"'
-    smaller = max(1.0, (top + tall + MARGIN) / HEIGHT)
-    view = f"{WIDTH * (1 - smaller) / 2:.1f} 0 {WIDTH * smaller:.1f} {HEIGHT * smaller:.1f}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="{view}" font-family="{FONT}" '
-        f'font-size="{TEXT}" fill="{INK}">{"".join(drawn)}{_ROOT.sub(f"<svg {size}>", found.plot, count=1)}</svg>'
-    )
-
-
-def _rows(table: Table) -> list[str]:
-    columns, rows, _ = shown(table)
-    if not rows:
-        return [_text(table.empty)]
-    texts = [[value.text + raised(sorted(table.letters[mark] for mark in value.marks)) for value in row] for row in rows]
-    cells = [[column.title for column in columns], *texts]
-    widths = [max(len(row[index]) for row in cells) + 2 for index in range(len(columns))]
-    ends = [(WIDTH - 2 * MARGIN) * sum(widths[:index]) / sum(widths) for index in range(len(columns) + 1)]
-    styles = [' text-anchor="end"' if column.number else "" for column in columns]
-    places = [ends[index + column.number] for index, column in enumerate(columns)]
-    return ["".join(_text(*one) for one in zip(row, styles, places, strict=True)) for row in cells]
-
-
-def _wrapped(texts: Iterable[str]) -> list[str]:
-    return [_text(line) for text in texts for line in textwrap.wrap(text, LETTERS)]
-
-
-def _text(text: str, style: str = "", x: float = 0.0) -> str:
-    return f'<text x="{x:.1f}"{style}>{html.escape(text)}</text>'
-
-
-def to_pdf(found: Evidence) -> bytes:
-    """Return the sheet as PDF, of one page."""
-    import vl_convert
-
-    return bytes(vl_convert.svg_to_pdf(to_sheet(found)))

@@ -10,13 +10,11 @@ from typing import Final
 
 import polars as pl
 
-from base.humanize import counted
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.cost import PER_SAMPLE
 from workflow.report.keys import cell_table, rows_of, sentence
 from workflow.report.table import MEGA, Column, Table, numbers, percent, scaled, significant, words
-from workflow.run.record.model import MIN_STAGED
 
 MIN_NODE: Final = 8
 """The table has columns for so many processes of a node, whatever the study had."""
@@ -74,7 +72,6 @@ def storage(analysis: Analysis, supply: Supply | None = None, digest: str | None
             f"Samples per second: of one {analysis.process_name}, in the cell with the fewest of each row. Need: these without the time in "
             "which it waited for input, times the bytes of a sample as the dataset stores it; then for so many on one node. From the "
             "second epoch on, memory serves a dataset that it holds",
-            _staged_words(analysis.frame),
             *_supply_words(supply),
         ],
         empty="No run that reads samples was measured; `slipway dataset bench` shows what published rates need.",
@@ -175,12 +172,3 @@ def _stored(frame: pl.DataFrame, digest: str | None) -> pl.DataFrame:
         .agg((pl.col("dataset_bytes") / pl.col("dataset_samples")).mean().alias("sample_bytes"), PER_SAMPLE.mean().alias("per_sample"))
         .filter(pl.col("per_sample") > 0)
     )
-
-
-def _staged_words(frame: pl.DataFrame) -> str:
-    """Say how fast staging brought the dataset to each node, where it copied enough to tell."""
-    per_node = pl.col("copied_bytes") / pl.col("nodes")
-    rates = frame.filter((per_node >= MIN_STAGED) & (pl.col("stage_s") > 0)).select((per_node / pl.col("stage_s")).alias("rate"))["rate"]
-    if rates.is_empty():
-        return ""
-    return f"Staging brought {scaled(MEGA, rates.median())} MB/s to each node, median of {counted(len(rates), 'run')}"  # type: ignore[arg-type]

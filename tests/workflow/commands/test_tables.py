@@ -253,7 +253,7 @@ def test_an_unknown_name_of_a_table_lists_the_tables(house: House, word: str) ->
     assert f"results/{word} is not a directory" in house.capsys.readouterr().err
 
 
-def test_the_page_for_an_application_is_html_and_pdf(house: House, tree: Tree) -> None:
+def test_the_page_for_an_application_is_html(house: House, tree: Tree) -> None:
     study = house.study(axes={"dataset": ["digits"], "nodes": [1, 2]})
     publish_resolved(study)
     for run in study.runs:
@@ -265,10 +265,9 @@ def test_the_page_for_an_application_is_html_and_pdf(house: House, tree: Tree) -
     assert tree(house.root) == before
     said = house("tables", "scaling-evidence", "--samples", "3.6e6")
     assert said.code == 0, said.err
-    page, sheet = (study.results_dir / "tables" / f"scaling-evidence.{suffix}" for suffix in ("html", "pdf"))
-    assert said.out == f"scaling-evidence: {page}\nscaling-evidence: {sheet}\n"
+    page = study.results_dir / "tables" / "scaling-evidence.html"
+    assert said.out == f"scaling-evidence: {page}\n"
     assert "3,600,000 samples take" in page.read_text("utf-8")
-    assert sheet.read_bytes().startswith(b"%PDF-")
     other = house.root / "elsewhere"
     assert house("tables", "scaling-evidence", "--out", str(other)).code == 0
-    assert sorted(path.name for path in (other / "tables").iterdir()) == ["scaling-evidence.html", "scaling-evidence.pdf"]
+    assert sorted(path.name for path in (other / "tables").iterdir()) == ["scaling-evidence.html"]

@@ -78,15 +78,6 @@ def test_runs_that_read_no_samples_and_other_datasets_are_left_out(tmp_path: Pat
     assert storage(analysis, SUPPLY, "cd" * 32).num_rows == 0
 
 
-def test_the_rate_of_staging_is_told_where_enough_was_copied(tmp_path: Path) -> None:
-    cell = make_cell(nodes=2, batch_size=32)
-    copied = record(cell)
-    for node in copied["nodes"]:
-        node["stage"] = {"bytes": 1000 * BYTES, "copied_bytes": 1000 * BYTES, "hit": False, "seconds": 2.0}
-    assert "Staging brought 100 MB/s to each node, median of 1 run." in storage(collected(tmp_path / "a", [copied], repeats=1)).caption
-    assert "Staging" not in storage(collected(tmp_path / "b", [record(cell)], repeats=1)).caption
-
-
 def test_given_rates_and_published_ones() -> None:
     found = rows(storage_by_rates({"alexnet": 200.0, "lenet": 1e6}, SUPPLY))
     assert [(row["model"], row["basis"]) for row in found] == [("alexnet", "given"), ("lenet", "given")]
