@@ -175,7 +175,7 @@ def to_html(found: Evidence) -> str:
     escape = html.escape
     parts = [
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{CSP}">',
-        f"<title>{escape(found.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body><main>\n<h1>{escape(found.title)}</h1>",
+        f"<title>{escape(found.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body><main class=sheet>\n<h1>{escape(found.title)}</h1>",
         *(f'<p class="lead">{escape(text)}</p>' for text in found.leads),
         html_table(found.table),
         f'<div class="plot">{inline(found.plot, "Throughput and efficiency over processes")}</div>',

@@ -16,9 +16,10 @@ import pytest
 from PIL import Image
 
 from tests.workflow.report.browser import Browser, browser, find_chromium
-from tests.workflow.report.builder import failed, plausible_records, scaling_cells, write_records, write_study
+from tests.workflow.report.builder import collected, failed, plausible_records, scaling_cells, write_records, write_study
 from tests.workflow.report.test_survey import machine
 from workflow.report.outputs import write_all
+from workflow.report.scaling_evidence import evidence, to_html
 
 CHROMIUM = find_chromium()
 MODELS = ("lenet", "resnet18")
@@ -469,3 +470,13 @@ def test_two_studies_stand_side_by_side_cell_by_cell(opened: Browser, tmp_path: 
         opened.evaluate(f"{choose % side}.dispatchEvent(new Event('change'))")
     cells = [row for row in opened.evaluate(COMPARED) if row[0].startswith("lenet")]
     assert len(cells) == 2
+
+
+@chromium
+def test_the_page_for_an_application_prints_on_one_sheet(opened: Browser, tmp_path: Path) -> None:
+    cells = scaling_cells(model=["lenet", "resnet18", "alexnet"], nodes=[1, 2, 4, 8, 16, 32])
+    sheet = to_html(evidence(collected(tmp_path / "digits", plausible_records(cells))))
+    (tmp_path / "sheet.html").write_text(sheet)
+    opened.open((tmp_path / "sheet.html").as_uri())
+    printed = base64.b64decode(opened.call("Page.printToPDF", preferCSSPageSize=True)["data"])
+    assert len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) == 1
