@@ -11,8 +11,6 @@ GPU_LIST_S: Final = 30.0
 """How long nvidia-smi may take to list the GPUs: without persistence mode the driver is loaded first."""
 GPU_USE_S: Final = 20.0
 """How long nvidia-smi may take to say what the GPUs do, and for whom."""
-XID_RECENT_S: Final = 86_400.0
-"""How old an Xid in the kernel's log may be that counts against a GPU: what lies longer ago was mostly followed by a reset."""
 GPU_WATCH_ANSWER_S: Final = 15.0
 """The time limit of nvidia-smi while a run is watched: after several timeouts the GPUs are no longer watched."""
 GPU_WATCH_EVERY_S: Final = 2.0

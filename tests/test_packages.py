@@ -106,7 +106,6 @@ NAME_SCHEDULERS = {
     "base/humanize.py": "what users write instead of a valid word",
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/decision.py": "the one table of the variables in which schedulers say which GPUs they granted",
-    "cluster/gpus/listing.py": "the file that one of these variables names",
     "cluster/schedulers/queries.py": "the variables of a scheduler's own commands go along too",
     "cluster/pbs_tasks/launcher.py": "what is started on each node, by itself: it must not import all schedulers first",
     "cluster/pbs_tasks/remote.py": "the same",

@@ -11,14 +11,12 @@ from base.errors import AllocationError
 from base.humanize import counted
 from base.sanitize import ascii_int
 from cluster.detection import scheduler_of
-from cluster.gpus.listing import Gpu, GpuFacts, bus_key, in_pci_order, parse_instances, short_bus
+from cluster.gpus.listing import Gpu, bus_key, in_pci_order, parse_instances, short_bus
 
 # What the environment says about a job's GPUs, scheduler by scheduler, and by what its numbers count. Pure.
 
 
 CUDA: Final = "CUDA_VISIBLE_DEVICES"
-ALIAS: Final = "NV_GPU"
-"""The variable of nvidia-docker 1 and 2. It is read where no other variable names GPUs."""
 NOTHING: Final = frozenset({"-1", "NoDevFiles", "none", "void"})
 """How a variable says that there are none, beside being empty: CUDA, Slurm, the container runtime."""
 KNOWN: Final = (
@@ -26,9 +24,7 @@ KNOWN: Final = (
     "SLURM_JOB_GPUS",
     "SLURM_GPUS_ON_NODE",
     CUDA,
-    "PBS_GPUFILE",
     "SGE_HGR_<complex>",
-    ALIAS,
 )
 _GPU_COMPLEX = re.compile(r"SGE_HGR_\w*(gpu|cuda|nvidia)\w*", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?:gpu|cuda)?_?(\d+)", re.IGNORECASE)
@@ -70,19 +66,16 @@ def names_in(value: str) -> tuple[str, ...]:
     return () if names and names[0] in NOTHING else names
 
 
-def claims_of(environ: Mapping[str, str], scheduler: str | None, place: GpuFacts) -> tuple[Claim, ...]:
+def claims_of(environ: Mapping[str, str], scheduler: str | None) -> tuple[Claim, ...]:
     """Return the claims of a job, the most trusted first: a list of the whole node before one of the visible GPUs."""
     pattern = rf"{CUDA}\d*" if scheduler == "lsf" else CUDA  # LSF has a numbered one for each further task of the node
     visible = sorted((name for name in environ if re.fullmatch(pattern, name)), key=lambda name: (len(name), name))
     value = ",".join(environ[name] for name in visible if environ[name])
     seen = (Claim("+".join(visible), value, "seen", names_in(value)),) if visible else ()
-    found = (*_of_node(environ, scheduler, place, has_none=bool(visible) and not names_in(value)), *seen)
-    if not found and environ.get(ALIAS):
-        return (Claim(ALIAS, environ[ALIAS], "seen", names_in(environ[ALIAS])),)
-    return found
+    return (*_of_node(environ, scheduler, has_none=bool(visible) and not names_in(value)), *seen)
 
 
-def _of_node(environ: Mapping[str, str], scheduler: str | None, place: GpuFacts, *, has_none: bool) -> Iterator[Claim]:
+def _of_node(environ: Mapping[str, str], scheduler: str | None, *, has_none: bool) -> Iterator[Claim]:
     """Yield the lists that count all GPUs of the node. `has_none`: no GPU is visible to this process."""
     if scheduler == "slurm":
         of_job = ("SLURM_JOB_GPUS",) if environ.get("SLURM_NODEID") == "0" and not has_none else ()  # of the first node only
@@ -91,12 +84,6 @@ def _of_node(environ: Mapping[str, str], scheduler: str | None, place: GpuFacts,
     elif scheduler == "sge":  # the site chooses the name; the numbers may be `gpu0`
         names = sorted(name for name in environ if _GPU_COMPLEX.fullmatch(name) and environ[name])
         yield from (Claim(name, environ[name], "node", tuple(map(_plain, names_in(environ[name])))) for name in names)
-    elif scheduler == "pbs":  # the file of Torque; OpenPBS lists UUIDs as visible ones
-        lines = [line.strip().rpartition("-gpu") for line in place.gpu_file.splitlines() if line.strip()]
-        here = place.hostname.partition(".")[0]
-        ours = dict.fromkeys(number for host, _, number in lines if host.partition(".")[0] == here)
-        if lines:
-            yield Claim("PBS_GPUFILE", environ.get("PBS_GPUFILE", ""), "node", tuple(ours))
 
 
 def _plain(name: str) -> str:
@@ -105,9 +92,8 @@ def _plain(name: str) -> str:
 
 
 Rule = Literal["nothing", "uuids", "hidden", "numbers", "all"]
-NOWHERE: Final = GpuFacts()
 REMEDY: Final = (
-    "have the scheduler hand out the GPUs (gpus_per_node in the site file), take whole nodes (share_nodes: false), or name them by NV_GPU"
+    f"have the scheduler hand out the GPUs (gpus_per_node in the site file), take whole nodes (share_nodes: false), or name them by {CUDA}"
 )
 
 
@@ -123,20 +109,20 @@ class Decision:
 
 
 def granted_gpus(
-    gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, place: GpuFacts = NOWHERE
+    gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, node_buses: Sequence[str] = ()
 ) -> tuple[Gpu, ...]:
     """Return the GPUs of `decide`. Raises AllocationError if it refuses."""
-    return or_raise(decide(gpus, environ, everything=everything, place=place)).gpus
+    return or_raise(decide(gpus, environ, everything=everything, node_buses=node_buses)).gpus
 
 
-def decide(gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, place: GpuFacts = NOWHERE) -> Decision:
+def decide(gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, node_buses: Sequence[str] = ()) -> Decision:
     """Select the granted ones of the visible GPUs and MIG instances.
 
     UUIDs count as they are. If as many GPUs are visible as were granted, the scheduler hides the others, and all are ours, whatever the
     numbers say. If more are visible, numbers count in PCI order; MIG instances have none. If nothing tells which ones, and several are
     visible, it is refused, unless `everything` says that the node is ours alone.
     """
-    case = _Case(in_pci_order(gpus), environ, everything, place)
+    case = _Case(in_pci_order(gpus), environ, everything, node_buses)
     try:
         rule, found = case.decide()
     except AllocationError as error:
@@ -154,11 +140,11 @@ def or_raise(decision: Decision) -> Decision:
 
 
 class _Case:
-    def __init__(self, gpus: tuple[Gpu, ...], environ: Mapping[str, str], everything: bool, place: GpuFacts) -> None:
-        self.gpus, self.place, self.everything = gpus, place, everything
+    def __init__(self, gpus: tuple[Gpu, ...], environ: Mapping[str, str], everything: bool, node_buses: Sequence[str]) -> None:
+        self.gpus, self.node_buses, self.everything = gpus, node_buses, everything
         self.scheduler = scheduler_of(environ)
         self.steps = [f"scheduler: {self.scheduler or 'none, this is not a job'}"]
-        self.claims = claims_of(environ, self.scheduler, place)
+        self.claims = claims_of(environ, self.scheduler)
         self.steps += [claim.describe() for claim in self.claims] or [f"no variable names GPUs: looked for {', '.join(KNOWN)}"]
         self.is_told = self.scheduler is not None
         """True if somebody hands GPUs out here, and so may hide the others."""
@@ -166,9 +152,9 @@ class _Case:
         self.said = counted_by_slurm if self.scheduler == "slurm" else None
         self.count = self._count()
         self.steps.append(f"seen here: {counted(len(gpus), 'GPU')}{': ' if gpus else ''}{', '.join(_name(gpu) for gpu in gpus)}")
-        hidden = len(place.node_buses) - len({gpu.bus_id for gpu in gpus})
+        hidden = len(node_buses) - len({gpu.bus_id for gpu in gpus})
         if hidden > 0:
-            self.steps.append(f"the driver knows {counted(len(place.node_buses), 'GPU')} of this node: {hidden} hidden from this process")
+            self.steps.append(f"the driver knows {counted(len(node_buses), 'GPU')} of this node: {hidden} hidden from this process")
 
     def _count(self) -> int | None:
         if self.said is not None:
@@ -188,9 +174,7 @@ class _Case:
         if named is not None:
             return self._chosen("uuids", f"{named.variable} holds UUIDs: they are taken as they stand", self._by_uuids(named))
         if self.count is not None and self.is_told and self.count == len(self.gpus):
-            return self._chosen(
-                "hidden", f"as many are seen as were granted: they are ours, others are hidden{self._agreement()}", self.gpus
-            )
+            return self._chosen("hidden", "as many are seen as were granted: they are ours, others are hidden", self.gpus)
         if self.count is not None or self.claims:
             return self._chosen("numbers", *self._by_numbers())
         if len(self.gpus) <= 1 or self.everything:
@@ -205,27 +189,15 @@ class _Case:
         self.steps.append(f"rule: {why}")
         return rule, found
 
-    def _agreement(self) -> str:
-        """Describe whether the scheduler's numbers would lead to the same GPUs, so whether they count in PCI order at this site."""
-        order = sorted(self.place.node_buses, key=bus_key)
-        for claim in self.claims:
-            if claim.kind == "numbers" and claim.scope == "node" and all(int(name) < len(order) for name in claim.names):
-                told = {bus_key(order[int(name)]) for name in claim.names}
-                same = told == {bus_key(gpu.bus_id) for gpu in self.gpus if gpu.bus_id}
-                return f"; {claim.variable}, in PCI order of the whole node, {'names the same' if same else 'would name others'}"
-        return ""
-
     def _by_uuids(self, claim: Claim) -> tuple[Gpu, ...]:
-        """Match UUIDs, also by their beginnings as CUDA does. A MIG instance that cannot be listed here counts as it is."""
+        """Match UUIDs. A MIG instance that cannot be listed here counts as it is."""
         instances = any(gpu.is_instance for gpu in self.gpus)
         found = []
         for name in claim.names:
-            fitting = [gpu for gpu in self.gpus if gpu.uuid == name] or [gpu for gpu in self.gpus if gpu.uuid.startswith(name)]
-            if len(fitting) > 1:
-                raise AllocationError(f"{claim.variable} names {name!r}, which may be {' or '.join(gpu.uuid for gpu in fitting)}")
-            if not fitting and (instances or not name.startswith("MIG-")):
+            fitting = next((gpu for gpu in self.gpus if gpu.uuid == name), None)
+            if fitting is None and (instances or not name.startswith("MIG-")):
                 raise AllocationError(f"{claim.variable} names {name!r}, which is not among {self._all()}")
-            found.append(fitting[0] if fitting else Gpu(-1, name, "MIG"))
+            found.append(fitting or Gpu(-1, name, "MIG"))
         return tuple(found)
 
     def _by_numbers(self) -> tuple[str, tuple[Gpu, ...]]:
@@ -251,9 +223,9 @@ class _Case:
     def _order(self, claim: Claim) -> tuple[str, ...]:
         """Return the bus ids that the numbers count: the driver's if some GPUs are hidden and the numbers count them too."""
         seen = tuple(gpu.bus_id for gpu in self.gpus)
-        if claim.scope == "seen" or not all(seen) or len(self.place.node_buses) <= len(seen):
+        if claim.scope == "seen" or not all(seen) or len(self.node_buses) <= len(seen):
             return seen
-        buses = sorted(self.place.node_buses, key=bus_key)
+        buses = sorted(self.node_buses, key=bus_key)
         return tuple(buses) if {bus_key(bus) for bus in seen} <= {bus_key(bus) for bus in buses} else seen
 
     def _at(self, claim: Claim, name: str, order: tuple[str, ...]) -> Gpu:

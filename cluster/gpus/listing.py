@@ -7,22 +7,19 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from base.errors import AllocationError, SlipwayError
-from base.jsonfile import read_content
 from base.process import describe, run
 from base.sanitize import ascii_int, printable, text
-from cluster import detection, processes
-from cluster.limits import GPU_LIST_S, GPU_USE_S, XID_RECENT_S
+from cluster import processes
+from cluster.limits import GPU_LIST_S, GPU_USE_S
 from cluster.types import GpuFault, OtherUse
 
 QUERY: Final = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name", "--format=csv,noheader")
 LIST: Final = ("nvidia-smi", "-L")
 """The only listing that names MIG instances; older drivers have no query for them."""
-MAX_FILE: Final = 1 << 20
 NO_DEVICES: Final = "No devices"
 """How nvidia-smi begins where the driver is there and every GPU is hidden from this process, or none is built in."""
 DRIVER: Final = Path("/proc/driver/nvidia/gpus")
@@ -46,17 +43,6 @@ class Gpu(NamedTuple):
     def is_instance(self) -> bool:
         """Return True for a MIG instance, which has a UUID and no number."""
         return self.uuid.startswith("MIG-")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuFacts:
-    """What is known of the node beside the GPUs that show and the environment."""
-
-    hostname: str = ""
-    node_buses: tuple[str, ...] = ()
-    """Bus ids of all GPUs of the node, also of hidden ones; empty where that is not known."""
-    gpu_file: str = ""
-    """What stands in Torque's PBS_GPUFILE: `host-gpuN` lines of all nodes of the job."""
 
 
 # -- pure
@@ -143,15 +129,10 @@ def query_gpus() -> tuple[Gpu, ...]:
     return with_instances(parse_gpus(answer), parse_instances(_ask(LIST))) if answer else ()
 
 
-def read_gpu_facts(environ: Mapping[str, str], driver: Path = DRIVER) -> GpuFacts:
-    """Read what GpuFacts holds. Raises AllocationError if the file of PBS_GPUFILE cannot be read."""
-    path = environ.get("PBS_GPUFILE", "") if detection.scheduler_of(environ) == "pbs" else ""
-    try:
-        gpu_file = read_content(Path(path), AllocationError, MAX_FILE).decode(errors="replace") if path else ""
-    except AllocationError as error:
-        raise AllocationError(f"PBS_GPUFILE: {error}; it says which GPUs this job was granted") from error
-    names = tuple(entry.name for entry in driver.iterdir() if _BUS.fullmatch(entry.name)) if driver.is_dir() else ()
-    return GpuFacts(hostname=os.uname().nodename, node_buses=tuple(sorted(names, key=bus_key)), gpu_file=gpu_file)
+def node_buses(driver: Path = DRIVER) -> tuple[str, ...]:
+    """Return the bus ids of all GPUs of the node, also of hidden ones. Empty where that is not known."""
+    names = (entry.name for entry in driver.iterdir() if _BUS.fullmatch(entry.name)) if driver.is_dir() else ()
+    return tuple(sorted(names, key=bus_key))
 
 
 def _ask(argv: Sequence[str]) -> str:
@@ -234,17 +215,14 @@ def query_apps(timeout_s: float = GPU_USE_S) -> tuple[App, ...]:
     return tuple(app._replace(owner=processes.owner_of(app.pid)) for app in parse_apps(result.stdout))
 
 
-# What driver and kernel know to be wrong with GPUs, before anything runs on them: errors of memory, Xids, held-down clocks.
+# What the driver knows to be wrong with GPUs, before anything runs on them: errors of memory, held-down clocks.
 
-
-Bus = tuple[int, int, int, int]
-"""A PCI address as `bus_key` returns it."""
 
 ECC: Final = "ecc.errors.uncorrected.volatile.total"
 THROTTLE: Final = "clocks_throttle_reasons.active"
 RENAMED: Final = {THROTTLE: "clocks_event_reasons.active"}
 """The names that fields have since driver 535."""
-FIELDS: Final = ("uuid", "pci.bus_id", ECC, "retired_pages.pending", "remapped_rows.pending", "remapped_rows.failure", THROTTLE)
+FIELDS: Final = ("uuid", ECC, "retired_pages.pending", "remapped_rows.pending", "remapped_rows.failure", THROTTLE)
 """Fields of `nvidia-smi --help-query-gpu`. Of the last five a driver may not know one: it says so, and is asked for the others."""
 YES: Final = {
     "retired_pages.pending": "memory pages wait to be retired, which a reset of the GPU does",
@@ -253,26 +231,6 @@ YES: Final = {
 }
 HELD_DOWN: Final = {0x08: "a slow-down by its hardware", 0x40: "heat (slow-down by its hardware)", 0x80: "the power supply (power brake)"}
 """Bits of what holds a clock down while nothing runs; limits of software, and an idle clock, are no fault."""
-XIDS: Final[Mapping[int, str]] = {
-    48: "double-bit ECC error",
-    62: "internal micro-controller halt",
-    64: "failure to retire a page or remap a row",
-    74: "NVLink error",
-    79: "GPU has fallen off the bus",
-    92: "high rate of single-bit ECC errors",
-    94: "contained memory error",
-    95: "uncontained memory error",
-    119: "time-out of its system processor",
-    120: "error of its system processor",
-    140: "unrecovered ECC error",
-    143: "initialisation error",
-    154: "recovery action required",
-}
-"""Xids of the GPU and not of a program that ran on it, such as 13, 31, 43."""
-_XID: Final = re.compile(
-    r"^\[\s*(\d{1,12}\.\d{1,9})\] .*NVRM: Xid \(PCI:([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-7])?\): (\d{1,4})\b",
-    re.MULTILINE,
-)
 _UNKNOWN_FIELD: Final = re.compile(r'Field "([a-z_.]+)" is not a valid field')
 
 
@@ -322,19 +280,7 @@ def faults_of(gpu: Mapping[str, str]) -> Iterable[str]:
             yield f"its clock is held down by {what}, before anything runs"
 
 
-def xids(kernel_log: str, uptime_s: float) -> dict[Bus, list[int]]:
-    """Find the hardware Xids of the last day, each once, in the output of dmesg with seconds since boot."""
-    found: dict[Bus, list[int]] = {}
-    for seconds, bus, number in _XID.findall(kernel_log):
-        xid = int(number)
-        if xid in XIDS and uptime_s - float(seconds) < XID_RECENT_S:
-            of_bus = found.setdefault(bus_key(f"{bus}.0"), [])
-            if xid not in of_bus:
-                of_bus.append(xid)
-    return found
-
-
-def judge(uuids: Sequence[str], gpus: Iterable[Mapping[str, str]], by_bus: Mapping[Bus, Sequence[int]]) -> tuple[GpuFault, ...]:
+def judge(uuids: Sequence[str], gpus: Iterable[Mapping[str, str]]) -> tuple[GpuFault, ...]:
     """Return the faults of our GPUs, in their order. A GPU that is not listed any more is lost; MIG instances are never listed."""
     known = {gpu["uuid"]: gpu for gpu in gpus}
     found = []
@@ -343,34 +289,17 @@ def judge(uuids: Sequence[str], gpus: Iterable[Mapping[str, str]], by_bus: Mappi
         if gpu is None:
             if known and uuid.startswith("GPU-"):
                 found.append(GpuFault(uuid, f"{uuid} is not listed by nvidia-smi any more: it may be lost (dmesg)"))
-            continue
-        seen = by_bus.get(bus_key(gpu["pci.bus_id"]), ()) if by_bus else ()
-        words = [*faults_of(gpu), *(f"Xid {xid} in the kernel's log of the last day ({XIDS[xid]})" for xid in seen)]
-        found += [GpuFault(uuid, f"{uuid}: {what}") for what in words]
+        else:
+            found += [GpuFault(uuid, f"{uuid}: {what}") for what in faults_of(gpu)]
     return tuple(found)
 
 
 def query_gpu_faults(uuids: Sequence[str]) -> tuple[GpuFault, ...]:
-    """Ask driver and kernel. What cannot be known is said nowhere but in the node's log: it harms nobody."""
+    """Ask the driver. What cannot be known is said nowhere but in the node's log: it harms nobody."""
     if not uuids:
         return ()
     try:
-        gpus = query_fields({field: field for field in FIELDS}, GPU_USE_S)
-        return judge(uuids, gpus, _kernel_xids())
+        return judge(uuids, query_fields({field: field for field in FIELDS}, GPU_USE_S))
     except (SlipwayError, ValueError) as error:
         logger.debug("the health of the GPUs is not known: %s", error)
         return ()
-
-
-def _kernel_xids() -> dict[Bus, list[int]]:
-    """Return the Xids in the kernel's log; empty if it may not be read here."""
-    try:
-        result = run(("dmesg",), timeout_s=GPU_USE_S)
-        uptime_s = float(Path("/proc/uptime").read_text().split()[0])
-    except (SlipwayError, OSError) as error:
-        logger.debug("the kernel's log is not read for Xids: %s", error)
-        return {}
-    if result.returncode:
-        logger.debug("the kernel's log is not read for Xids: %s", describe(result))
-        return {}
-    return xids(result.stdout, uptime_s)

@@ -145,11 +145,13 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
     scheduler = detection.scheduler_of(environ)
     if scheduler is None:
         return None
-    signs, place = detection.SIGNS[scheduler], listing.read_gpu_facts(environ)
+    signs, buses = detection.SIGNS[scheduler], listing.node_buses()
     address, found_interface = addresses.here(peer, interface)
-    found = None if device == "cpu" else decision.or_raise(decision.decide(listing.query_gpus(), environ, everything=True, place=place))
+    found = (
+        None if device == "cpu" else decision.or_raise(decision.decide(listing.query_gpus(), environ, everything=True, node_buses=buses))
+    )
     granted = () if found is None else found.gpus
-    claims = decision.claims_of(environ, scheduler, place)
+    claims = decision.claims_of(environ, scheduler)
     hostname = os.uname().nodename
     return Grant(
         node=environ.get(signs.node) or hostname,

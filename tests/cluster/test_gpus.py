@@ -15,13 +15,13 @@ from cluster.gpus.listing import (
     Gpu,
     bus_key,
     in_pci_order,
+    node_buses,
     other_use,
     parse_apps,
     parse_gpus,
     parse_instances,
     query_apps,
     query_gpus,
-    read_gpu_facts,
     short_bus,
     split_gpus,
     with_instances,
@@ -182,13 +182,8 @@ def test_who_uses_gpus_may_not_be_known(path: Path) -> None:
     assert "is not known" in found.text
 
 
-def test_the_place(tmp_path: Path) -> None:
+def test_all_gpus_of_the_node_are_known_by_the_driver(tmp_path: Path) -> None:
     for name in ("0000:85:00.0", "0000:06:00.0", "else"):
         (tmp_path / name).mkdir()
-    file = tmp_path / "gpufile"
-    file.write_text("n1-gpu0\n")
-    place = read_gpu_facts({"PBS_JOBID": "1.server", "PBS_GPUFILE": str(file)}, tmp_path)
-    assert (place.node_buses, place.gpu_file, place.hostname) == (("0000:06:00.0", "0000:85:00.0"), "n1-gpu0\n", os.uname().nodename)
-    assert read_gpu_facts({"PBS_GPUFILE": "/nothing"}, tmp_path / "nothing").node_buses == ()
-    with pytest.raises(AllocationError, match="PBS_GPUFILE: /nothing cannot be read"):
-        read_gpu_facts({"PBS_JOBID": "1.server", "PBS_GPUFILE": "/nothing"}, tmp_path)
+    assert node_buses(tmp_path) == ("0000:06:00.0", "0000:85:00.0")
+    assert node_buses(tmp_path / "nothing") == ()

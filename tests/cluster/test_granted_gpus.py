@@ -10,17 +10,15 @@ import pytest
 
 from base.errors import AllocationError
 from cluster.gpus.decision import decide, granted_gpus, names_in
-from cluster.gpus.listing import Gpu, GpuFacts, parse_gpus, parse_instances, short_bus, with_instances
+from cluster.gpus.listing import Gpu, parse_gpus, parse_instances, short_bus, with_instances
 from tests.cluster.smi import answer
 
 UUIDS = [gpu.uuid for gpu in parse_gpus(answer("p100x8-query"))]
 BUSES = tuple(gpu.bus_id for gpu in parse_gpus(answer("p100x8-query")))
-HOST = "gpu07.cluster"
 SLURM = {"SLURM_JOB_ID": "17"}
 LSF = {"LSB_JOBID": "17"}
 PBS = {"PBS_JOBID": "17.server", "PBS_NODEFILE": "/nodes"}
 SGE = {"JOB_ID": "17", "SGE_ROOT": "/opt/sge"}
-TORQUE_FILE = "gpu06-gpu0\ngpu06-gpu2\ngpu07-gpu1\ngpu07.cluster-gpu3\n"
 
 # scheduler -> (environment without device cgroup, with it); None: without a scheduler nobody hides GPUs from numbers that count them all
 WHOLE: dict[str, tuple[dict[str, str], dict[str, str] | None]] = {
@@ -45,13 +43,9 @@ WHOLE: dict[str, tuple[dict[str, str], dict[str, str] | None]] = {
         PBS | {"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]}\\,{UUIDS[3]}", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
         PBS | {"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]}\\,{UUIDS[3]}", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
     ),
-    "torque": (PBS | {"PBS_GPUFILE": "/gpus"}, PBS | {"PBS_GPUFILE": "/gpus"}),
     "grid engine": (SGE | {"SGE_HGR_gpu_card": "1 3", "SGE_HGR_threads": "7"}, SGE | {"SGE_HGR_gpu_card": "1 3"}),
     "grid engine, names": (SGE | {"SGE_HGR_NVIDIA_GPUS": "gpu1 gpu3"}, SGE | {"SGE_HGR_NVIDIA_GPUS": "gpu1 gpu3"}),
-    "NV_GPU": ({"NV_GPU": "1,3"}, None),
-    "NV_GPU, spaces": ({"NV_GPU": "3 1"}, None),
     "UUIDs": ({"CUDA_VISIBLE_DEVICES": f"{UUIDS[3]},{UUIDS[1]}"}, {"CUDA_VISIBLE_DEVICES": f"{UUIDS[3]},{UUIDS[1]}"}),
-    "UUIDs in NV_GPU": ({"NV_GPU": f"{UUIDS[3]},{UUIDS[1]}"}, {"NV_GPU": f"{UUIDS[1]},{UUIDS[3]}"}),
     "no job": ({"CUDA_VISIBLE_DEVICES": "1,3"}, {"CUDA_VISIBLE_DEVICES": "0,1"}),
 }
 
@@ -61,10 +55,6 @@ def node(order: str, hidden: bool) -> tuple[Gpu, ...]:
     gpus = parse_gpus(answer("p100x8-query" if order == "bus" else "p100x8-other-order-query"))
     shown = [gpu for gpu in gpus if not hidden or short_bus(gpu.bus_id) in ("07:00.0", "0B:00.0")]
     return tuple(gpu._replace(number=number) for number, gpu in enumerate(shown))
-
-
-def place(environ: dict[str, str], known: bool) -> GpuFacts:
-    return GpuFacts(hostname=HOST, gpu_file=TORQUE_FILE if "PBS_GPUFILE" in environ else "", node_buses=BUSES if known else ())
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["driver tells all", "driver tells nothing"])
@@ -79,7 +69,7 @@ def place(environ: dict[str, str], known: bool) -> GpuFacts:
     ],
 )
 def test_one_and_three_are_07_and_0b(environ: dict[str, str], hidden: bool, order: str, known: bool) -> None:
-    found = granted_gpus(node(order, hidden), environ, place=place(environ, known))
+    found = granted_gpus(node(order, hidden), environ, node_buses=BUSES if known else ())
     assert [short_bus(gpu.bus_id) for gpu in found] == ["07:00.0", "0B:00.0"]
     assert [gpu.uuid for gpu in found] == [UUIDS[1], UUIDS[3]]
 
@@ -96,12 +86,6 @@ def test_several_that_nobody_names_are_refused_unless_the_node_is_ours_alone(env
     assert len(granted_gpus(node("bus", False), environ, everything=True)) == 8
     assert len(granted_gpus(node("bus", False)[:1], environ)) == 1
     assert granted_gpus((), environ) == ()
-
-
-def test_nv_gpu_is_heard_where_a_scheduler_says_nothing_and_only_there() -> None:
-    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), SGE | {"NV_GPU": "1,3"})] == [UUIDS[1], UUIDS[3]]
-    said = SGE | {"NV_GPU": "5", "SGE_HGR_gpu": "0"}
-    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), said)] == [UUIDS[0]]
 
 
 @pytest.mark.parametrize(
@@ -129,9 +113,9 @@ def test_the_list_of_the_first_node_is_not_that_of_others() -> None:
 def test_where_some_are_hidden_numbers_of_the_node_count_those_too() -> None:
     shown = tuple(gpu for gpu in node("bus", False) if gpu.uuid in (UUIDS[1], UUIDS[3], UUIDS[4]))
     environ = SLURM | {"SLURM_STEP_GPUS": "1,3", "SLURM_GPUS_ON_NODE": "2"}
-    assert [gpu.uuid for gpu in granted_gpus(shown, environ, place=GpuFacts(node_buses=BUSES))] == [UUIDS[1], UUIDS[3]]
+    assert [gpu.uuid for gpu in granted_gpus(shown, environ, node_buses=BUSES)] == [UUIDS[1], UUIDS[3]]
     with pytest.raises(AllocationError, match=r"names '0', which is 06:00.0 and hidden from this process"):
-        granted_gpus(shown, environ | {"SLURM_STEP_GPUS": "0,3"}, place=GpuFacts(node_buses=BUSES))
+        granted_gpus(shown, environ | {"SLURM_STEP_GPUS": "0,3"}, node_buses=BUSES)
 
 
 @pytest.mark.parametrize(
@@ -142,20 +126,13 @@ def test_where_some_are_hidden_numbers_of_the_node_count_those_too() -> None:
         (SLURM | {"SLURM_GPUS_ON_NODE": "9"}, "9 GPUs were granted, nvidia-smi shows fewer"),
         ({"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]},3"}, "neither UUIDs nor numbers"),
         ({"CUDA_VISIBLE_DEVICES": "GPU-unknown"}, "names 'GPU-unknown', which is not among 0="),
-        ({"NV_GPU": "8"}, "NV_GPU names '8', which is not among"),
+        ({"CUDA_VISIBLE_DEVICES": "8"}, "CUDA_VISIBLE_DEVICES names '8', which is not among"),
         (SGE | {"SGE_HGR_gpu": "/dev/nvidia1"}, "SGE_HGR_gpu='/dev/nvidia1': neither UUIDs nor numbers"),
     ],
 )
 def test_what_cannot_be_decided_is_refused(environ: dict[str, str], words: str) -> None:
     with pytest.raises(AllocationError, match=words):
         granted_gpus(node("bus", False), environ, everything=True)
-
-
-def test_the_beginning_of_a_uuid_is_enough_where_one_has_it() -> None:
-    assert granted_gpus(node("bus", False), {"CUDA_VISIBLE_DEVICES": UUIDS[3][:8]})[0].uuid == UUIDS[3]
-    alike = tuple(Gpu(number, f"GPU-ab{number}", "P100") for number in range(2))
-    with pytest.raises(AllocationError, match="names 'GPU-ab', which may be GPU-ab0 or GPU-ab1"):
-        granted_gpus(alike, {"CUDA_VISIBLE_DEVICES": "GPU-ab"})
 
 
 # -- MIG: two A100 at 07 and 0B, two instances each; granted are the second of the one and the first of the other
@@ -167,10 +144,8 @@ DIVIDED: dict[str, tuple[dict[str, str], bool]] = {  # environment, whether it s
     "slurm, index only": (SLURM | {"SLURM_STEP_GPUS": "1,2", "SLURM_GPUS_ON_NODE": "2"}, False),
     "lsf": (LSF | {"CUDA_VISIBLE_DEVICES": ",".join(GRANTED)}, True),
     "openpbs": (PBS | {"CUDA_VISIBLE_DEVICES": "\\,".join(GRANTED)}, True),
-    "torque": (PBS | {"PBS_GPUFILE": "/gpus"}, False),
     "grid engine": (SGE | {"SGE_HGR_gpu": "1 2"}, False),
     "grid engine, UUIDs": (SGE | {"SGE_HGR_gpu": " ".join(GRANTED)}, True),
-    "NV_GPU": ({"NV_GPU": ",".join(GRANTED)}, True),
 }
 
 
@@ -185,10 +160,10 @@ def test_mig_instances_are_known_by_uuid_alone(scheduler: str, hidden: bool, ord
     units = with_instances(gpus, parse_instances(answer("a100-mig-list")))
     shown = tuple(unit for unit in units if unit.uuid in GRANTED) if hidden else units
     if says_uuids or hidden:
-        assert [gpu.uuid for gpu in granted_gpus(shown, environ, place=place(environ, False))] == GRANTED
+        assert [gpu.uuid for gpu in granted_gpus(shown, environ)] == GRANTED
     else:
         with pytest.raises(AllocationError, match="are numbers, and GPUs of this node are divided by MIG"):
-            granted_gpus(shown, environ, everything=True, place=place(environ, False))
+            granted_gpus(shown, environ, everything=True)
 
 
 def test_a_mig_uuid_that_no_list_holds_is_taken_as_it_stands() -> None:
@@ -202,7 +177,7 @@ def test_a_mig_uuid_that_no_list_holds_is_taken_as_it_stands() -> None:
 
 
 def test_the_steps_tell_how_it_was_decided() -> None:
-    assert decide(node("other", False), WHOLE["slurm step"][0], place=GpuFacts(node_buses=BUSES)).steps == (
+    assert decide(node("other", False), WHOLE["slurm step"][0], node_buses=BUSES).steps == (
         "scheduler: slurm",
         "SLURM_STEP_GPUS='1,3': numbers that count all GPUs of the node in PCI order",
         "CUDA_VISIBLE_DEVICES='1,3': numbers that count the GPUs seen here in PCI order",
@@ -215,13 +190,9 @@ def test_the_steps_tell_how_it_was_decided() -> None:
     )
 
 
-def test_behind_a_cgroup_they_tell_whether_the_numbers_would_have_led_to_the_same() -> None:
-    environ = WHOLE["slurm step"][1]
-    steps = decide(node("bus", True), environ or {}, place=GpuFacts(node_buses=BUSES)).steps
+def test_behind_a_cgroup_they_tell_how_many_are_hidden() -> None:
+    steps = decide(node("bus", True), WHOLE["slurm step"][1] or {}, node_buses=BUSES).steps
     assert "the driver knows 8 GPUs of this node: 6 hidden from this process" in steps
-    assert steps[-2].endswith("SLURM_STEP_GPUS, in PCI order of the whole node, names the same")
-    steps = decide(node("bus", True), (environ or {}) | {"SLURM_STEP_GPUS": "0,1"}, place=GpuFacts(node_buses=BUSES)).steps
-    assert steps[-2].endswith("would name others")
 
 
 def test_a_refusal_is_the_last_step() -> None:

@@ -11,7 +11,7 @@ import typer
 from base import errors, humanize
 from cluster.detection import off_node, scheduler_of
 from cluster.gpus.decision import Decision, decide, or_raise
-from cluster.gpus.listing import App, Gpu, query_apps, query_gpus, read_gpu_facts, short_bus
+from cluster.gpus.listing import App, Gpu, node_buses, query_apps, query_gpus, short_bus
 from workflow.commands.options import JsonOption
 from workflow.commands.watching import output
 
@@ -27,7 +27,7 @@ def main(
     """
     gpus = query_gpus()
     scheduler = scheduler_of(os.environ)
-    decision = decide(gpus, os.environ, everything=scheduler is None, place=read_gpu_facts(os.environ))
+    decision = decide(gpus, os.environ, everything=scheduler is None, node_buses=node_buses())
     apps, trouble = _apps() if gpus else ((), None)
     if as_json:
         output.json_value(_json(gpus, decision, apps, trouble))

@@ -16,7 +16,7 @@ from workflow.commands import main
 
 pytestmark = pytest.mark.processes
 
-VARIABLES = (*(variable for signs in SIGNS.values() for variable in signs.variables), "CUDA_VISIBLE_DEVICES", "NV_GPU", "SLURMD_NODENAME")
+VARIABLES = (*(variable for signs in SIGNS.values() for variable in signs.variables), "CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME")
 STEP = {"SLURM_JOB_ID": "17", "SLURM_STEP_GPUS": "1,3", "SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "1,3"}
 
 Gpus = Callable[..., Said]
@@ -51,7 +51,7 @@ def test_outside_of_a_job_all_are_ours(gpus: Gpus) -> None:
     assert sum(" yes " in line for line in lines) == 8
 
 
-@pytest.mark.parametrize("environ", [STEP, {"NV_GPU": "1,3"}], ids=["slurm", "NV_GPU"])
+@pytest.mark.parametrize("environ", [STEP, {"CUDA_VISIBLE_DEVICES": "1,3"}], ids=["slurm", "no job"])
 def test_those_that_were_granted_are_marked(gpus: Gpus, environ: dict[str, str]) -> None:
     said = gpus(environ=environ)
     assert said.code == 0, said.err
