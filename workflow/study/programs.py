@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from base.errors import ConfigError, SlipwayError
-from base.humanize import absolute_path, choices
+from base.humanize import absolute_path, choices, some
 from containers import frameworks, program_folder, rank_variables
 from containers.frameworks.spec import Augmentation, Backend, CommHook, ConvAlgorithm, Layout, Mode, Precision, Reader, Strategy
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, reports
@@ -519,3 +519,34 @@ def _wrong_key(key: str, also: str | None) -> str | None:
     if key in OF_OURS:
         return f"this is a key of Slipway's own frameworks, which it installs and tells of; a program of a study has no {key}: leave it out"
     return f"found here and in {also}; valid: one of the two" if also else None
+
+
+BATCH: Final = frozenset({"batch_size", "global_batch_size"})
+
+
+def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return what may make a row of the table wrong: a batch, or arguments, of the study that the command of a program does not use.
+
+    `arguments`: program and names of its arguments, of each cell that has one.
+    """
+    given: dict[str, set[str]] = {}
+    for name, names in arguments:
+        given.setdefault(name, set()).update(names)
+    commands = {name: (programs[name].command, *(sidecar.command for sidecar in programs[name].sidecars)) for name in sorted(given)}
+    used = {name: {found for words in commands[name] for word in words for found in rank_variables.names_in(word)} for name in commands}
+    by_any = set().union(*used.values())
+    notes = []
+    for name in commands:
+        program = programs[name]
+        lines = program.events.log.step if isinstance(program.events, LogEvents) and program.unit == "samples" else None
+        if lines is not None and not reports(lines, "samples") and not used[name] & BATCH:
+            notes.append(
+                f"program {name}: its output reports no samples, and no word of its command uses {{batch_size}}: the rate takes batch_size "
+                "of the study, whatever the program does; write {batch_size} into its command, or the group samples into its expression"
+            )
+        if unread := sorted(f"args.{argument}" for argument in given[name] if f"args.{argument}" not in by_any):
+            notes.append(
+                f"program {name}: no word of its command uses {some(unread, 4)}; that is right if the program itself asks for it, "
+                f"as SLIPWAY_ARG_{unread[0].removeprefix('args.').upper()} or run.args"
+            )
+    return notes

@@ -24,7 +24,7 @@ from workflow.study.explain import Fault, fault_error, first_names, validation_e
 from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded, layer_faults, layers_of
 from workflow.study.model import Base, CellKeys, StudyFile
-from workflow.study.programs import program_faults, with_program_files
+from workflow.study.programs import program_faults, program_notes, with_program_files
 from workflow.study.series import baseline_of
 from workflow.study.site import Notify, Site
 from workflow.study.site_file import SiteFile, chosen_site, load_site, site_beside
@@ -226,6 +226,7 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     cells, notes = _cells(document, keys, datasets | as_written, site, find)
     if unused := sorted(keys.programs.keys() - {cell.framework for cell in cells}):
         notes.append(f"no cell uses the program{'s' * (len(unused) > 1)} {', '.join(unused)}")
+    notes += program_notes(keys.programs, ((cell.framework, list(cell.args or ())) for cell in cells if cell.program is not None))
     baseline = baseline_of(document, keys, cells)
     limits = Limits(walltime_s=keys.limits.walltime, gpu_hours=keys.limits.gpu_hours, init_s=keys.limits.init)
     repeats = keys.base.repeats

@@ -349,6 +349,37 @@ def test_tokens_per_second_are_told_by_lines(tmp_path: Path) -> None:
     assert study_of(tmp_path, {"events": {"log": {"step": r"it (?P<step>\d+) of (?P<tokens>\d+)"}}, "unit": "tokens"}).cells
 
 
+def test_arguments_that_no_command_uses_are_noted(tmp_path: Path) -> None:
+    assert study_of(tmp_path, {"command": ["/bin/x", "{args.width}"]}).notes == (
+        "program gpt: no word of its command uses args.depth; that is right if the program itself asks for it, as SLIPWAY_ARG_DEPTH or "
+        "run.args",
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "step", "noted"),
+    [
+        ("train", r"it (?P<step>\d+)", True),
+        ("train --batch={batch_size}", r"it (?P<step>\d+)", False),
+        ("train --batch={global_batch_size}", r"it (?P<step>\d+)", False),
+        ("train", r"it (?P<step>\d+) of (?P<samples>\d+)", False),
+    ],
+)
+def test_a_batch_that_nobody_gives_or_reports_is_noted(tmp_path: Path, command: str, step: str, noted: bool) -> None:
+    arguments = ["{args.width}", "{args.depth}"]
+    found = study_of(tmp_path, {"command": [*command.split(), *arguments], "events": {"log": {"step": step}}}).notes
+    words = (
+        "program gpt: its output reports no samples, and no word of its command uses {batch_size}: the rate takes batch_size of the study"
+    )
+    assert [note.partition(", whatever")[0] for note in found] == ([words] if noted else [])
+
+
+def test_an_argument_that_another_program_uses_is_not_noted(tmp_path: Path) -> None:
+    programs = {"a": {"command": ["x", "{args.width}"]}, "b": {"command": ["x"]}}
+    axes = {"model": None, "nodes": None, "program": ["a", "b"]}
+    assert load(tmp_path, changed(programs=programs, axes=axes, base={"args": {"width": 3}})).notes == ()
+
+
 # framework.yaml in the folder of a program: its keys are the program's, and stand in one place only.
 
 
