@@ -145,53 +145,29 @@ def _refuse_missing_header(name: str) -> None:
 
 
 def find_interpreter(framework: str, version: str, given: str | None, env: Mapping[str, str]) -> str:
-    """Return the path of a Python `version`, such as 3.8: `given`, or the first one in PATH, of pyenv or of uv that answers. Raises
-    ConfigError with all that was looked at.
+    """Return the path of a Python `version`, such as 3.8: `given`, or the first one on PATH or of pyenv that answers. Raises ConfigError
+    with all that was looked at.
     """
     if given is not None:
         problem = _problem(given, version, env)
         if problem is not None:
             raise ConfigError(f"framework {framework!r} needs Python {version}, and PYTHON={given} is none: {problem}")
         return given
-    looked: list[str] = []
-    for path in _candidates(version, env, looked):
+    name = f"python{version}"
+    on_path = [path for folder in env.get("PATH", "").split(os.pathsep) if (path := shutil.which(name, path=folder or "."))]
+    versions = Path(env.get("PYENV_ROOT") or Path(env.get("HOME", "/"), ".pyenv"), "versions")
+    kept = sorted(versions.glob(f"{version}.*/bin/{name}"), key=lambda path: [*map(int, re.findall(r"\d+", path.parts[-3]))], reverse=True)
+    looked = ""
+    for path in (*on_path, *map(str, kept)):
         problem = _problem(path, version, env)
         if problem is None:
             return path
-        looked.append(f"{path}: {problem}")
+        looked += f"  {path}: {problem}\n"
     raise ConfigError(
-        f"framework {framework!r} needs Python {version}, and none was found here:\n"
-        + "".join(f"  {line}\n" for line in looked)
-        + f"`pyenv install {version}` or `uv python install {version}` installs it, without root; or say where it is: "
+        f"framework {framework!r} needs Python {version}, and none that works is on PATH or in {versions}\n{looked}"
+        f"`pyenv install {version}` or `uv python install {version}` installs it, without root; or say where it is: "
         f"make framework NAME={framework} PYTHON=/path/to/python{version}"
     )
-
-
-def _candidates(version: str, env: Mapping[str, str], looked: list[str]) -> Iterator[str]:
-    """Yield interpreters in the order in which they are tried, and note in `looked` those that do not exist."""
-    name = f"python{version}"
-    found = [path for folder in env.get("PATH", "").split(os.pathsep) if (path := shutil.which(name, path=folder or "."))]
-    yield from found
-    if not found:
-        looked.append(f"{name} is not on PATH")
-    versions = Path(env.get("PYENV_ROOT") or Path(env.get("HOME", "/"), ".pyenv"), "versions")
-    kept = sorted(versions.glob(f"{version}.*/bin/{name}"), key=lambda path: [*map(int, re.findall(r"\d+", path.parts[-3]))], reverse=True)
-    yield from map(str, kept)
-    if not kept:
-        looked.append(f"{versions} has no {version}")
-    yield from _ask_uv(version, env, looked)
-
-
-def _ask_uv(version: str, env: Mapping[str, str], looked: list[str]) -> Iterator[str]:
-    uv = shutil.which("uv", path=env.get("PATH", ""))
-    if uv is None:
-        looked.append("uv is not on PATH")
-        return
-    done = run([uv, "python", "find", "--no-project", version], timeout_s=INTERPRETER_S, env=env)
-    if done.returncode:
-        looked.append(f"uv python find {version}: {last_lines(done.stderr, 1)}")
-    else:
-        yield done.stdout.strip()
 
 
 def _problem(path: str, version: str, env: Mapping[str, str]) -> str | None:
