@@ -21,7 +21,7 @@ from cluster.schedulers.lsf.answers import LSF
 from cluster.schedulers.lsf.answers import parse_queues as lsf_queues
 from cluster.schedulers.pbs import node_names as nodes_of_pbs_job
 from cluster.schedulers.pbs.answers import PBS, parse_entries
-from cluster.schedulers.pbs.jobs import QUEUES, Entries
+from cluster.schedulers.pbs.jobs import Entries
 from cluster.schedulers.queries import QUICK_ANSWER_S, Server, ask
 from cluster.schedulers.sge import hosts_of_job as hosts_of_sge_job
 from cluster.schedulers.sge.answers import SGE, SHORT_NOTICE_S, parse_settings
@@ -93,11 +93,13 @@ def pbs_entries(argv: Sequence[str]) -> Entries:
 def judge_pbs(site: Site) -> Iterator[Finding]:
     """Check the server and its queues."""
     yield from judge_pbs_server(pbs_entries(PBS_SERVER))
-    queues = pbs_entries(QUEUES)
+    queues = pbs_entries(("qstat", "-Q", "-f", "-F", "json"))
     if site.queue is None:
         text = f"the site names no queue: PBS takes its default; there are {', '.join(sorted(queues)) or 'none'}"
         yield Finding("scheduler", "ok", text)
-    elif site.queue in queues and "False" in (queues[site.queue].get("enabled"), queues[site.queue].get("started")):
+    elif site.queue not in queues:
+        yield Finding("scheduler", "error", f"queue {site.queue!r} is none of this cluster", choices(site.queue, queues))
+    elif "False" in (queues[site.queue].get("enabled"), queues[site.queue].get("started")):
         yield Finding("scheduler", "warning", f"queue {site.queue} takes or starts no jobs now", choices(site.queue, queues))
     yield from judge_pbs_sizes(site)
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from base.errors import ConfigError
-from base.humanize import choices
 from cluster.schedulers import inside_job, jobs, lsf
-from cluster.schedulers.lsf.answers import HELD, LSF, Details, ListedJob, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
-from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, submit_script
+from cluster.schedulers.lsf.answers import HELD, LSF, Details, ListedJob, ended_by_of, job_details, listed_jobs, why_waiting
+from cluster.schedulers.queries import ANSWER_S, ask, submit_script
 
 # The batch script.
 #
@@ -150,12 +149,8 @@ def submit(job: jobs.BatchJob, patience_s: float) -> str:
     return submit_script(LSF, job.name, batch_script(job), jobs_named, patience_s)
 
 
-def never_starts(size: jobs.JobSize) -> str | None:
-    """Look for the job's queue. All else bsub refuses by itself."""
-    queues = () if size.queue is None else parse_queues(ask(LSF, ("bqueues", "-w"), 0.0, QUICK_ANSWER_S))
-    if size.queue is None or size.queue in queues:
-        return None
-    return f"queue: {size.queue!r} is none of this cluster; {choices(size.queue, queues)}"
+def never_starts(size: jobs.JobSize) -> str | None:  # noqa: ARG001 - bsub refuses what cannot start
+    return None
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from base.errors import AllocationError, ConfigError, SchedulerOutputError
-from base.humanize import choices, counted, format_duration
+from base.humanize import counted
 from base.system import account_name
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, one_line, parse_work, script_lines, work_words
 from cluster.schedulers.pbs import JOB_ID, answers, end_of, node_names
@@ -21,31 +21,9 @@ from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_
 
 
 Entries = Mapping[str, Mapping[str, object]]
-QUEUES = ("qstat", "-Q", "-f", "-F", "json")
 NODES = ("pbsnodes", "-a", "-F", "json")
 UNUSABLE: Final = ("down", "offline", "state-unknown", "unresolvable")
 """Words in the state of a node that takes no jobs."""
-
-
-def queue_problem(queues: Entries, size: JobSize) -> str | None:
-    """Explain why the queue of such a job never starts it, and what to change."""
-    name = size.queue
-    if name is None or not queues:
-        return None
-    if name not in queues:
-        return f"queue {name!r} of the site file is no queue of this cluster; {choices(name, queues)}"
-    most = answers.resources_of(queues[name], "resources_max")
-    longest = answers.parse_clock(str(most.get("walltime", "")))
-    if longest is not None and size.minutes * 60 > longest:
-        return (
-            f"a job of {format_duration(size.minutes * 60)} never starts: queue {name} allows {format_duration(longest)} "
-            f"(resources_max.walltime); `walltime: {int(longest)}s` or less in the site file, a shorter `limits: {{walltime: ...}}` in the "
-            f"study, or another queue"
-        )
-    allowed = answers.whole(most.get("nodect"))
-    if allowed is not None and size.nodes > allowed:
-        return f"a job of {counted(size.nodes, 'node')} never starts: queue {name} allows {allowed} (resources_max.nodect); fewer nodes"
-    return None
 
 
 def others(nodes: Entries, size: JobSize) -> tuple[str, ...]:
@@ -96,9 +74,8 @@ def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
 
 
 def never_starts(size: JobSize) -> str | None:
-    """Compare a job with the limits of its queue, and with the nodes of the cluster."""
-    problem = queue_problem(answers.parse_entries(ask(answers.PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size)
-    return problem or nodes_problem(answers.parse_entries(ask(answers.PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
+    """Compare a job with the nodes of the cluster. The limits of a queue qsub checks itself."""
+    return nodes_problem(answers.parse_entries(ask(answers.PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
 
 
 # The batch script.

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Final
 
 from base.errors import ConfigError
-from base.humanize import choices
 from base.system import account_name
 from cluster.schedulers import inside_job, jobs, sge
 from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
@@ -242,13 +241,10 @@ def forget(job_ids: Sequence[str], patience_s: float) -> None:
 
 
 def never_starts(size: JobSize) -> str | None:
-    """Compare a job with its parallel environment, which may not exist, or give other nodes than the job needs."""
+    """Compare a job with its parallel environment, which may give other nodes than the job needs."""
     name = (size.parallel_environment or "").split(None, 1)[:1]
     if not name:
         return None
-    names = ask(answers.SGE, ("qconf", "-spl"), 0.0, QUICK_ANSWER_S).split()
-    if name[0] not in names:
-        return f"parallel_environment: {name[0]!r} is none of this cell; {choices(name[0], names)}"
     return environment_problem(name[0], answers.parse_settings(ask(answers.SGE, ("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
 
 

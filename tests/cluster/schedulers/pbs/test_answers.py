@@ -22,7 +22,7 @@ from cluster.schedulers.pbs.answers import (
     stage_of,
     time_of,
 )
-from cluster.schedulers.pbs.jobs import nodes_problem, queue_problem
+from cluster.schedulers.pbs.jobs import nodes_problem
 from cluster.schedulers.queries import parse_job_id, refusal_words, silence_of
 from cluster.types import Holder
 from tests.cluster.schedulers.pbs.captured import answer, answers
@@ -125,17 +125,12 @@ def test_an_id_is_read_and_a_refusal_said() -> None:
 
 
 def test_what_can_never_run_is_known_beforehand() -> None:
-    nodes, queues = parse_entries(answer("pbsnodes-F-json")), parse_entries(answer("qstat-Q"))
+    nodes = parse_entries(answer("pbsnodes-F-json"))
     assert set(nodes) == {"n1", "n2"}
     size = JobSize(nodes=2, minutes=10, cores=8, gpus=8, memory_mb=8192, queue="workq")
     assert nodes_problem(nodes, size) is None
-    assert queue_problem(queues, size) is None
     assert "2 of the 2 nodes" in str(nodes_problem(nodes, replace(size, nodes=3)))
     assert "99 GPUs each never starts: 0 of the 2" in str(nodes_problem(nodes, replace(size, gpus=99, cores=None, memory_mb=None)))
-    assert str(queue_problem(queues, replace(size, queue="work"))).endswith("; valid: workq")
-    short = {"workq": {**queues["workq"], "resources_max": {"walltime": "00:05:00", "nodect": 1}}}
-    assert "allows 5m00s" in str(queue_problem(short, size))
-    assert "queue workq allows 1" in str(queue_problem(short, replace(size, minutes=5)))
 
 
 def test_sizes_and_times() -> None:
