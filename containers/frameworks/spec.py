@@ -11,44 +11,19 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 
 from base import jsonfile, sanitize
-from base.errors import ConfigError, SlipwayError
+from base.errors import ConfigError
 from base.typed import Check, Closed, Name, read_as
 from containers import rank_variables, step_lines
 
-# YAML that others wrote, as plain values: within bounds, and without aliases, since a hundred bytes of them can stand for gigabytes.
-
-
-MAX_DEPTH: Final = 32
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def parse_yaml(content: bytes, where: Path | str, error: type[SlipwayError]) -> Any:
-    """Parse the document in `content`. Raises `error`, which begins with `where`, for what is none, an alias, or more than MAX_DEPTH
-    levels.
-    """
+def parse_yaml(content: bytes, where: Path) -> Any:
+    """Parse the document in `content`. Raises ConfigError, which begins with `where`, for what is none."""
     try:
-        text = content.decode("utf-8-sig")
-        problem = _problem(text)
-        if problem is None:
-            return yaml.load(text, Loader=_LOADER)
+        return yaml.load(content.decode("utf-8-sig"), Loader=_LOADER)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as reason:  # ValueError: 2026-99-99 is read as a date
-        raise error(f"{where} is not valid YAML: {sanitize.printable(str(reason))}") from reason
-    raise error(f"{where}: {problem}")
-
-
-def _problem(text: str) -> str | None:
-    depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.AliasEvent):
-            return f"line {_line(event)}: *{event.anchor} stands for another part of the file; write that out"
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            return f"line {_line(event)}: nested more than {MAX_DEPTH} deep"
-    return None
-
-
-def _line(event: yaml.Event) -> int | str:
-    return "?" if event.start_mark is None else event.start_mark.line + 1
+        raise ConfigError(f"{where} is not valid YAML: {sanitize.printable(str(reason))}") from reason
 
 
 # What is known of a framework beside how it is started: `facts` of framework.yaml, and other-frameworks.yaml. Table `framework-facts`
@@ -56,16 +31,9 @@ def _line(event: yaml.Event) -> int | str:
 
 
 OTHERS: Final = Path(__file__).with_name("other-frameworks.yaml")
-MAX_LINE: Final = 200
-MAX_LINES: Final = 20
-
-
-def _is_line(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= MAX_LINE and value.isprintable()
-
-
-Line = Annotated[str, Check(f"text of 1 to {MAX_LINE} characters that can be printed", _is_line)]
-Lines = Annotated[tuple[Line, ...], Check(f"at most {MAX_LINES} entries", lambda value: len(value) <= MAX_LINES)]
+Word = Annotated[str, Check("text that can be printed", lambda value: isinstance(value, str) and value.isprintable())]
+Text = Annotated[Word, Check("text", bool)]
+Words = tuple[Word, ...]
 When = Annotated[
     str, Check("a year, or year and month as 2026-10, in quotes", lambda value: re.fullmatch(r"\d{4}(-\d\d)?", value) is not None)
 ]
@@ -77,13 +45,13 @@ Status = Literal["maintained", "dormant", "ended", "archived"]
 class Capabilities(Closed):
     """The capabilities of a framework."""
 
-    interfaces: Lines = ()
+    interfaces: Words = ()
     """languages"""
-    data_parallel: Line | None = None
+    data_parallel: Text | None = None
     """by what it trains data-parallel"""
-    model_parallel: Line | None = None
+    model_parallel: Text | None = None
     """by what it trains model-parallel"""
-    devices: Lines = ()
+    devices: Words = ()
     """devices"""
     lmdb: bool | None = None
     """whether it reads LMDB by itself"""
@@ -93,7 +61,7 @@ class Capabilities(Closed):
 class Verified(Capabilities):
     """The features of a framework that the test `by` ran."""
 
-    by: Line
+    by: Text
     """the test that ran it"""
 
 
@@ -103,15 +71,15 @@ class Facts(Closed):
 
     status: Status
     """`maintained`; `dormant`: no release comes any more; `ended`: its makers said so; `archived`: its repository can only be read"""
-    release: Line
+    release: Text
     """the last release"""
     released: When | None = None
     """month or year of that, in quotes"""
-    licence: Line
+    licence: Text
     """by its SPDX name"""
     claimed: Capabilities
     """what `sources` say of it"""
-    sources: Lines
+    sources: Words
     """who says what is claimed, status and release"""
     verified: Verified | None = None
     """the same keys as `claimed`, but only what the test `by` ran. Without it the framework was never run"""
@@ -119,7 +87,7 @@ class Facts(Closed):
 
 def load_other_facts() -> Mapping[str, Facts]:
     """Return the facts of frameworks that comparisons name and that Slipway does not run, by name. Raises ConfigError."""
-    found = parse_yaml(jsonfile.read_content(OTHERS, ConfigError), OTHERS, ConfigError)
+    found = parse_yaml(jsonfile.read_content(OTHERS, ConfigError), OTHERS)
     return {str(name): read_as(Facts, facts, OTHERS, ConfigError) for name, facts in found.items()}
 
 
@@ -149,21 +117,8 @@ ConvAlgorithm = Literal["auto", "heuristic", "measured", "deterministic"]
 Optimizer = Literal["sgd", "adamw"]
 PLACEHOLDERS: Final = ("{python}", "{folder}", *(f"{{{name}}}" for name in rank_variables.NETWORK_PLACES))
 PORT_PLACEHOLDER: Final = re.compile(r"{port\.[a-z0-9_]+}")
-MAX_BYTES: Final = 1 << 20
-MAX_TEXT: Final = 2000
-MAX_LIST: Final = 1000
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_TEXT and value.isprintable()
-
-
-Word = Annotated[str, Check(f"at most {MAX_TEXT} characters that can be printed", _is_word)]
-Text = Annotated[Word, Check("text", bool)]
 PYTHON_VERSION: Final = Check('two numbers as text, such as "3.8"', lambda value: bool(re.fullmatch(r"3\.[0-9]{1,2}", value)))
-SHORT: Final = Check(f"at most {MAX_LIST} entries", lambda value: len(value) <= MAX_LIST)
-Words = Annotated[tuple[Word, ...], SHORT]
-Environment = Annotated[Mapping[str, Word | int], Check("names with values", lambda value: all(map(_is_word, value)))]
+Environment = Annotated[Mapping[str, Word | int], Check("names with values", lambda value: all(isinstance(name, str) for name in value))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,45 +141,45 @@ class Sidecar(Closed):
 class DeviceOnly(Closed):
     """Words that a framework supports on one kind of device only."""
 
-    precision: Annotated[tuple[Precision, ...], SHORT] = ()
-    layout: Annotated[tuple[Layout, ...], SHORT] = ()
-    comm_hook: Annotated[tuple[CommHook, ...], SHORT] = ()
-    backends: Annotated[tuple[Backend, ...], SHORT] = ()
-    strategies: Annotated[tuple[Strategy, ...], SHORT] = ()
-    conv_algorithm: Annotated[tuple[ConvAlgorithm, ...], SHORT] = ()
+    precision: tuple[Precision, ...] = ()
+    layout: tuple[Layout, ...] = ()
+    comm_hook: tuple[CommHook, ...] = ()
+    backends: tuple[Backend, ...] = ()
+    strategies: tuple[Strategy, ...] = ()
+    conv_algorithm: tuple[ConvAlgorithm, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Supports(Closed):
     """What cells may ask of a framework."""
 
-    modes: Annotated[tuple[Mode, ...], SHORT]
+    modes: tuple[Mode, ...]
     """of `mode`"""
     models: Words
     """of `model`"""
-    precision: Annotated[tuple[Precision, ...], SHORT]
+    precision: tuple[Precision, ...]
     """of `precision`"""
-    layout: Annotated[tuple[Layout, ...], SHORT]
+    layout: tuple[Layout, ...]
     """of `layout`"""
-    comm_hook: Annotated[tuple[CommHook, ...], SHORT]
+    comm_hook: tuple[CommHook, ...]
     """of `comm_hook`"""
-    devices: Annotated[tuple[Literal["cpu", "cuda"], ...], SHORT]
+    devices: tuple[Literal["cpu", "cuda"], ...]
     """of `device`"""
-    strategies: Annotated[tuple[Strategy, ...], SHORT] = ("ddp",)
+    strategies: tuple[Strategy, ...] = ("ddp",)
     """of `strategy`"""
-    backends: Annotated[tuple[Backend, ...], SHORT] = ("auto",)
+    backends: tuple[Backend, ...] = ("auto",)
     """of `backend`"""
     cuda_only: DeviceOnly = DeviceOnly()
     """words of `precision`, `layout`, `comm_hook`, `backends`, `strategies`, `conv_algorithm` that it supports on GPUs only"""
     cpu_only: DeviceOnly = DeviceOnly()
     """the same for CPUs"""
-    augmentation: Annotated[tuple[Augmentation, ...], SHORT] = ("none",)
+    augmentation: tuple[Augmentation, ...] = ("none",)
     """of `augmentation`"""
-    readers: Annotated[tuple[Reader, ...], SHORT] = ("slipway",)
+    readers: tuple[Reader, ...] = ("slipway",)
     """of `reader`"""
-    conv_algorithm: Annotated[tuple[ConvAlgorithm, ...], SHORT] = ("auto",)
+    conv_algorithm: tuple[ConvAlgorithm, ...] = ("auto",)
     """of `conv_algorithm`"""
-    optimizers: Annotated[tuple[Optimizer, ...], SHORT] = ("sgd",)
+    optimizers: tuple[Optimizer, ...] = ("sgd",)
     """of `optimizer.name`"""
     clipping: bool = False
     """whether it knows `clip_norm`"""
@@ -276,10 +231,10 @@ class FrameworkSpec(Closed):
     launcher: rank_variables.Launcher
     """`single`: one process on the head node. `torchrun`: one torchrun per node. `ranks`: one process per rank. `mpirun`: one mpirun
     for all"""
-    env: Annotated[tuple[rank_variables.Rendering, ...], SHORT]
+    env: tuple[rank_variables.Rendering, ...]
     """renderings of the allocation as variables of each rank: `tf_config`, `paddle`, `dmlc`, `horovod`; launchers `ranks` and
     `single`. In a program of a study this is `env_from`"""
-    sidecars: Annotated[tuple[Sidecar, ...], SHORT]
+    sidecars: tuple[Sidecar, ...]
     """processes around the ranks, each with the keys below"""
     command: Words
     """one process; `{python}`, `{folder}`, `{head}`, `{address}` and `{port.NAME}` are filled in"""
@@ -287,7 +242,7 @@ class FrameworkSpec(Closed):
     """who reports steps: `program`, `none`, or `log: {step, every, ranks}`"""
     supports: Supports
     """what cells may ask for; anything else is refused when the study is read"""
-    missing: Annotated[tuple[Missing, ...], SHORT] = ()
+    missing: tuple[Missing, ...] = ()
     """what others support and this one does not, with the reason; a test holds that nothing is missing without a reason"""
     packages: Words
     """the package of the framework with its exact version, as in the pins and the tag of `image`; then the words that its program
@@ -335,12 +290,12 @@ class FrameworkSpec(Closed):
 
 def read_framework(path: Path) -> FrameworkSpec:
     """Read the specification in the file. Raises ConfigError naming file and key."""
-    return parse_framework(jsonfile.read_content(path, ConfigError, MAX_BYTES), path)
+    return parse_framework(jsonfile.read_content(path, ConfigError), path)
 
 
 def parse_framework(content: bytes, path: Path) -> FrameworkSpec:
     """Read the specification in `content`, which stands in `path`. Raises ConfigError naming file and key."""
-    spec = read_as(FrameworkSpec, parse_yaml(content, path, ConfigError), path, ConfigError)
+    spec = read_as(FrameworkSpec, parse_yaml(content, path), path, ConfigError)
     if spec.name != path.parent.name:
         raise ConfigError(f"{path}: name: must be the name of its folder, {path.parent.name!r}, found {spec.name!r}")
     object.__setattr__(spec, "folder", path.parent)

@@ -227,8 +227,6 @@ def test_an_unknown_framework_gets_the_closest_one() -> None:
         ({"env": ["tf_confi"]}, "did you mean 'tf_config'"),
         ({"env": "tf_config"}, "env: expected a list"),
         ({"packages": [1]}, r"packages\[0\]: expected text, found 1"),
-        ({"packages": ["x" * 2001]}, r"packages\[0\]: expected at most 2000 characters"),
-        ({"packages": ["x"] * 1001}, "packages: expected at most 1000 entries"),
         ({"folder": "/elsewhere"}, "unknown key 'folder'"),
         ({"name": "../pytorch"}, "name: expected a name of small letters"),
         ({"command": []}, "command: expected words"),
@@ -285,11 +283,10 @@ def test_mistakes_in_supports_are_named() -> None:
         ({"status": "alive"}, "facts.status: expected one of maintained, dormant, ended, archived.*found 'alive'"),
         ({"status": ...}, "facts: the key 'status' is missing"),
         ({"release": 2.1}, "facts.release: expected text, found 2.1"),
-        ({"licence": ""}, "facts.licence: expected text of 1 to 200 characters"),
+        ({"licence": ""}, "facts.licence: expected text"),
         ({"released": "May"}, "facts.released: expected a year, or year and month as 2026-10, in quotes, found 'May'"),
         ({"verified": {"interfaces": ["Python"]}}, "facts.verified: the key 'by' is missing"),
         ({"claimed": {"language": ["Python"]}}, "facts.claimed: unknown key 'language'"),
-        ({"sources": ["x"] * 21}, "facts.sources: expected at most 20 entries"),
     ],
 )
 def test_mistakes_in_facts_are_named(change: dict[str, Any], expected: str) -> None:
