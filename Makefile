@@ -58,7 +58,7 @@ historic: .venv/.slow  ## the tests of the frameworks that are no longer develop
 long: .venv/.slow  ## slow tests that CI leaves out: walltimes, silences, a minute or so each
 	$(BIN)/pytest -m long -n 3 --dist loadscope -rs
 
-bench-data: .venv/.torch  ## the data path against its peers, each installed into .slipway/peers: ROWS="W1 R1", SIZE=0.1, REPEATS=5; WRITE=yes: into docs/explanation/performance.md
+bench-data: .venv/.dev .venv/.torch  ## the data path against its peers, each installed into .slipway/peers: ROWS="W1 R1", SIZE=0.1, REPEATS=5; WRITE=yes: into docs/explanation/performance.md
 	@$(BIN)/python -m benchmarks.data --rows $(ROWS) --size $(or $(SIZE),1) --repeats $(or $(REPEATS),5) $(if $(WRITE),--write)
 
 lint: .venv/.dev

@@ -109,7 +109,7 @@ class Split(shards.Samples):
         form = pixels.Form(self.stored[0], self.stored[1], self.channels, int(self.caffe and self.channels > 1), *self.size)
         whole, stored = self.size == self.stored and not parts.any(), self.stored + (self.channels,)
 
-        def take(first: int, values: Sequence[memoryview]) -> None:
+        def take(first: int, values: pixels.Values) -> None:
             row, own = first, slice(first, first + len(values))
             try:
                 for number, start, end in pixels.copy_raw(values, form, parts[own], images[own], labels[own]):

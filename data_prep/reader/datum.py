@@ -115,6 +115,7 @@ def _int32(number: int) -> int:
     return number - (1 << 32) if number >= 1 << 31 else number
 
 
+@functools.lru_cache(maxsize=1024)
 def _varint(number: int) -> bytes:
     if not -(1 << 31) <= number < 1 << 31:
         raise DatumError("%d does not fit an int32" % number)
@@ -127,7 +128,7 @@ def _varint(number: int) -> bytes:
     return bytes(groups)
 
 
-# Decode images to uint8 HWC, RGB or grey, with whichever decoder is installed: simplejpeg (fastest), OpenCV, Pillow.
+# Decode images to uint8 HWC, RGB or grey, with whichever decoder is installed: simplejpeg (fastest) or Pillow.
 
 
 Decoder = Callable[[Any, Buffer, int, Optional[np.ndarray]], np.ndarray]
@@ -142,21 +143,13 @@ def _simplejpeg(module: Any, data: Buffer, channels: int, out: Optional[np.ndarr
     return out if image.shape == out.shape else image
 
 
-def _cv2(module: Any, data: Buffer, channels: int, _: Optional[np.ndarray]) -> np.ndarray:
-    flags = (module.IMREAD_COLOR if channels == 3 else module.IMREAD_GRAYSCALE) | module.IMREAD_IGNORE_ORIENTATION
-    image = module.imdecode(np.frombuffer(data, np.uint8), flags)
-    if image is None:
-        raise DecodeError("not an image it knows")
-    return module.cvtColor(image, module.COLOR_BGR2RGB) if channels == 3 else image[:, :, np.newaxis]
-
-
 def _pillow(module: Any, data: Buffer, channels: int, _: Optional[np.ndarray]) -> np.ndarray:
     with module.open(io.BytesIO(data)) as image:
         pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
     return pixels if channels == 3 else pixels[:, :, np.newaxis]
 
 
-CANDIDATES: Tuple[Candidate, ...] = (("simplejpeg", _simplejpeg), ("cv2", _cv2), ("PIL.Image", _pillow))
+CANDIDATES: Tuple[Candidate, ...] = (("simplejpeg", _simplejpeg), ("PIL.Image", _pillow))
 
 
 def decode(data: Buffer, channels: int, candidates: Tuple[Candidate, ...] = CANDIDATES, out: Optional[np.ndarray] = None) -> np.ndarray:
@@ -166,7 +159,7 @@ def decode(data: Buffer, channels: int, candidates: Tuple[Candidate, ...] = CAND
     A decoder that refuses (simplejpeg knows no PNG and no CMYK) passes the image on to the next. EXIF orientation is not applied: what the
     build measured is what the program gets. Raises DecodeError with the reason of the last decoder.
     """
-    reason = "no decoder: install simplejpeg, opencv-python-headless or Pillow"
+    reason = "no decoder: install simplejpeg or Pillow"
     for name, decoder in candidates:
         try:
             if _installed(name) is not None:

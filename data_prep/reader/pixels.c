@@ -172,3 +172,27 @@ void slipway_add_sums(const uint8_t *pixels, int64_t count, int64_t channels, ui
         for (int lane = 0; lane < LANES; lane++) totals[lane % channels] += sums[lane], totals[channels + lane % channels] += squares[lane];
     }
 }
+
+/* Walk over the marks of a JPEG file as jpeg_scans does in image_header.py. Return twice the number of scans, and 1 more if it is whole. */
+int64_t slipway_jpeg_scans(const uint8_t *data, int64_t size) {
+    enum { CODES = 1, QUANTISATION = 2, FRAME = 4 };
+    int64_t scans = 0, at = 2;
+    for (int seen = 0;;) {
+        for (;; at++) { /* to the next mark: neither a stuffed byte nor a restart, which stand inside of a scan */
+#if defined(__x86_64__)
+            const __m128i ones = _mm_set1_epi8(-1);
+            while (at + 16 <= size && !_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(data + at)), ones))) at += 16;
+#endif
+            if (at + 2 > size) return 2 * scans;
+            if (data[at] == 0xFF && data[at + 1] != 0 && data[at + 1] != 0xFF && data[at + 1] >> 3 != 0xD0 >> 3) break;
+        }
+        const int mark = data[at + 1];
+        at += 2;
+        if (mark == 0xD9) return 2 * scans + (scans && at == size && seen == (CODES | QUANTISATION | FRAME));
+        if (mark == 0x01 || mark == 0xD8) continue; /* which have no length */
+        seen |= mark == 0xC4 ? CODES : mark == 0xDB ? QUANTISATION : mark >= 0xC0 && mark <= 0xC2 ? FRAME : 0;
+        scans += mark == 0xDA;
+        const int64_t length = at + 2 <= size ? data[at] << 8 | data[at + 1] : 0;
+        at += length ? length : 2;
+    }
+}

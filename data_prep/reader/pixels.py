@@ -22,9 +22,11 @@ class Form(NamedTuple):
 
 
 class Values(List[memoryview]):
-    """Values whose addresses and lengths are known, int64 (2, len)."""
+    """Values, and the address and the length of each, int64 (2, len)."""
 
-    places = np.empty((2, 0), np.int64)
+    def __init__(self, values: Sequence[memoryview], addresses: Sequence[int]) -> None:
+        super().__init__(values)
+        self.places = np.array([addresses, [len(value) for value in values]], np.int64)
 
 
 def load(path: str) -> Any:
@@ -44,6 +46,7 @@ def load(path: str) -> Any:
         library.slipway_copy_raw.restype = library.slipway_copy_window.restype = library.slipway_add_sums.restype = None
         library.slipway_copy_raw.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] + [ctypes.c_void_p] * 4
         library.slipway_copy_window.argtypes = [ctypes.c_void_p] * 4
+        library.slipway_jpeg_scans.argtypes, library.slipway_jpeg_scans.restype = [ctypes.c_char_p, ctypes.c_int64], ctypes.c_int64
         library.slipway_add_sums.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
         return library
     except struct.error:
@@ -53,8 +56,6 @@ def load(path: str) -> Any:
 
 
 library = load(str(Path(__file__).with_name("libpixels.so")))  # type: Any
-ctypes.pythonapi.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
-ctypes.pythonapi.PyBuffer_Release.argtypes = [ctypes.c_void_p]
 
 
 def copies_by() -> str:
@@ -62,7 +63,7 @@ def copies_by() -> str:
     return "numpy (%s)" % library if isinstance(library, str) else "compiled"
 
 
-def copy_raw(values: Sequence[Any], form: Form, windows: np.ndarray, out: np.ndarray, labels: np.ndarray) -> Sequence[Tuple[int, int, int]]:
+def copy_raw(values: Values, form: Form, windows: np.ndarray, out: np.ndarray, labels: np.ndarray) -> Sequence[Tuple[int, int, int]]:
     """Copy from each value that is a raw Datum of this form its window to `out` and its label to `labels`, in one call that holds no lock
     of the interpreter. Return the numbers of the values that are left: all where nothing is compiled; and where in an encoded Datum of this
     form, whose label is there, its file begins and ends, or 0 and -1."""
@@ -70,7 +71,7 @@ def copy_raw(values: Sequence[Any], form: Form, windows: np.ndarray, out: np.nda
         return [(number, 0, -1) for number in range(len(values))]
     left = np.zeros((len(values), 2), np.int64)
     if len(values):
-        addresses, sizes = values.places if isinstance(values, Values) else places_of(values)
+        addresses, sizes = values.places
         arrays = np.array(form, np.int64), windows, labels, left  # kept until the call ends
         library.slipway_copy_raw(address_of(out), address_of(addresses), address_of(sizes), len(values), *map(address_of, arrays))
     return [(number, start, end) for number, (start, end) in enumerate(left.tolist()) if end]
@@ -101,19 +102,6 @@ def add_sums(image: np.ndarray, totals: np.ndarray) -> None:
 def address_of(array: Any) -> int:
     """Return where the first byte of an array lies that may be written. To ask numpy takes twenty times as long."""
     return ctypes.addressof(ctypes.c_char.from_buffer(array))
-
-
-def places_of(values: Sequence[Any]) -> Tuple[np.ndarray, np.ndarray]:
-    """Return the address and the length of each of these buffers, which may be read only."""
-    buffers = np.zeros((len(values), 16), np.int64)  # a Py_buffer each, whose first field is the address and whose third the length
-    first = address_of(buffers)
-    places = range(first, first + buffers.nbytes, buffers.strides[0])
-    for value, place in zip(values, places):  # noqa: B905 - as long as one another, and Python 3.6 knows no `strict`
-        ctypes.pythonapi.PyObject_GetBuffer(value, place, 0)
-    found = buffers[:, 0].copy(), buffers[:, 2].copy()
-    for place in places:
-        ctypes.pythonapi.PyBuffer_Release(place)
-    return found
 
 
 def _copy_window(image: np.ndarray, window: np.ndarray, out: np.ndarray) -> None:

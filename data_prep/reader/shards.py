@@ -50,7 +50,7 @@ _ADVICE = "stage the dataset again; the copy was changed after it was checked"
 
 SampleKey = Tuple[str, int, bytes]
 """The place of a sample: the directory of its shard, the bytes that the manifest says of the shard, its key."""
-Use = Callable[[int, List[memoryview]], Any]
+Use = Callable[[int, pixels.Values], Any]
 
 
 class Samples:
@@ -200,7 +200,9 @@ class _Shard:
         pages = np.minimum(page[behind].view("<u8")[:, 0], self.num_bytes).astype(np.int64)
         starts = np.where(flags & _F_BIGDATA, pages * self.page_bytes + _PAGE_HEADER, first + nodes + _SMALLEST)
         found = np.stack([digits @ 10 ** np.arange(7, -1, -1), starts, low + (high << 16)], axis=1)
-        whole = (key_bytes == 8) & (digits >= 0).all(axis=1) & (digits < 10).all(axis=1) & (found[:, 0] < len(self.extents))
+        whole = (
+            (key_bytes == 8) & (found[:, 2] > 0) & (digits >= 0).all(axis=1) & (digits < 10).all(axis=1) & (found[:, 0] < len(self.extents))
+        )
         numbers, *places = found[whole & (found[:, 1] + found[:, 2] <= self.num_bytes)].T
         self.extents[numbers] = np.stack(places, axis=1)
 
@@ -223,9 +225,8 @@ def _mapped(places: Sequence[SampleKey]) -> pixels.Values:
     """Return these values in the maps of their shards, which are open. Their pages come when they are touched."""
     shards = [_open[path] for path, _, _ in places]
     found = [shard.find(key) for shard, (_, _, key) in zip(shards, places)]  # noqa: B905
-    values = pixels.Values([shard.view[start : start + length] for shard, (start, length) in zip(shards, found)])  # noqa: B905
-    values.places = np.array([(shard.base + start, length) for shard, (start, length) in zip(shards, found)], np.int64).T.copy()  # noqa: B905
-    return values
+    views = [shard.view[start : start + length] for shard, (start, length) in zip(shards, found)]  # noqa: B905
+    return pixels.Values(views, [shard.base + start for shard, (start, _) in zip(shards, found)])  # noqa: B905
 
 
 class _Reading:
@@ -250,7 +251,7 @@ class _Reading:
             groups[-1].append((one, view[at : at + one.span]))
             at += one.span
         self._left, self._values = len(groups), len(located)
-        self._groups = [submit(self._read, group) for group in groups]  # type: List[Future[Tuple[bool, List[memoryview]]]]
+        self._groups = [submit(self._read, group) for group in groups]  # type: List[Future[Tuple[bool, pixels.Values]]]
 
     def use(self, first: int, function: Use) -> None:
         """Call `function(first, values)` for each group as soon as it is read."""
@@ -283,11 +284,12 @@ class _Reading:
         for group in self._groups:
             group.exception()
 
-    def _read(self, group: List[Any]) -> Tuple[bool, List[memoryview]]:
+    def _read(self, group: List[Any]) -> Tuple[bool, pixels.Values]:
         try:
             before = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
-            values = [_read_extent(one, view) if one.large else memoryview(bytes(one.mapped)) for one, view in group]
+            read = [_read_extent(one, view) if one.large else memoryview(bytearray(one.mapped)) for one, view in group]
             from_disk = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock > before
+            values = pixels.Values(read, [pixels.address_of(value) for value in read])
             return not from_disk and not any(shard.direct for shard in self._shards), values
         finally:
             with _current_lock():
@@ -498,7 +500,7 @@ def _read_extent(extent: _Extent, view: memoryview) -> memoryview:
     try:
         if not _DIRECT:
             value = os.pread(extent.shard.descriptor, end, first)
-            view, done = memoryview(value), len(value)
+            view[: len(value)], done = value, len(value)
         while done < end:
             count = os.preadv(extent.shard.descriptor, [view[done:]], first + done)
             if count == 0:

@@ -17,6 +17,7 @@ from PIL import Image
 
 from data_prep.build.images import MAX_PIXELS, MAX_SCANNED_PIXELS, MAX_SCANS, Conversion, PixelCounter, convert
 from data_prep.image_header import jpeg_header, jpeg_scans, sniff
+from data_prep.reader import pixels as compiled
 from data_prep.sources.types import BadSample
 from tests.data_prep.build.corpus import encoded, pixels
 from tests.data_prep.staging.disks import exit_code, in_child
@@ -296,6 +297,21 @@ def test_scans_are_counted_where_they_are() -> None:
     assert jpeg_scans(inside + b"\xff\xda" * 500) == (1, False)
     for cut in range(0, len(inside), 7):
         assert jpeg_scans(inside[:cut]).scans <= 1
+
+
+@pytest.mark.skipif(isinstance(compiled.library, str), reason="nothing is compiled")
+def test_scans_are_counted_alike_by_the_compiled_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    files = [encoded(ROUGH, "JPEG", **options) for options in KINDS.values()]
+    for trial in range(3000):
+        file = bytearray(files[trial % len(files)])
+        for _ in range(int(rng.integers(0, 6))):
+            file[int(rng.integers(0, min(len(file), 700 if trial % 2 else 1 << 20)))] = int(rng.choice([0, 1, 255, 0xC4, 0xD0, 0xD9, 0xDA]))
+        cut = bytes(file[: int(rng.integers(0, len(file) + 1)) if trial % 3 == 0 else len(file)])
+        found = jpeg_scans(cut)
+        with monkeypatch.context() as patch:
+            patch.setattr(compiled, "library", "left out")
+            assert jpeg_scans(cut) == found
 
 
 def test_a_jpeg_of_thousands_of_scans_is_refused_and_odd_ones_are_not() -> None:

@@ -56,8 +56,7 @@ def test_whatever_the_compiled_part_is_given_lives_until_it_returns(monkeypatch:
     monkeypatch.setattr(pixels, "address_of", lambda array: (given.append(weakref.ref(array)), address_of(array))[1])
     monkeypatch.setattr(pixels, "library", called)
     out, form = np.empty((1, 2, 2, 1), np.uint8), pixels.Form(2, 2, 1, 0, 2, 2)
-    monkeypatch.setattr(pixels, "places_of", lambda _: (np.zeros(1, np.int64), np.zeros(1, np.int64)))
-    pixels.copy_raw([memoryview(b"")], form, np.zeros((1, 3), np.int32), out, np.zeros(1, np.int64))
+    pixels.copy_raw(pixels.Values([memoryview(b"")], [0]), form, np.zeros((1, 3), np.int32), out, np.zeros(1, np.int64))
     assert alive == [True] * 7
 
 

@@ -172,7 +172,7 @@ def test_a_foreign_allocation_is_refused(house: House, monkeypatch: pytest.Monke
 
 @pytest.mark.processes
 def test_help_imports_nothing_that_takes_time() -> None:
-    heavy = {"pydantic", "yaml", "numpy", "rich", "polars", "torch", "lmdb", "PIL", "cv2", "blake3"}
+    heavy = {"pydantic", "yaml", "numpy", "rich", "polars", "torch", "lmdb", "PIL", "blake3"}
     code = f"import sys\nfrom workflow.commands import main\nmain.run(['--help'])\nprint('loaded', *{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines()[-1] == "loaded"
