@@ -18,7 +18,7 @@ PERCENT: Final = re.compile(r"(\d{1,2}(?:\.\d{1,6})?) ?%")
 
 @without_garbage_collection()
 def main(
-    a: Annotated[str, typer.Argument(metavar="A", help="Results or a study file; `:KEY=VALUE,...` chooses cells, `:run=NAME` a run.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="Results or a study file; `:KEY=VALUE,...` chooses cells.")],
     b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it, of the same form.")],
     site: SiteOption = None,
     margin: Annotated[
@@ -31,20 +31,19 @@ def main(
     that differs.
 
     A and B are results directories or study files, each with words that choose cells, such as `results/digits:framework=pytorch`.
-    Two runs are compared whatever their keys are, for instance `results/digits:run=NAME`.
     With --not-slower-than the exit code says whether B keeps to the margin: 0 yes, 29 no, 30 if the runs are too few to decide.
     """
     allowed = None if margin is None else _margin(margin)
     report_outputs()
-    from extras.compare.report import answer_text, cells_table, compared, fields_table, results_table, values
-    from extras.compare.sides import are_runs, match, read_side
+    from extras.compare.report import answer_text, cells_table, compared, fields_table, values
+    from extras.compare.sides import match, read_side
     from workflow.report.formats import to_values
     from workflow.report.terminal import print_table
 
     with output.waiting("compare: reading the records"):
         first, second = read_side(a, site), read_side(b, site)
         found = compared(first, second, match(first, second), allowed)
-    table = (results_table if are_runs(first, second) else cells_table)(found)
+    table = cells_table(found)
     if as_json:
         output.json_value(values(found, to_values(table)))
     else:

@@ -11,12 +11,11 @@ from msgspec.structs import asdict, replace
 from base.humanize import counted, some
 from base.logs import printable
 from extras.compare.fields import Facts, differing, shown, together
-from extras.compare.sides import Matched, Side, are_runs
+from extras.compare.sides import Matched, Side
 from extras.compare.statistics import ALPHA, POWER, Difference, NotSlower, differences, not_slower
 from extras.compare.statistics import together as all_cells
 from workflow.report.cells import MEASURING, CellResult, Estimate
 from workflow.report.keys import key_columns, size_columns
-from workflow.report.side_by_side import NUMBERS, RATIOS
 from workflow.report.table import NONE, Column, Reason, Table, estimate_text, numbers, percent, significant, value_of, with_interval, words
 
 MAX_VALUES: Final = 4
@@ -74,7 +73,7 @@ def _why_not(one: CellResult, other: CellResult) -> str:
 
 def differing_fields(a: Side, b: Side, matched: Matched) -> tuple[Field, ...]:
     """Return every field that says what runs were made of and has other values in A than in B; fields of all cells first."""
-    measured = [(one, other) for one, other in matched.pairs if are_runs(a, b) or (one.rate and other.rate)]
+    measured = [(one, other) for one, other in matched.pairs if one.rate and other.rate]
     where: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for one, other in measured:
         own: Facts = together(a.facts(one))
@@ -123,26 +122,6 @@ def cells_table(of: Compared) -> Table:
     )
 
 
-def results_table(of: Compared) -> Table:
-    """Build the table of what two runs came to; they have no interval."""
-    one, other = (next(side.analysis.frame.iter_rows(named=True)) for side in (of.a, of.b))
-    names = [name for name in NUMBERS if one[name] is not None or other[name] is not None]
-    first, second = ([None if row[name] is None else NUMBERS[name][1] * row[name] for name in names] for row in (one, other))
-    changes = [b / a - 1 if name in RATIOS and a and b is not None else None for name, a, b in zip(names, first, second, strict=True)]
-    return Table(
-        name="compare",
-        title=f"A: {printable(of.a.name)}, B: {printable(of.b.name)}",
-        caption="Two runs have no interval: their cells say how much runs differ by chance.",
-        columns=(
-            words("result", "Result", [NUMBERS[name][0] for name in names]),
-            numbers("a", "A", significant, first),
-            numbers("b", "B", significant, second),
-            numbers("difference", "B to A", _signed, changes),
-        ),
-        empty="Neither run has a result.",
-    )
-
-
 def _caption(of: Compared, first: Sequence[CellResult], second: Sequence[CellResult]) -> str:
     tests = sum(one.p is not None for one in of.found)
     corrected = f", corrected for {tests} cells (Holm)" if tests > 1 else ""
@@ -181,16 +160,15 @@ def fields_table(of: Compared) -> Table:
     cells = [
         some(field.cells, MAX_CELLS) if not field.everywhere or len(field.cells) < 2 else f"all {len(field.cells)}" for field in of.fields
     ]
-    where = "" if are_runs(of.a, of.b) else " In: the cells in which it differs so."
     return Table(
         name="fields",
         title="What differs in what the runs were made of",
-        caption=f"Every field of the records of the {'measured ' * bool(where)}runs but those of their results.{where}",
+        caption="Every field of the records of the measured runs but those of their results. In: the cells in which it differs so.",
         columns=(
             words("field", "Field", [field.path for field in of.fields]),
             words("a", "A", [some(field.a, MAX_VALUES, "; ") or NONE for field in of.fields], wrap=True),
             words("b", "B", [some(field.b, MAX_VALUES, "; ") or NONE for field in of.fields], wrap=True),
-            *([words("in", "In", cells, wrap=True)] if where else []),
+            words("in", "In", cells, wrap=True),
         ),
         empty="Nothing differs.",
     )
@@ -212,11 +190,11 @@ def answer_text(gate: NotSlower, num_cells: int) -> str:
 
 
 def values(of: Compared, cells: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all of it for programs. `cells`: the values of the table of cells, or of the results of two runs."""
+    """Return all of it for programs. `cells`: the values of the table of cells."""
     return {
         "a": of.a.name,
         "b": of.b.name,
-        "results" if are_runs(of.a, of.b) else "cells": cells["rows"],
+        "cells": cells["rows"],
         "marks": cells["marks"],
         "differs": [{"field": one.path, "a": one.a, "b": one.b, "cells": one.cells, "in_all": one.everywhere} for one in of.fields],
         "only_in_a": [cell.cell_id for cell in of.matched.only_a],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,6 @@ from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.collect import collect
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.parquet_columns import MISSING, UNREADABLE
 from workflow.run.record.reading import find_record, read_value
 from workflow.study.cell import Cell, plain_text
 from workflow.study.series import IMPLIED_BY_FRAMEWORK, flat
@@ -28,19 +27,16 @@ MAX_SHOWN: Final = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One side of a comparison: its cells, and what was typed for it. `chosen`: the keys and values by which they were chosen; `run`: the
-    run that was chosen, which then is all there is of its cell."""
+    """One side of a comparison: its cells, and what was typed for it. `chosen`: the keys and values by which they were chosen."""
 
     name: str
     analysis: Analysis
     cells: tuple[CellResult, ...]
     chosen: Mapping[str, str]
-    run: str | None = None
 
     def runs(self, cells: Iterable[CellResult]) -> pl.DataFrame:
-        """Return the rows of the measured runs of cells, or of the run that was chosen, however it ended."""
-        wanted = MEASURED if self.run is None else pl.lit(value=True)
-        return self.analysis.frame.filter(wanted & pl.col("cell_id").is_in([cell.cell_id for cell in cells]))
+        """Return the rows of the measured runs of cells."""
+        return self.analysis.frame.filter(MEASURED & pl.col("cell_id").is_in([cell.cell_id for cell in cells]))
 
     def facts(self, cell: CellResult) -> list[Facts]:
         """Return all fields of each measured run of a cell. Raises RecordError where a record was exchanged since its row was made."""
@@ -59,21 +55,12 @@ def _facts(runs: Path, run_id: str) -> Facts:
 
 
 def read_side(typed: str, site: str | None) -> Side:
-    """Read `PLACE`, `PLACE:KEY=VALUE,KEY=VALUE` or `PLACE:run=NAME`. Raises ConfigError for a place that is not there, and for words that
+    """Read `PLACE` or `PLACE:KEY=VALUE,KEY=VALUE`. Raises ConfigError for a place that is not there, and for words that
     choose nothing."""
     place, words = _split(typed)
     chosen = dict(_word(typed, word) for word in words.split(",")) if words else {}
-    run = chosen.pop("run", None)
-    collection = collect(results_as_they_are(place, site, [place]))
-    if run is not None:
-        names = collection.frame["run_id"].to_list()
-        if run not in names:
-            raise ConfigError(f"{typed}: there is no run {run!r}; {choices(run, names)}")
-        collection = replace(collection, frame=collection.frame.filter(pl.col("run_id") == run))
-        if collection.frame["status"][0] in (MISSING, UNREADABLE):
-            raise ConfigError(f"{typed}: this run has no record that can be read")
-    analysis = analyse(collection)
-    return Side(name=typed, analysis=analysis, cells=_chosen(analysis.cells, chosen, typed), chosen=chosen, run=run)
+    analysis = analyse(collect(results_as_they_are(place, site, [place])))
+    return Side(name=typed, analysis=analysis, cells=_chosen(analysis.cells, chosen, typed), chosen=chosen)
 
 
 def _split(typed: str) -> tuple[Path, str]:
@@ -122,19 +109,13 @@ class Matched:
     only_b: tuple[CellResult, ...]
 
 
-def are_runs(a: Side, b: Side) -> bool:
-    """Return True if each side is a run."""
-    return a.run is not None and b.run is not None
-
-
 def match(a: Side, b: Side) -> Matched:
-    """Match the cells by all keys but those that the words of either side name. Two runs match whatever their cells are.
+    """Match the cells by all keys but those that the words of either side name.
 
     Raises ConfigError where nothing matches, where several cells have the same keys, and where both sides are the same runs.
     """
     named = {*a.chosen, *b.chosen}
-    by_run = are_runs(a, b)
-    first, second = ({"": side.cells[0]} if by_run else _by_keys(side, named) for side in (a, b))
+    first, second = (_by_keys(side, named) for side in (a, b))
     pairs = tuple((cell, second[keys]) for keys, cell in first.items() if keys in second)
     if not pairs:
         raise ConfigError(f"no cell of {a.name} has the keys of one of {b.name}{_closest(first, second)}")

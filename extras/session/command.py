@@ -442,19 +442,12 @@ def _row(seen: SessionView) -> tuple[object, ...]:
 
 
 def _as_json(seen: SessionView) -> dict[str, object]:
-    state = seen.state
+    told = ("stage", "node", "job_id", "deadline", "idle_s", "reason", "exit_code", "pushed")
     return {
         "session": seen.request.session,
         "kind": seen.request.kind,
-        "stage": state.stage,
-        "node": state.node,
-        "job_id": state.job_id,
-        "sockets": [] if state.directory is None or seen.is_over else sockets(seen.request, state.directory),
-        "deadline": state.deadline,
-        "idle_s": state.idle_s,
-        "reason": state.reason,
-        "exit_code": state.exit_code,
-        "pushed": state.pushed,
+        **{name: getattr(seen.state, name) for name in told},
+        "sockets": [] if seen.state.directory is None or seen.is_over else sockets(seen.request, seen.state.directory),
         "directory": str(seen.directory),
     }
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from base.errors import ConfigError
-from base.logs import printable
 from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.spec import Facts, FrameworkSpec, describe_capabilities, load_other_facts
 from containers.models import MODELS, of_tokens
@@ -16,7 +14,6 @@ from workflow.report.cells import MEASURING, CellResult, Shape, ratio
 from workflow.report.keys import cell_links, key_columns, sentence, several_shapes, shape_key, shape_title, size_columns
 from workflow.report.speedup import mixed_marks
 from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, estimate_text, numbers, significant, words
-from workflow.study.series import IMPLIED_BY_FRAMEWORK
 
 # Table `framework-facts`: what is claimed of each framework, and what a test of ours ran. It is made from framework.yaml and
 # other-frameworks.yaml, not from records.
@@ -134,33 +131,21 @@ def _note(spec: FrameworkSpec) -> str:
 # Table `frameworks`: frameworks x networks x processes, as in dlbench's paper: seconds per batch, and the rate.
 
 
-OF_FRAMEWORK: Final = ("framework", "backend", "reader", "layout", *IMPLIED_BY_FRAMEWORK)
-"""Keys in which frameworks may differ that do the same."""
 NOT_IN_STUDY: Final = "not in the study"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    """A row of `cells` by their shape; without any, `missing` says why. The keys are those of `like`, with this model."""
-
-    model: str
-    like: CellResult
-    cells: Mapping[Shape, CellResult]
-    missing: str = NOT_IN_STUDY
 
 
 def frameworks(analysis: Analysis) -> Table:
     """Build a table with one row per network, batch and framework, one column per number of processes: `seconds of a batch (rate)`."""
     several = several_shapes(analysis.shapes)
-    rows = _in_order(analysis, [row for group in _groups(analysis) for row in _rows_of(group)])
-    keys = [
-        replace(column, values=[printable(row.model) for row in rows]) if column.key == "model" else column
-        for column in key_columns(analysis, [row.like for row in rows])
+    rows = _in_order(analysis)
+    first = [next(iter(row.values())) for row in rows]
+    columns = [
+        *key_columns(analysis, first),
+        words("batch_size", "Batch", [cell.cell.batch_size for cell in first], number=True, folds=True),
     ]
-    columns = [*keys, words("batch_size", "Batch", [row.like.cell.batch_size for row in rows], number=True, folds=True)]
     for shape in analysis.shapes:
-        cells = [row.cells.get(shape) for row in rows]
-        found = [_batch_time(row.cells[shape]) if shape in row.cells else (Reason(row.missing), NO_MARKS) for row in rows]
+        cells = [row.get(shape) for row in rows]
+        found = [(Reason(NOT_IN_STUDY), NO_MARKS) if cell is None else _batch_time(cell) for cell in cells]
         key, title = shape_key(shape, several), shape_title(shape, several, analysis)
         columns.append(marked_words(key, title, found, links=cell_links(analysis, cells)))
     return Table(
@@ -181,49 +166,18 @@ def marked_words(key: str, title: str, found: Sequence[tuple[str, Marks]], links
     return words(key, title, [text for text, _ in found], number=True, marks=[marks for _, marks in found], links=links)
 
 
-def _groups(analysis: Analysis) -> list[list[CellResult]]:
-    groups: dict[tuple[object, ...], list[CellResult]] = {}
-    alike: dict[str, tuple[tuple[str, str], ...]] = {}
+def _in_order(analysis: Analysis) -> list[dict[Shape, CellResult]]:
+    """Return the cells of each row by their shape: frameworks beside each other, in the order of the study."""
+    rows: dict[tuple[str, str, int], dict[Shape, CellResult]] = {}
     for cell in analysis.cells:
-        if cell.series not in alike:
-            keys = analysis.flat[cell.source, cell.cell_id]
-            alike[cell.series] = tuple(sorted((name, repr(value)) for name, value in keys.items() if name not in ("model", *OF_FRAMEWORK)))
-        groups.setdefault((cell.source, cell.cell.batch_size, alike[cell.series]), []).append(cell)
-    return list(groups.values())
+        rows.setdefault((cell.source, cell.series, cell.cell.batch_size), {})[cell.shape] = cell
+    models, names = (list(dict.fromkeys(getattr(cell.cell, key) for cell in analysis.cells)) for key in ("model", "framework"))
 
+    def place(row: dict[Shape, CellResult]) -> tuple[int, int, int]:
+        cell = next(iter(row.values())).cell
+        return models.index(cell.model), cell.batch_size, names.index(cell.framework)
 
-def _rows_of(group: Sequence[CellResult]) -> Iterator[_Row]:
-    """Yield the rows of the group, and an empty one for each framework and network that it has no cell of."""
-    found: dict[str, list[CellResult]] = {}
-    for cell in group:
-        found.setdefault(cell.series, []).append(cell)
-    for cells in found.values():
-        yield _Row(model=cells[0].cell.model, like=cells[0], cells={cell.shape: cell for cell in cells})
-    ours = [cell for cell in group if not cell.cell.program]
-    had = {(cell.cell.model, cell.cell.framework) for cell in ours}
-    first = {cell.cell.framework: cell for cell in reversed(ours)}
-    for model in dict.fromkeys(cell.cell.model for cell in ours):
-        for framework, like in first.items():
-            if (model, framework) not in had:
-                yield _Row(model=model, like=like, cells={}, missing=_why_no_cell(framework, model))
-
-
-def _why_no_cell(framework: str, model: str) -> str:
-    try:
-        spec = load_framework(framework)
-    except ConfigError:
-        return NOT_IN_STUDY  # of another version, which had it
-    if model in spec.supports.models:
-        return NOT_IN_STUDY
-    return f"not supported: {spec.why[model]}" if model in spec.why else "not supported"
-
-
-def _in_order(analysis: Analysis, rows: Sequence[_Row]) -> list[_Row]:
-    models, names = (
-        {value: place for place, value in enumerate(dict.fromkeys(getattr(cell.cell, key) for cell in analysis.cells))}
-        for key in ("model", "framework")
-    )
-    return sorted(rows, key=lambda row: (models[row.model], row.like.cell.batch_size, names[row.like.cell.framework]))
+    return sorted(rows.values(), key=place)
 
 
 def _batch_time(cell: CellResult) -> tuple[str, Marks]:

@@ -194,9 +194,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     },
     "dlbench": {"batch_N": "`batchTime(totalTime)` in seconds: median step, and the program from start to end; or why there is no number"},
     "frameworks": {
-        "processes_N": "`seconds of a batch (rate)`: median step, and the rate of all processes; or how its runs ended, `not supported` "
-        "with "
-        "the reason, or `not in the study`",
+        "processes_N": "`seconds of a batch (rate)`: median step, and the rate of all processes; how its runs ended, or `not in the study`",
     },
     "survey": {
         "ran_on": "`cuda` or `cpu`",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -132,19 +132,8 @@ class Clock:
 
 def clock_of(runs: Sequence[Placed]) -> Clock:
     """Return the clock of the picture, without the long times in which nothing happened."""
-    busy: list[list[float]] = []
-    for begin, end in sorted((run.begin - run.waited_s, run.end) for run in runs):
-        if busy and begin <= busy[-1][1]:
-            busy[-1][1] = max(busy[-1][1], end)
-        else:
-            busy.append([begin, end])
-    most = max(MIN_GAP_S, GAP_SHARE * sum(end - begin for begin, end in busy))
-    spans: list[list[float]] = []
-    for begin, end in busy:
-        if spans and begin - spans[-1][1] <= most:
-            spans[-1][1] = end
-        else:
-            spans.append([begin, end])
+    busy = _joined(((run.begin - run.waited_s, run.end) for run in runs), 0.0)
+    spans = _joined(busy, max(MIN_GAP_S, GAP_SHARE * sum(end - begin for begin, end in busy)))
     total = max(1.0, sum(end - begin for begin, end in spans))
     room = (WIDTH - LEFT - RIGHT) * (1 - min(0.5, CUT_SHARE * (len(spans) - 1)))
     cut = (WIDTH - LEFT - RIGHT - room) / max(1, len(spans) - 1)
@@ -153,6 +142,16 @@ def clock_of(runs: Sequence[Placed]) -> Clock:
         placed.append((begin, end, at))
         at += (end - begin) * room / total + cut
     return Clock(spans=tuple(placed), per_second=room / total)
+
+
+def _joined(times: Iterable[tuple[float, float]], gap: float) -> list[tuple[float, float]]:
+    """Join times, begin and end of each, between which there is no longer gap."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(times):
+        if found and begin - found[-1][1] <= gap:
+            begin, end = found[-1][0], max(found.pop()[1], end)
+        found.append((begin, end))
+    return found
 
 
 def picture_of(runs: Sequence[Placed]) -> str:

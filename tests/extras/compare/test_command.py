@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import failed, make_record, scaling_cells, write_records, write_study
+from tests.workflow.report.builder import make_record, scaling_cells, write_records, write_study
 from workflow.commands.main import run
 
 
@@ -94,25 +94,9 @@ def test_words_choose_cells_of_one_study(tmp_path: Path, capsys: pytest.CaptureF
     assert len(found(capsys, f"{place}:framework=jax,nodes=1", f"{place}:framework=jax,nodes=2")["cells"]) == 1
 
 
-def test_two_runs_are_compared_whatever_their_cells_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = scaling_cells(nodes=[1, 2])
-    first = study(tmp_path / "before", cells=[one], repeats=1)
-    second = study(tmp_path / "after", cells=[two], repeats=2, slow=2.0)
-    write_records(Path(second), [failed(two, 2, study="after")])
-    sides = f"{first}:run={one['cell_id']}-r1", f"{second}:run={two['cell_id']}-r1"
-    result = found(capsys, *sides)
-    rows = {row["result"]: row for row in result["results"]}
-    assert rows["step, median [ms]"]["b"] == pytest.approx(200, rel=0.05)
-    assert rows["step, median [ms]"]["difference"] == pytest.approx(1, rel=0.1)
-    assert {"cell.nodes", "study", "world_size"} <= {row["field"] for row in result["differs"]}
-    compare(sides[0], f"{second}:run={two['cell_id']}-r2")
-    assert "cell.nodes" in capsys.readouterr().out, "what differs is told of a run that failed, too"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("{0}:run=lenet", "{1}"), "there is no run 'lenet'; "),
         (("{0}:framwork=jax", "{0}"), "no key 'framwork'"),
         (("{0}:framework=jx", "{0}"), "no cell has framework=jx; they have pytorch"),
         (("{0}:nodes", "{0}"), "expected KEY=VALUE"),
