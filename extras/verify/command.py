@@ -1,11 +1,8 @@
-"""Verify whether records, files, numbers and tables on storage are what was measured, for `slipway verify`."""
+"""Verify whether records, files and numbers on storage are what was measured, for `slipway verify`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from base import errors, humanize
 from workflow.commands.chosen_study import report_outputs, results_as_they_are
@@ -21,23 +18,21 @@ def main(
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Where records, tables and page lie; default: each directory.")] = None,
 ) -> None:
     """Check that the files on storage are what was measured: read every record and pushed file back, and compute the numbers again.
 
     It writes nothing and prints one line for each finding. It checks study.json, seals and numbers of records, size and BLAKE3 of
-    every pushed file, the files of programs, and that the pushed events support an attempt that says ok. It makes records.parquet,
-    tables, plots and report.html again and compares them byte by byte.
+    every pushed file, the files of programs, and that the pushed events support an attempt that says ok.
 
     The command does not check what only the seal covers: commit, hosts, times and warnings. It also leaves out attempts that were set
-    aside, and the logs of supervisors, scheduler and Snakemake. A seal is a hash, not a signature: whoever may write to the storage
-    can make a wrong record with a right seal. `slipway dataset verify` checks datasets.
+    aside, the logs of supervisors, scheduler and Snakemake, and tables, plots and pages, which `slipway report` makes anew of the
+    records. A seal is a hash, not a signature: whoever may write to the storage can make a wrong record with a right seal. `slipway
+    dataset verify` checks datasets.
 
     Exit 19: something is wrong, or was not verified because of a storage that gave no byte for 120 s.
     """
     results = results_as_they_are(study, site, places or [])
     report_outputs()
-    from extras.verify.outputs import verify_outputs
     from extras.verify.result import Verified, summary
     from extras.verify.runs import verify_runs
 
@@ -45,8 +40,6 @@ def main(
     for directory in results:
         with output.progress(f"verify {directory.name}", "runs") as seen:
             total.add(verify_runs(directory, seen))
-    for directory in results if out is None else [out]:  # after all runs, which are looked at in forked children: this starts threads
-        total.add(Verified(outputs_not_compared=1) if total.runs_not_verified else verify_outputs(directory, results if out else ()))
     for sentence in total.findings[:MAX_SHOWN]:
         output.line(sentence)
     if more := humanize.and_more(len(total.findings), MAX_SHOWN):

@@ -24,9 +24,6 @@ class Verified:
     """Runs on storage that did not answer, and those that were not begun after that."""
     runs_without_record: int = 0
     """Runs of the study without a record: not begun, not finished, or removed by somebody."""
-    outputs: int = 0
-    """Files made of the records that were made again and compared."""
-    outputs_not_compared: int = 0
     programs_not_verified: int = 0
     programs: list[str] = field(default_factory=list)
     """Digests of the folders of programs that records name."""
@@ -38,8 +35,7 @@ class Verified:
 
     @property
     def is_whole(self) -> bool:
-        left = self.runs_not_verified, self.outputs_not_compared, self.programs_not_verified
-        return not (self.findings or any(left))
+        return not (self.findings or self.runs_not_verified or self.programs_not_verified)
 
 
 def summary(found: Verified, sources: Sequence[Path]) -> str:
@@ -51,10 +47,8 @@ def summary(found: Verified, sources: Sequence[Path]) -> str:
         f"({format_size(found.bytes)})",
         f"numbers of {counted(found.recomputed, 'attempt')} computed again",
         f"{counted(len(set(found.programs)), 'state')} of programs' folders" if found.programs else "",
-        f"{counted(found.outputs, 'file')} of tables, plots and page made again" if found.outputs else "",
         f"{counted(found.runs_without_record, 'run')} of the study without a record" if found.runs_without_record else "",
         f"{counted(found.runs_not_verified, 'run')} not verified: storage did not answer" if found.runs_not_verified else "",
-        "tables, plots and page not verified" if found.outputs_not_compared else "",
         f"{counted(found.programs_not_verified, 'state')} of programs' folders not verified" if found.programs_not_verified else "",
     ]
     return f"{'; '.join(part for part in parts if part)}: {_verdict(found)}"
@@ -63,6 +57,6 @@ def summary(found: Verified, sources: Sequence[Path]) -> str:
 def _verdict(found: Verified) -> str:
     if found.findings:
         return counted(len(found.findings), "finding")
-    if not found.runs and not found.records and not found.outputs:
+    if not found.runs and not found.records:
         return "nothing was looked at"
     return "all is what was written" if found.is_whole else "what was looked at is what was written"

@@ -102,15 +102,10 @@ class Source:
     target_accuracy: float | None = None
     file_sha256: str | None = None
     left_out: int = 0
-    lies: str | None = None
-    """The directory of its files after a move or copy; pages name `path`. It is never stored."""
 
     @property
     def directory(self) -> Path:
-        return Path(self.path if self.lies is None else self.lies)
-
-    def to_json(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if key != "lies"}
+        return Path(self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +260,7 @@ def _refuse_copies(frames: Sequence[pl.DataFrame], sources: Sequence[Source]) ->
 def write_records(collection: Collection, out: Path) -> Path:
     """Publish records.parquet in `out`, whole or not at all. The file's metadata holds the sources."""
     buffer = io.BytesIO()
-    metadata = {_META: json.dumps([source.to_json() for source in collection.sources]), _META_COLUMNS: _columns()}
+    metadata = {_META: json.dumps([asdict(source) for source in collection.sources]), _META_COLUMNS: _columns()}
     collection.frame.write_parquet(buffer, compression="zstd", metadata=metadata)
     publish(out / RECORDS_FILE, buffer.getvalue())
     return out / RECORDS_FILE

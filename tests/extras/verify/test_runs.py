@@ -16,14 +16,11 @@ import pytest
 from blake3 import blake3
 
 from base.seal import sealed_text
-from extras.verify.outputs import verify_outputs
 from extras.verify.result import Verified, summary
 from extras.verify.runs import each_run, verify_runs
 from tests.workflow.report.builder import make_record, scaling_cells, write_study
 from workflow.commands.main import run
 from workflow.report.collect import collect
-from workflow.report.files import PAGE_FILE, PLOT_FILES, PLOT_NAMES, RECORDS_FILE, TABLE_FILES
-from workflow.report.outputs import read_plots, write_all, write_collected, write_tables
 from workflow.run.record.events import read_events
 from workflow.run.record.rate import thinned
 from workflow.run.record.run_record import measured
@@ -247,19 +244,6 @@ def test_a_run_that_went_on_is_compared_with_both_its_attempts(results: Path) ->
     assert len(verify_runs(results).findings) == 1
 
 
-def test_tables_that_are_not_what_the_records_give_are_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_tables(write_collected([results], results), results)
-    assert run(["verify", str(results)]) == 0
-    table = results / "tables" / "times.csv"
-    table.write_text(table.read_text().replace("32", "33", 1))
-    assert run(["verify", str(results)]) == 19
-    assert f"{table}: not what the records give" in capsys.readouterr().out
-    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
-    publish(results, {**record, "warnings": ["later"]})
-    assert run(["verify", str(results)]) == 19
-    assert "1 row not as they say, such as " + RUN in capsys.readouterr().out
-
-
 def test_a_run_for_which_nothing_moves_is_named_and_no_more_are_begun(tmp_path: Path) -> None:
     def stuck(run: Path) -> Verified:
         while True:
@@ -286,39 +270,6 @@ def test_of_many_runs_those_beside_one_that_hangs_or_dies_are_verified(tmp_path:
     assert (total.files, total.runs, total.runs_not_verified) == (97, 97 + 3 * dies, 3 * (not dies))
     assert len(total.findings) == 1
     assert f"{tmp_path / 'run-96'} to run-98" in total.findings[0]
-
-
-def test_a_plot_or_page_that_was_changed_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_all([results], results)
-    assert run(["verify", str(results)]) == 0
-    made = len((RECORDS_FILE, PAGE_FILE, *TABLE_FILES, *PLOT_FILES))
-    assert f"{made} files of tables, plots and page made again" in capsys.readouterr().out
-    for name in ("plots/throughput.vl.json", "plots/loss.svg", "report.html"):
-        path = results / name
-        content = path.read_bytes()
-        path.write_bytes(content.replace(b"samples", b"sampled", 1))
-        assert path.read_bytes() != content
-        assert run(["verify", str(results)]) == 19
-        assert f"{path}: not what the records give" in capsys.readouterr().out
-        path.write_bytes(content)
-
-
-@pytest.mark.parametrize("name", ["records.parquet", "tables/times.csv", "plots/loss.svg"])
-@pytest.mark.parametrize("there", ["a pipe", "a device"])
-def test_nothing_is_waited_for_where_a_file_should_lie(results: Path, name: str, there: str) -> None:
-    write_tables(write_collected([results], results), results)
-    (results / "plots").mkdir()
-    for plot in PLOT_NAMES:
-        (results / "plots" / f"{plot}.svg").write_text("<svg/>")
-    assert read_plots(results) is not None
-    place = results / name
-    place.unlink()
-    os.mkfifo(place) if there == "a pipe" else place.symlink_to("/dev/zero")
-    if name.startswith("plots"):
-        os.utime(results / "records.parquet", (0, 0))
-        assert read_plots(results) is None, "they are made again"
-    else:
-        assert [sentence for sentence in verify_outputs(results).findings if str(place) in sentence]
 
 
 def test_a_run_without_a_record_is_told_and_a_study_that_cannot_be_read_is_wrong(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -366,32 +317,6 @@ def test_a_record_of_many_processes_is_looked_at_as_fast_as_any(results: Path) -
     record["cell"].update(nodes=1, gpus_per_node=many, global_batch_size=many * record["cell"]["batch_size"])
     publish(results, {**record, "world_size": many, "nodes": record["nodes"][:1]})
     assert any("its events give" in finding for finding in verify_runs(results).findings)
-
-
-def test_tables_without_their_records_and_tables_that_are_gone_are_named(results: Path) -> None:
-    write_tables(write_collected([results], results), results)
-    (results / "tables" / "times.md").unlink()
-    assert [sentence.partition(";")[0] for sentence in verify_outputs(results).findings] == [
-        f"{results / 'tables' / 'times.md'}: it is missing"
-    ]
-    (results / "records.parquet").unlink()
-    (sentence,) = verify_outputs(results).findings
-    assert "not verified, since" in sentence
-    shutil.rmtree(results / "tables")
-    assert list(verify_outputs(results).findings) == []
-
-
-def test_a_directory_that_was_copied_is_verified_by_what_lies_in_it(results: Path, tmp_path: Path) -> None:
-    """Not by what still lies, or lies no more, where its tables were made."""
-    write_tables(write_collected([results], results), results)
-    good, changed = (shutil.copytree(results, tmp_path / name) for name in ("good", "changed"))
-    record = json.loads((changed / "runs" / RUN / "record.json").read_bytes())
-    publish(changed, {**record, "warnings": ["later"]})
-    assert verify_outputs(good).findings == []
-    (sentence,) = verify_outputs(changed).findings
-    assert sentence.startswith(f"{changed / 'records.parquet'}: 1 row not as they say, such as {RUN}")
-    shutil.rmtree(results)
-    assert verify_outputs(good).findings == []
 
 
 @pytest.mark.parametrize("target", ["study.json", "/nowhere/study.json"])

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from base.jsonfile import canonical_json
-from extras.verify.outputs import verify_outputs
 from extras.verify.runs import StudyRuns, differences_from_study, verify_runs
 from tests.extras.verify.test_runs import CELL, RUN, attempt
 from tests.workflow.report.builder import make_cell, make_record, write_study
 from workflow.commands.main import run
-from workflow.report.files import PAGE_FILE, PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.report.outputs import write_all, write_collected, write_tables
 
 pytestmark = pytest.mark.processes
@@ -52,14 +49,6 @@ def test_a_study_without_study_json_is_a_finding_and_its_last_trace_stays(result
         assert (results / "records.parquet").read_bytes() == before
 
 
-def test_a_run_that_was_removed_and_is_in_the_collected_records_is_named(results: Path) -> None:
-    write_tables(write_collected([results], results), results)
-    shutil.rmtree(results / "runs" / RUN)
-    (finding,) = verify_outputs(results).findings
-    assert f"it has 1 run of which nothing is there any more: {RUN} (ok); this is the last that tells of them" in finding
-    assert "makes it anew" not in finding
-
-
 @pytest.mark.parametrize(("damage", "words"), [("changed", "it was changed since it ran"), ("gone", "it is missing, or cannot be read")])
 def test_a_study_file_that_is_not_the_one_that_ran_is_a_finding_and_the_page_says_so(results: Path, damage: str, words: str) -> None:
     typed(results, "study: digits-scaling\n")
@@ -78,14 +67,6 @@ def test_a_study_file_that_is_not_the_one_that_ran_is_a_finding_and_the_page_say
     assert ("The study file, changed since the last run" in text) == (damage == "changed")
 
 
-def test_a_page_that_is_gone_beside_its_plots_is_named(results: Path) -> None:
-    write_all([results], results)
-    (results / "report.html").unlink()
-    assert verify_outputs(results).findings == [
-        f"{results / 'report.html'}: it is missing, and the plots that it shows are there; `slipway report` makes it anew"
-    ]
-
-
 def test_limits_that_were_changed_in_study_json_are_a_finding(results: Path) -> None:
     typed(results, "study: digits-scaling\n")
     content = json.loads((results / "study.json").read_text())
@@ -93,33 +74,6 @@ def test_limits_that_were_changed_in_study_json_are_a_finding(results: Path) -> 
     (results / "study.json").write_text(json.dumps(content))
     assert verify_runs(results).findings == [
         f"{results / 'study.json'}: it was changed: its content is not that of the last line of its history"
-    ]
-
-
-def test_tables_and_page_that_lie_elsewhere_are_verified_there(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = results.parent / "out"
-    write_all([results], out)
-    assert run(["verify", str(results), "--out", str(out)]) == 0
-    made = len((RECORDS_FILE, PAGE_FILE, *TABLE_FILES, *PLOT_FILES))
-    assert f"{made} files of tables, plots and page made again: all is what was written" in capsys.readouterr().out
-    moved = results.rename(results.with_name("moved"))
-    (out / "tables" / "times.md").write_text("other")
-    assert run(["verify", str(moved), "--out", str(out)]) == 19
-    assert f"{out / 'tables' / 'times.md'}: not what the records give" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("beside", [True, False])
-def test_a_page_of_results_that_were_copied_is_verified_without_the_original(results: Path, beside: bool) -> None:
-    """It shows the study file: that of the copy is read."""
-    write_all([results], results if beside else results.parent / "out")
-    copy = Path(shutil.copytree(results, results.parent / "far" / "away"))
-    out = copy if beside else results.parent / "out"
-    shutil.rmtree(results)
-    assert verify_outputs(out, [copy]).findings == []
-    (copy / "study.yaml").write_text("study: another\n")
-    assert verify_outputs(out, [copy]).findings == [
-        f"{out / 'report.html'}: not what the records give; it was changed, or made by another version, or of another study file; "
-        "`slipway report` makes it anew"
     ]
 
 

@@ -15,6 +15,7 @@ from tests.workflow.report.builder import collected, failed, make_record, scalin
 from workflow.report.__main__ import main
 from workflow.report.files import PLOT_FILES, PLOT_NAMES, TABLE_FILES, TABLE_NAMES, TABLE_SUFFIXES
 from workflow.report.formats import FORMATS
+from workflow.report.outputs import read_or_collect, read_plots, write_all
 from workflow.report.plots import PLOTS
 from workflow.report.tables import TABLES
 from workflow.report.terminal import BRACKETS, print_speedup
@@ -155,3 +156,14 @@ def test_page_takes_fresh_plots_and_makes_stale_ones_anew(results: Path) -> None
     assert main(["collect", "--results", str(results)]) == 0
     assert main(["page", "--results", str(results)]) == 0
     assert "Fresh plot" not in (results / "report.html").read_text()
+
+
+@pytest.mark.parametrize("there", ["a pipe", "a device"])
+def test_nothing_is_waited_for_where_a_file_should_lie(results: Path, there: str) -> None:
+    write_all([results], results)
+    assert read_plots(results) is not None
+    for name in ("plots/loss.svg", "records.parquet"):
+        (results / name).unlink()
+        os.mkfifo(results / name) if there == "a pipe" else (results / name).symlink_to("/dev/zero")
+    assert read_plots(results) is None, "they are made again"
+    assert read_or_collect([results], results).summary.num_runs == 3, "the records are collected again"
