@@ -173,11 +173,11 @@ def _in_order(analysis: Analysis) -> list[dict[Shape, CellResult]]:
         rows.setdefault((cell.source, cell.series, cell.cell.batch_size), {})[cell.shape] = cell
     models, names = (list(dict.fromkeys(getattr(cell.cell, key) for cell in analysis.cells)) for key in ("model", "framework"))
 
-    def place(row: dict[Shape, CellResult]) -> tuple[int, int, int]:
+    def sort_key(row: dict[Shape, CellResult]) -> tuple[int, int, int]:
         cell = next(iter(row.values())).cell
         return models.index(cell.model), cell.batch_size, names.index(cell.framework)
 
-    return sorted(rows.values(), key=place)
+    return sorted(rows.values(), key=sort_key)
 
 
 def _batch_time(cell: CellResult) -> tuple[str, Marks]:
