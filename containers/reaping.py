@@ -143,15 +143,14 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[LabelledContainer, ...]:
         return tuple(
             LabelledContainer(engine=engine, id=tree.listed_as, name=tree.name, labels=own) for tree, own in zip(left, labels, strict=True)
         )
-    where = STORES[engine].where(os.environ)
-    listed = container_client.call(list_argv(engine), where)
+    listed = container_client.call(list_argv(engine))
     if listed.returncode:
-        raise ContainerError(f"{where}: containers cannot be listed: {process.last_lines(listed.stderr, 3)}")
+        raise ContainerError(f"{engine}: containers cannot be listed: {process.last_lines(listed.stderr, 3)}")
     ids = listed.stdout.split()
     if not ids:
         return ()
     # One that has gone meanwhile makes the call fail, and the others are told all the same.
-    told = container_client.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids), where)
+    told = container_client.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids))
     return parse_containers(engine, told.stdout)
 
 
@@ -188,6 +187,5 @@ def remove(container: LabelledContainer) -> None:
     if container.engine == trees.ENGINE:
         trees.remove(container.name)
         return
-    where = STORES[container.engine].where(os.environ)
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
-    container_client.remove_container(container.name, find, docker_podman.remove_argv(container.engine, container.id), where)
+    container_client.remove_container(container.name, find, docker_podman.remove_argv(container.engine, container.id))

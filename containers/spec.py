@@ -166,8 +166,6 @@ class ProcessPlan:
 class ContainerPlan:
     """The one container that holds all processes of a node: every command that will be given to the engine's client."""
 
-    where: str
-    """Whom the client talks to, for messages."""
     run: tuple[str, ...]
     """Stays in the foreground until the container has ended, and is removed."""
     find: tuple[str, ...] = ()

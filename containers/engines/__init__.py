@@ -5,9 +5,7 @@ A new one is a module here, a word in ENGINES, and a line in the dict by which m
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -120,8 +118,6 @@ def _check_name(name: str) -> None:
 class Store:
     """How one engine keeps and fetches images."""
 
-    where: Callable[[Mapping[str, str]], str]
-    """Name the daemon that its client talks to in an environment, for messages."""
     local_names: str
     """What it puts before the name of an image that came from no registry."""
     root: str
@@ -129,57 +125,24 @@ class Store:
     unpacks_in_root: bool
     """True if a load needs room in the root a second time; otherwise in TMPDIR."""
     pull: Callable[[str, Path | None], tuple[str, ...]]
-    """The words after the client's name that fetch a reference, with credentials as `credentials` gives them."""
+    """The words after the client's name that fetch a reference, with the user's file of credentials."""
     save_format: Callable[[str], tuple[str, ...]]
     """The options of `save` that give an archive of this form."""
-    credentials: Callable[[Path], contextlib.AbstractContextManager[Path]]
-    """The user's file of credentials, as `pull` wants it."""
-
-
-def docker_daemon(environ: Mapping[str, str]) -> str:
-    """Return where docker's client looks for the daemon, for messages."""
-    if environ.get("DOCKER_HOST"):
-        return f"dockerd at {environ['DOCKER_HOST']}"
-    if environ.get("DOCKER_CONTEXT"):
-        return f"dockerd of the context {environ['DOCKER_CONTEXT']}"
-    return "dockerd at unix:///var/run/docker.sock"
-
-
-@contextlib.contextmanager
-def _directory_of(credentials: Path) -> Iterator[Path]:
-    """Yield a directory of our own with a config.json in it, as docker wants: a link to the user's file."""
-    if credentials.name == "config.json":
-        yield credentials.parent
-        return
-    with tempfile.TemporaryDirectory(prefix="slipway-docker-") as directory:
-        Path(directory, "config.json").symlink_to(credentials.resolve())
-        yield Path(directory)
-
-
-def podman_service(environ: Mapping[str, str]) -> str:
-    """Return whom podman's client talks to, for messages."""
-    if environ.get("CONTAINER_HOST"):
-        return f"podman's service at {environ['CONTAINER_HOST']}"
-    return "podman's storage, whose lock another podman may hold (`podman info` shows graphRoot)"
 
 
 STORES: Final = {
     "docker": Store(
-        where=docker_daemon,
         local_names="",
         root="{{.DockerRootDir}}",
         unpacks_in_root=True,
-        pull=lambda reference, place: (*(("--config", str(place)) if place else ()), "pull", "--quiet", reference),
+        pull=lambda reference, file: (*(("--config", str(file.parent)) if file else ()), "pull", "--quiet", reference),
         save_format=lambda _form: (),
-        credentials=_directory_of,
     ),
     "podman": Store(
-        where=podman_service,
         local_names="localhost/",
         root="{{.Store.GraphRoot}}",
         unpacks_in_root=False,
-        pull=lambda reference, place: ("pull", "--quiet", *(("--authfile", str(place)) if place else ()), reference),
+        pull=lambda reference, file: ("pull", "--quiet", *(("--authfile", str(file)) if file else ()), reference),
         save_format=lambda form: ("--format", form),
-        credentials=contextlib.nullcontext,
     ),
 }

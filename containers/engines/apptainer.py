@@ -41,4 +41,4 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
         *(spec.image_id or str(spec.image), spec.python),
         *watchdog_argv(),
     )
-    return plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, hidden=HIDDEN))
+    return plan_of_job(NAME, spec, processes, ContainerPlan(run=run, hidden=HIDDEN))

@@ -37,20 +37,20 @@ def environment(hidden: Sequence[str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(tuple(hidden))} if hidden else dict(os.environ)
 
 
-def call(argv: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S, env: Mapping[str, str] | None = None) -> CommandResult:
-    """Run it to its end, or to ours, since nobody reads its answer then. Raises ContainerError naming `where` when it hangs, or when the
-    client is not here."""
+def call(argv: Sequence[str], limit_s: float = ENGINE_CALL_S, env: Mapping[str, str] | None = None) -> CommandResult:
+    """Run it to its end, or to ours, since nobody reads its answer then. Raises ContainerError when it hangs, or when the client is not
+    here."""
     process = spawn(argv, subprocess.PIPE, environment(()) if env is None else env, outlives_us=False)
     try:
         return communicate(process, b"", limit_s)
     except subprocess.TimeoutExpired as error:
         end(process)
         raise ContainerError(
-            f"{where} does not answer: `{shlex.join(argv)}` had not ended after {limit_s:g} s; on this node, ask whether it hangs"
+            f"`{shlex.join(argv)}` does not answer: it had not ended after {limit_s:g} s; on this node, ask whether the engine hangs"
         ) from error
     except SlipwayError as error:
         end(process)
-        raise ContainerError(f"{where}: {error}") from error
+        raise ContainerError(f"`{shlex.join(argv)}`: {error}") from error
 
 
 def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str], *, outlives_us: bool = True) -> subprocess.Popen[bytes]:
@@ -85,25 +85,25 @@ def end(process: subprocess.Popen[bytes]) -> None:
     processes.send(processes.session_of(process.pid), signal.SIGKILL)
 
 
-def is_there(find: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> bool:
+def is_there(find: Sequence[str], limit_s: float = ENGINE_CALL_S) -> bool:
     """Return True if the container that `find` looks for exists. Raises ContainerError when that cannot be told."""
-    result = call(find, where, limit_s)
+    result = call(find, limit_s)
     if result.returncode:
-        raise ContainerError(f"{where}: `{shlex.join(find)}` ended with {result.returncode}: {last_lines(result.stderr, 3)}")
+        raise ContainerError(f"`{shlex.join(find)}` ended with {result.returncode}: {last_lines(result.stderr, 3)}")
     return bool(result.stdout.strip())
 
 
-def remove_container(name: str, find: Sequence[str], remove: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> None:
+def remove_container(name: str, find: Sequence[str], remove: Sequence[str], limit_s: float = ENGINE_CALL_S) -> None:
     """Remove a container until it is gone, by whomever. Raises ContainerError naming it, after some `limit_s`."""
     give_up = time.monotonic() + limit_s
     said = ""
-    while is_there(find, where, max(ENGINE_CALL_MIN_S, give_up - time.monotonic())):
+    while is_there(find, max(ENGINE_CALL_MIN_S, give_up - time.monotonic())):
         if time.monotonic() > give_up:
             raise ContainerError(
-                f"the container {name!r} was not removed within {limit_s:g} s: `{shlex.join(remove)}` says {said or 'nothing'}; {where}: "
-                "type that command there when the engine answers"
+                f"the container {name!r} was not removed within {limit_s:g} s: `{shlex.join(remove)}` says {said or 'nothing'}; type "
+                "that command when the engine answers"
             )
-        said = last_lines(call(remove, where, max(ENGINE_CALL_MIN_S, give_up - time.monotonic())).stderr, 3)
+        said = last_lines(call(remove, max(ENGINE_CALL_MIN_S, give_up - time.monotonic())).stderr, 3)
 
 
 def tail(path: Path) -> str:
@@ -302,7 +302,7 @@ def remove(plan: EnginePlan) -> None:
     control = plan.container
     assert control is not None
     if control.find:
-        remove_container(plan.spec.name, control.find, control.remove, control.where, CONTAINER_REMOVE_S)
+        remove_container(plan.spec.name, control.find, control.remove, CONTAINER_REMOVE_S)
 
 
 class Container:
@@ -356,7 +356,7 @@ class Container:
         elif ended is not None:
             self._client_ended(ended)
         elif not self._started and time.monotonic() > self._start_by:
-            self._fail(f"did not come up within {self._control.start_s:g} s: {self._control.where} hangs, or is very slow{self._words()}")
+            self._fail(f"did not come up within {self._control.start_s:g} s: {self.plan.engine} hangs, or is very slow{self._words()}")
 
     def _hear_all(self, link: WatchdogConnection) -> None:
         try:
@@ -445,7 +445,7 @@ class Container:
         elif number in ENDING_SIGNALS:
             self._fail(f"the client of {engine} that held it was ended by {signal.Signals(number).name}")
         else:
-            self._fail(f"{self._control.where}: the daemon restarted or hung up on {name!r} while it ran{self._words()}")
+            self._fail(f"{engine}: the daemon restarted or hung up on {name!r} while it ran{self._words()}")
 
     def _words(self) -> str:
         words = tail(self._directory / LOG)

@@ -3,13 +3,12 @@ watches."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from base import errors, typed
-from containers.engines import container_client, docker_daemon, docker_podman
+from containers.engines import container_client, docker_podman
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "docker"
@@ -19,7 +18,7 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    return docker_podman.plan_container(NAME, spec, host_env, docker_daemon(host_env), ("--init", *_gpus(spec)))
+    return docker_podman.plan_container(NAME, spec, host_env, ("--init", *_gpus(spec)))
 
 
 def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
@@ -43,26 +42,14 @@ and the client fails."""
 SUFFIXES: Final = (".json", ".yaml")
 
 
-class Cdi(NamedTuple):
-    """The decision whether to use CDI, and its reason."""
-
-    use: bool
-    reason: str
-
-
-def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
+def has_cdi(engine: str, gpus: Sequence[str]) -> bool:
     """Find out whether dockerd hands out the granted GPUs, by UUID. Raises ContainerError where the daemon does not answer."""
     if engine != NAME or not gpus:
-        return Cdi(use=False, reason="no GPUs for docker")
-    answer = container_client.call(DIRECTORIES, docker_daemon(os.environ))
+        return False
+    answer = container_client.call(DIRECTORIES)
     directories = _parsed(answer.stdout) if answer.returncode == 0 else []
-    if not directories:
-        return Cdi(use=False, reason="dockerd does no CDI")
     there = [content for directory in directories for content in _specifications(Path(directory))]
-    missing = [uuid for uuid in gpus if not any(uuid in content for content in there)]
-    if missing:
-        return Cdi(use=False, reason=f"no specification in {', '.join(map(str, directories))} names {docker_podman.CDI_KIND}={missing[0]}")
-    return Cdi(use=True, reason=f"dockerd does CDI, and {', '.join(map(str, directories))} names them all")
+    return all(any(uuid in content for content in there) for uuid in gpus)
 
 
 def _specifications(directory: Path) -> list[str]:

@@ -160,7 +160,7 @@ def group_text(user: User) -> str:
 CDI_KIND: Final = "nvidia.com/gpu"
 
 
-def plan_container(client: str, spec: ContainerSpec, host_env: Mapping[str, str], where: str, own: tuple[str, ...]) -> EnginePlan:
+def plan_container(client: str, spec: ContainerSpec, host_env: Mapping[str, str], own: tuple[str, ...]) -> EnginePlan:
     """Plan a container of docker or podman. `own`: options of this engine alone. Raises UnsupportedRequest for a specification that only
     bare can start."""
     if spec.image is None or spec.user is None:
@@ -182,7 +182,6 @@ def plan_container(client: str, spec: ContainerSpec, host_env: Mapping[str, str]
         *watchdog_argv(),
     )
     container = ContainerPlan(
-        where=where,
         run=run,
         find=(client, "ps", "--all", "--quiet", "--filter", f"name=^{spec.name.replace('.', '[.]')}$"),
         remove=remove_argv(client, spec.name),

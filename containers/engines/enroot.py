@@ -60,7 +60,7 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
         *docker_podman.watchdog_argv(),
     )
     files = (RC, (f"{OWN}/.made", ""))
-    return docker_podman.plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, files=files, hidden=HIDDEN))
+    return docker_podman.plan_of_job(NAME, spec, processes, ContainerPlan(run=run, files=files, hidden=HIDDEN))
 
 
 def _mount(source: str, target: str, writable: bool) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from containers.engines import container_client, docker_podman, podman_service
+from containers.engines import container_client, docker_podman
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "podman"
@@ -18,4 +18,4 @@ start, close, remove = container_client.start, container_client.close, container
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     gpus = (word for uuid in spec.gpus for word in ("--device", f"{docker_podman.CDI_KIND}={uuid}")) if spec.device == "cuda" else ()
-    return docker_podman.plan_container(NAME, spec, host_env, podman_service(host_env), tuple(gpus))
+    return docker_podman.plan_container(NAME, spec, host_env, tuple(gpus))

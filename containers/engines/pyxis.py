@@ -45,7 +45,7 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
         *docker_podman.watchdog_argv(),
     )
     start_s = PYXIS_UNPACK_S if spec.image_id is None else CONTAINER_START_S
-    return docker_podman.plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, start_s=start_s))
+    return docker_podman.plan_of_job(NAME, spec, processes, ContainerPlan(run=run, start_s=start_s))
 
 
 def unpack_argv(name: str, file: str, host_env: Mapping[str, str]) -> tuple[str, ...]:

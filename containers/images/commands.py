@@ -6,7 +6,6 @@ hangs is a process that can be killed.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -35,7 +34,7 @@ class _Inspected(TypedDict):
 
 
 def pull_argv(engine: str, reference: str, credentials: Path | None = None) -> list[str]:
-    """Return the command that pulls an image. `credentials`: as the engine's `Store.credentials` gives them."""
+    """Return the command that pulls an image."""
     return [engine, *STORES[engine].pull(reference, credentials)]
 
 
@@ -73,11 +72,6 @@ def _digest(reference: str, known: Sequence[str]) -> str | None:
     return next(iter(mine or [digest for _, digest in pairs]), None)
 
 
-def where(engine: str) -> str:
-    """Return whom the engine's client talks to, for messages."""
-    return STORES[engine].where(os.environ) if engine in STORES else engine
-
-
 def why_silent(engine: str) -> str | None:
     """Return why the engine cannot be asked on this machine, or None if it answers."""
     if shutil.which(engine) is None:
@@ -85,16 +79,15 @@ def why_silent(engine: str) -> str | None:
     if engine not in STORES:
         return None
     try:
-        result = container_client.call([engine, "info"], where(engine))
+        result = container_client.call([engine, "info"])
     except ContainerError as error:
         return str(error)
-    return f"{where(engine)} does not answer here: {last_lines(result.stderr or result.stdout, 1)}" if result.returncode else None
+    return f"{engine} does not answer here: {last_lines(result.stderr or result.stdout, 1)}" if result.returncode else None
 
 
 def ask(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> CommandResult:
-    """Run it. Raises ContainerError, naming whom the client talks to, when it does not answer in time."""
-    name = next((word for word in argv if word != "env" and "=" not in word), argv[0])
-    return container_client.call(argv, where(name), timeout_s)
+    """Run it. Raises ContainerError when it does not answer in time."""
+    return container_client.call(argv, timeout_s)
 
 
 def demand(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> str:
@@ -108,7 +101,7 @@ def demand(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> str:
 def _failed(result: CommandResult) -> ContainerError:
     said = "; ".join(last_lines(result.stderr, 3).splitlines()) or "no word of why"
     ended = f"`{shlex.join(result.argv)}` ended with {result.returncode}"
-    return ContainerError(f"{ended}: {said} ({where(result.argv[0])}); `slipway doctor` says which engines work here")
+    return ContainerError(f"{ended}: {said}; `slipway doctor` says which engines work here")
 
 
 def find(engine: str, name: str) -> PinnedImage | None:

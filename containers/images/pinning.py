@@ -8,7 +8,6 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -166,6 +165,8 @@ def pin(
         raise ConfigError(f"image: found {reference!r}; valid: REPOSITORY:TAG, REPOSITORY@sha256:..., or a path of a .sif or .sqsh file")
     if credentials is not None and not credentials.is_file():
         raise ConfigError(f"the file of registry credentials {str(credentials)!r} is not there; `{engine} login` writes one")
+    if credentials is not None and engine == "docker" and credentials.name != "config.json":
+        raise ConfigError(f"docker reads credentials from a file config.json alone: {str(credentials)!r} has another name")
     if not in_container(engine):
         raise UnsupportedRequest(f"engine {engine!r} has no images; {choices(engine, filter(in_container, ENGINES))}")
     if engine not in STORES:
@@ -181,8 +182,7 @@ def pin(
 
 
 def _fetch(reference: str, engine: str, credentials: Path | None) -> None:
-    with nullcontext() if credentials is None else STORES[engine].credentials(credentials) as place:
-        result = ask(pull_argv(engine, reference, place), IMAGE_PULL_S)
+    result = ask(pull_argv(engine, reference, credentials), IMAGE_PULL_S)
     if result.returncode == 0:
         return
     words = last_lines(result.stderr, 1)  # before it podman reports each of its tries

@@ -23,7 +23,6 @@ from base.chunks import ChunkHasher
 from base.errors import ContainerError, NotEnoughSpace
 from base.humanize import format_size
 from base.process import CommandResult, describe, dies_with_us, end_child
-from containers.images.commands import where
 from containers.limits import ARCHIVE_FIRST_BYTE_S, ARCHIVE_STALL_S, ARCHIVE_UNPACK_S
 
 LEVEL: Final = 3
@@ -98,12 +97,11 @@ def _finish(child: subprocess.Popen[bytes], words: IO[bytes], limit_s: float) ->
     if code:
         words.seek(0)
         result = CommandResult(argv=_argv(child), returncode=code, stdout="", stderr=words.read().decode(errors="replace"))
-        raise ContainerError(f"{describe(result)} ({where(_argv(child)[0])})")
+        raise ContainerError(describe(result))
 
 
 def _stalled(child: subprocess.Popen[bytes], what: str, limit_s: float) -> ContainerError:
-    argv = _argv(child)
-    return ContainerError(f"{' '.join(argv)} {what} within {limit_s:g} s and was killed ({where(argv[0])})")
+    return ContainerError(f"{' '.join(_argv(child))} {what} within {limit_s:g} s and was killed")
 
 
 def _argv(child: subprocess.Popen[bytes]) -> tuple[str, ...]:

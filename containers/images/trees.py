@@ -71,7 +71,7 @@ def parse(text: str) -> tuple[Tree, ...]:
 
 def trees() -> tuple[Tree, ...]:
     """List the trees of this node, whoever's. Raises ContainerError."""
-    listed = container_client.call(_LIST, _WHERE, env=container_client.environment(_HIDDEN))
+    listed = container_client.call(_LIST, env=container_client.environment(_HIDDEN))
     if listed.returncode:
         raise ContainerError(f"{_WHERE}: what is unpacked here cannot be listed: {process.last_lines(listed.stderr, 3)}")
     return tuple(tree for tree in parse(listed.stdout) if tree.host == host_here())
@@ -90,7 +90,7 @@ def provide(place: Path, file: Path, short: str, forget: Callable[[], None]) -> 
         return marked
     forget()
     name = name_of(short, os.environ, os.geteuid(), host_here(), secrets.token_hex(3))
-    done = container_client.call(pyxis.unpack_argv(name, str(file), os.environ), f"{ENGINE} (srun --container-image)", PYXIS_UNPACK_S)
+    done = container_client.call(pyxis.unpack_argv(name, str(file), os.environ), PYXIS_UNPACK_S)
     if done.returncode:
         message = f"image {short} cannot be unpacked by {ENGINE}: {process.last_lines(done.stderr, 5)}"
         try:
@@ -110,8 +110,7 @@ def remove(name: str) -> None:
     """Remove a tree, if it is there. Raises ContainerError."""
     for tree in trees():
         if tree.name == name:
-            done = container_client.call(
-                ("enroot", "remove", "--force", tree.listed_as), _WHERE, IMAGE_REMOVE_S, container_client.environment(_HIDDEN)
-            )
+            argv = ("enroot", "remove", "--force", tree.listed_as)
+            done = container_client.call(argv, IMAGE_REMOVE_S, container_client.environment(_HIDDEN))
             if done.returncode:
                 raise ContainerError(f"{_WHERE}: {tree.listed_as} cannot be removed: {process.last_lines(done.stderr, 3)}")

@@ -17,7 +17,7 @@ import pytest
 
 from base.errors import AllocationError, ContainerError, SlipwayError
 from cluster.processes import is_alive, wait_for_ends
-from containers.engines import Engine, Process, apptainer, container_client, docker
+from containers.engines import Engine, Process, apptainer, container_client
 from containers.node_facts import limits_here
 from containers.spec import ContainerPlan, EnginePlan
 from tests.containers.conftest import IN_STORES, Begin
@@ -38,7 +38,7 @@ def plain(place: Path, *commands: tuple[str, ...], run: tuple[str, ...] | None =
         (("plan.json", dict(planned.container.files)["plan.json"].replace('"/slipway/out"', f'"{place}"')),) if planned.container else ()
     )
     argv = (sys.executable, "-I", "-S", "-B", str(WATCHDOG), f"{place}/control")
-    made = ContainerPlan(where="nobody", run=run or argv, find=(), remove=(), files=files, start_s=start_s)
+    made = ContainerPlan(run=run or argv, find=(), remove=(), files=files, start_s=start_s)
     return dataclasses.replace(planned, engine=(run or argv)[0], processes=here, container=made)
 
 
@@ -99,7 +99,7 @@ def test_other_gpus_start_nothing(
 @pytest.mark.slow
 def test_a_client_that_hangs_is_given_up_and_named(start: Start, tmp_path: Path) -> None:
     process = start(plain(tmp_path, run=("sleep", "100"), start_s=0.0))
-    with pytest.raises(ContainerError, match="did not come up within 0 s: nobody hangs"):
+    with pytest.raises(ContainerError, match="did not come up within 0 s: sleep hangs"):
         process.exit_code()
 
 
@@ -288,13 +288,13 @@ def test_what_a_killed_client_has_left_in_its_session_goes_with_it(tmp_path: Pat
     assert wait_for_ends([left], 30.0)
 
 
-def test_a_hung_daemon_is_named_and_costs_its_limit_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ContainerError, match=r"dockerd at unix:///x does not answer: `sleep 600` had not ended after 0.2 s"):
-        container_client.call(("sleep", "600"), docker.docker_daemon({"DOCKER_HOST": "unix:///x"}), 0.2)
+def test_a_hung_daemon_is_named_and_costs_its_limit_only() -> None:
+    with pytest.raises(ContainerError, match=r"`sleep 600` does not answer: it had not ended after 0.2 s"):
+        container_client.call(("sleep", "600"), 0.2)
 
 
 def test_what_does_not_go_away_is_named() -> None:
     with pytest.raises(ContainerError, match="the container 'it' was not removed within .* s: `false` says "):
-        container_client.remove_container("it", ("echo", "id"), ("false",), "somewhere", 0.0)
-    with pytest.raises(SlipwayError, match="somewhere: `false` ended with 1"):
-        container_client.is_there(("false",), "somewhere")
+        container_client.remove_container("it", ("echo", "id"), ("false",), 0.0)
+    with pytest.raises(SlipwayError, match="`false` ended with 1"):
+        container_client.is_there(("false",))

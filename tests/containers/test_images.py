@@ -93,7 +93,7 @@ def test_the_digest_is_that_of_the_repository_asked_for(reference: str, expected
 
 
 def test_argv() -> None:
-    assert commands.pull_argv("docker", "a:1", Path("/d")) == ["docker", "--config", "/d", "pull", "--quiet", "a:1"]
+    assert commands.pull_argv("docker", "a:1", Path("/d/config.json")) == ["docker", "--config", "/d", "pull", "--quiet", "a:1"]
     assert commands.pull_argv("podman", "a:1", Path("/f")) == ["podman", "pull", "--quiet", "--authfile", "/f", "a:1"]
     assert commands.save_argv(image()) == ["docker", "save", "a" * 64]
     assert commands.save_argv(image(engine="podman")) == ["podman", "save", "--format", "docker-archive", "a" * 64]
@@ -112,6 +112,9 @@ def test_a_reference_or_an_engine_that_is_none_is_refused_before_anything_runs(t
         pin("a:1", "podmann")
     with pytest.raises(ConfigError, match="docker login"):
         pin("a:1", "docker", credentials=tmp_path / "none.json")
+    (tmp_path / "auth.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"from a file config.json alone: '.*/auth.json' has another name"):
+        pin("a:1", "docker", credentials=tmp_path / "auth.json")
 
 
 def test_every_node_must_have_the_same_image() -> None:

@@ -125,20 +125,6 @@ def test_without_image_or_user_there_is_no_container() -> None:
     assert container("apptainer", user=None)
 
 
-@pytest.mark.parametrize(
-    ("environ", "where"),
-    [
-        ({}, "dockerd at unix:///var/run/docker.sock"),
-        ({"DOCKER_HOST": "unix:///run/n1.sock", "DOCKER_CONTEXT": "x"}, "dockerd at unix:///run/n1.sock"),
-        ({"DOCKER_CONTEXT": "far"}, "dockerd of the context far"),
-    ],
-)
-def test_messages_name_the_socket(environ: dict[str, str], where: str) -> None:
-    plan = get_engine("docker").plan(spec(PLACE), environ).container
-    assert plan is not None
-    assert plan.where == where
-
-
 def test_the_user_has_a_name_and_groups() -> None:
     assert "ada:x:1234:1234::/tmp/home:/bin/sh\n" in passwd_text(USER)
     assert group_text(USER).splitlines()[2:] == ["ada:x:1234:", "gpu:x:55:ada", "cluster:x:77:ada"]

@@ -293,7 +293,7 @@ def test_a_daemon_that_hangs_is_named_within_its_limit(tmp_path: Path, dockerd: 
         dockerd.send(signal.SIGCONT)
         world.close()
     assert code == 16, log
-    assert f"dockerd at {dockerd.host} does not answer" in log
+    assert "does not answer: it had not ended after" in log
     wait_until_clean(world, "docker")
 
 

@@ -74,7 +74,7 @@ def is_stopped(pid: int) -> bool:
 def test_a_wrong_or_a_missing_credentials_file_is_named_where_the_study_starts(docker_cluster: Cluster, place: Path) -> None:
     archive = images.tiny_image(place / "image-wrong", "wrong", "x/wrong:1")
     words = ("archive", "--engine", "docker", "--reference", f"{registry.NAME}/site/wrong:1", "--storage", place, "--credentials")
-    wrong = place / "wrong.json"
+    wrong = place / "config.json"
     with private_registry(docker_cluster, "login", f"site/wrong:1={archive}"):
         for content, expected in (
             (json.dumps({"auths": {registry.NAME: {"auth": base64.b64encode(b"reader:canary-other").decode()}}}), str(wrong)),

@@ -215,7 +215,7 @@ def private_registry(cluster: Cluster, node: str, *offers: str) -> Iterator[None
 def test_a_private_registry_by_the_users_own_credentials(docker_cluster: Cluster, place: Path) -> None:
     old = images.tiny_image(place / "image-old", "old", "x/old:1")
     reference = f"{registry.NAME}/site/private:1"
-    credentials = place / "my-logins.json"
+    credentials = place / "config.json"
     credentials.write_text(json.dumps({"auths": {registry.NAME: {"auth": base64.b64encode(USER.encode()).decode()}}}))
     words = ("archive", "--engine", "docker", "--reference", reference, "--storage", place)
     with private_registry(docker_cluster, "login", f"site/private:1={old}"):

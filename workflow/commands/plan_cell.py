@@ -150,7 +150,7 @@ def _container(plan: EnginePlan) -> dict[str, Any]:
     if plan.container is None:
         return found
     engine = {"run": list(plan.container.run), "remove": list(plan.container.remove), "files": dict(plan.container.files)}
-    return {**found, **engine, "talks_to": plan.container.where}
+    return {**found, **engine}
 
 
 def _print_cell(plan: Mapping[str, Any]) -> None:
@@ -169,7 +169,7 @@ def _print_cell(plan: Mapping[str, Any]) -> None:
         if node["stage"]:
             output.line(f"stage:\n  {shlex.join(node['stage'])}")
         if "run" in container:
-            output.line(f"container {container['name']} (limits, user and devices as on this machine; {container['talks_to']}):")
+            output.line(f"container {container['name']} (limits, user and devices as on this machine):")
             output.line(f"  {shlex.join(container['run'])}")
         for process in container["processes"]:
             image = "" if not engines.in_container(container["engine"]) else f", image {container['image']}"

@@ -224,8 +224,7 @@ class Preparation:
             return
         for line in found.removed:
             logger.warning("%s", line)
-        self.cdi, why = found.cdi
-        logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
+        self.cdi = found.cdi
         self.other_use, self.faults = found.other_use, found.faults
         if self.plan.ranks is None or self.plan.ranks.image is None:  # then what the engine has under its name is started
             self._report_staged()
@@ -379,8 +378,8 @@ class PreparedNode(reports.Value, frozen=True, kw_only=True):
 
     removed: tuple[str, ...]
     """What was done about containers whose job is gone, in lines."""
-    cdi: tuple[bool, str]
-    """True if docker takes GPUs by CDI, and why."""
+    cdi: bool
+    """True if docker takes GPUs by CDI."""
     other_use: tuple[OtherUse, ...]
     """Who else uses the GPUs."""
     faults: tuple[GpuFault, ...]
@@ -393,7 +392,7 @@ def prepare_node(
     `granted`: the node's GPUs; `gpus`: those to check for others. Raises ContainerError if the engine does not answer, TrainingFailed if
     the program lacks something here, and what `bring_program` raises."""
     removed: list[str] = []
-    cdi: tuple[bool, str] = (False, "no container")
+    cdi = False
     here = WorkDirectory(Path(directory[0]), directory[1])
     if framework.own or in_container(engine):
         here.bring_program(framework.folder, framework.digest, own=framework.own)
@@ -404,9 +403,9 @@ def prepare_node(
     if in_container(engine):
         here.bring_library(framework.library)
         removed = remove_leftovers(engine, Path(directory[0]), directory[1])
-        from containers.engines.docker import find_cdi
+        from containers.engines.docker import has_cdi
 
-        cdi = find_cdi(engine, granted)
+        cdi = has_cdi(engine, granted)
     from cluster.gpus.listing import query_gpu_faults, query_other_use
 
     foreign, faults = query_other_use(gpus), query_gpu_faults(granted)

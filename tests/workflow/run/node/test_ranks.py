@@ -33,7 +33,7 @@ class SlowEngine:
         self.closed = False
 
     def plan(self, spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-        control = ContainerPlan(where="nobody", run=(), find=("there is one",), remove=(), files=())
+        control = ContainerPlan(run=(), find=("there is one",), remove=(), files=())
         return EnginePlan(engine=self.NAME, spec=spec, processes=(), container=control)
 
     def start(self, plan: EnginePlan, index: int) -> Process:
