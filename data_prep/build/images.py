@@ -10,7 +10,7 @@ import base64
 import io
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -56,12 +56,20 @@ class Converted(NamedTuple):
 
 
 def convert(stored: bytes | Pixels, conversion: Conversion, *, with_pixels: bool = True) -> Converted:
-    """Convert an image file or stored pixels to what the dataset holds. A JPEG file that is stored as it is gets decoded only as far as
-    `check` and `with_pixels` ask for it. Raises BadSample."""
+    """Convert an image file or stored pixels to what the dataset holds. A whole JPEG file that is stored as it is gets decoded only as far
+    as `check` and `with_pixels` ask for it. Raises BadSample."""
     if isinstance(stored, bytes):
-        if not with_pixels and (kept := _kept(stored, conversion)) is not None:
-            return kept
-        pixels, is_kept = _decode(stored, conversion)
+        found = sniff(stored[:SNIFF_BYTES])
+        if found is None:
+            raise BadSample("not an image of a listed format")
+        header = jpeg_header(stored) if found == "JPEG" else None
+        is_whole = found == "JPEG" and _check_scans(stored, header)
+        ordinary = header if header is not None and header.components in (1, 3) and header.precision == 8 else None
+        if ordinary is not None:
+            _check_pixels(ordinary.height, ordinary.width)
+            if not with_pixels and is_whole and _can_keep(ordinary, conversion) and _is_sound(stored, ordinary, conversion):
+                return Converted(stored, ordinary.height, ordinary.width, None)
+        pixels, is_kept = _decode(stored, found, ordinary, conversion)
         if is_kept:
             return Converted(stored, pixels.shape[0], pixels.shape[1], pixels)
     else:
@@ -74,30 +82,16 @@ def convert(stored: bytes | Pixels, conversion: Conversion, *, with_pixels: bool
     return Converted(np.ascontiguousarray(planes).reshape(-1).data, pixels.shape[0], pixels.shape[1], pixels)
 
 
-def _kept(stored: bytes, conversion: Conversion) -> Converted | None:
-    """Take a whole JPEG file that can be stored as it is, after the requested check. The result is None for any other file, and at any
-    complaint: then the image is decoded, and the decoder says what is wrong with it."""
-    header = jpeg_header(stored) if conversion.encoding == "jpeg" and sniff(stored[:SNIFF_BYTES]) == "JPEG" else None
-    if header is None or not _is_ordinary(header) or not _can_keep(header, conversion) or header.height * header.width > MAX_PIXELS:
-        return None
-    scans = jpeg_scans(stored)
-    if not scans.whole or scans.scans > _most_scans(header):
-        return None
-    if conversion.check == "decode" and _decode_jpeg(stored, header, "GRAY", 8) is None:  # reads every code, computes the fewest pixels
-        return None
-    return Converted(stored, header.height, header.width, None)
+def _is_sound(stored: bytes, header: JpegHeader, conversion: Conversion) -> bool:
+    """Decode as far as reads every code and computes the fewest pixels, if that is asked for. Where the decoder complains, the image is
+    decoded in full, and what is wrong with it is said there."""
+    return conversion.check == "header" or _decode_jpeg(stored, header, "GRAY", 8) is not None
 
 
-def _decode(stored: bytes, conversion: Conversion) -> tuple[Pixels, bool]:
-    """Decode to upright pixels in the requested channels. The second value is True where the file itself can be kept as it is."""
-    found = sniff(stored[:SNIFF_BYTES])
-    if found is None:
-        raise BadSample("not an image of a listed format")
-    header = jpeg_header(stored) if found == "JPEG" else None
-    if found == "JPEG":
-        _check_scans(stored, header)
-    if header is not None and _is_ordinary(header):
-        _check_pixels(header.height, header.width)
+def _decode(stored: bytes, found: str, header: JpegHeader | None, conversion: Conversion) -> tuple[Pixels, bool]:
+    """Decode to upright pixels in the requested channels; `header` is that of an ordinary JPEG. The second value is True where the file
+    itself can be kept as it is."""
+    if header is not None:
         keep = _can_keep(header, conversion)
         colorspace: Literal["RGB", "GRAY"] = "RGB" if conversion.channels == 3 else "GRAY"
         pixels = _decode_jpeg(stored, header, colorspace, 1 if keep else _scale(header, conversion))
@@ -110,10 +104,6 @@ def _can_keep(header: JpegHeader, conversion: Conversion) -> bool:
     same_size = conversion.size in (None, (header.height, header.width))
     enough = conversion.channels == 3 or header.components == 1
     return conversion.encoding == "jpeg" and same_size and enough and header.orientation == 1
-
-
-def _is_ordinary(header: JpegHeader) -> bool:
-    return header.components in (1, 3) and header.precision == 8
 
 
 def _decode_jpeg(stored: bytes, header: JpegHeader, colorspace: Literal["RGB", "GRAY"], scale: int) -> Pixels | None:
@@ -169,15 +159,14 @@ def _check_pixels(height: int, width: int) -> None:
         raise BadSample(f"more than {MAX_PIXELS // 10**6} million pixels")
 
 
-def _check_scans(stored: bytes, header: JpegHeader | None) -> None:
-    """Refuse a file of a few hundred kilobytes that asks for thousands of passes over the pixels, which take minutes."""
-    if jpeg_scans(stored).scans > _most_scans(header):
-        raise BadSample("more scans than any picture needs")
-
-
-def _most_scans(header: JpegHeader | None) -> int:
+def _check_scans(stored: bytes, header: JpegHeader | None) -> bool:
+    """Refuse a file of a few hundred kilobytes that asks for thousands of passes over the pixels, which take minutes. Return True if the
+    file is whole, as far as its marks tell."""
+    found = jpeg_scans(stored)
     pixels = min(header.height * header.width, MAX_PIXELS) if header else MAX_PIXELS
-    return min(MAX_SCANS, MAX_SCANNED_PIXELS // pixels)
+    if found.scans > min(MAX_SCANS, MAX_SCANNED_PIXELS // pixels):
+        raise BadSample("more scans than any picture needs")
+    return found.whole
 
 
 def _pillow_pixels(image: Image.Image, channels: int) -> Pixels:
@@ -280,21 +269,18 @@ class PixelCounter:
         return PixelSums(pixels=self._pixels, sums=tuple(sums), squares=tuple(squares), image=image)
 
 
-def mean_and_std(parts: Iterable[PixelSums], channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def mean_and_std(parts: Sequence[PixelSums], channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Compute mean and population standard deviation, 0 to 255, one per channel; zeros for no pixels at all."""
-    count, sums, squares = 0, [0] * channels, [0] * channels
-    for part in parts:
-        count += part.pixels
-        sums = _added(sums, part.sums)
-        squares = _added(squares, part.squares)
+    count = sum(part.pixels for part in parts)
     if count == 0:
         return (0.0,) * channels, (0.0,) * channels
-    mean = tuple(total / count for total in sums)
-    std = tuple(math.sqrt((count * square - total * total) / (count * count)) for total, square in zip(sums, squares, strict=True))
-    return mean, std
+    sums = [sum(totals) for totals in zip(*(part.sums for part in parts), strict=True)]
+    squares = [sum(totals) for totals in zip(*(part.squares for part in parts), strict=True)]
+    std = (math.sqrt((count * square - total * total) / (count * count)) for total, square in zip(sums, squares, strict=True))
+    return tuple(total / count for total in sums), tuple(std)
 
 
-def mean_image(parts: Iterable[PixelSums], shape: tuple[int, int, int]) -> str:
+def mean_image(parts: Sequence[PixelSums], shape: tuple[int, int, int]) -> str:
     """Return the mean of each pixel, 0 to 255, as base64 of little-endian float32 in the order height, width, channels. Raises ValueError
     for sums of another shape."""
     total, pixels = np.zeros(shape, np.uint64), 0
@@ -304,7 +290,3 @@ def mean_image(parts: Iterable[PixelSums], shape: tuple[int, int, int]) -> str:
             pixels += part.pixels
     mean = total / (pixels // (shape[0] * shape[1]))
     return base64.b64encode(mean.astype("<f4").tobytes()).decode()
-
-
-def _added(left: Sequence[int], right: Sequence[int]) -> list[int]:
-    return [a + b for a, b in zip(left, right, strict=True)]
