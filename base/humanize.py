@@ -31,37 +31,14 @@ def slug(*words: object, length: int = 40) -> str:
 
 
 def closest(word: str, valid: Iterable[str]) -> str | None:
-    """Return the valid word that a user most likely meant, or None: the word of another tool, another case, a similar spelling."""
+    """Return the valid word that a user most likely meant, or None: another case, or a similar spelling."""
     small = {other.lower(): other for other in valid}
-    meant = OTHER_WORDS.get(word.lower())
-    if meant in small.values():
-        return meant
+    if word.lower() == "gpu" and "cuda" in small:
+        return "cuda"  # not `cpu`, which is spelt alike
     letters = sorted(word.lower())
     turned = [other for other in small if sorted(other) == letters]  # `modle` is `model`, not `mode`, which has more of it in a row
     found = difflib.get_close_matches(word.lower(), turned or list(small), n=1, cutoff=0.6)
     return small[found[0]] if found else None
-
-
-OTHER_WORDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("gpu", "gpus", "nvidia"), "cuda"),
-    **dict.fromkeys(("float16", "half", "f16"), "fp16"),
-    **dict.fromkeys(("bfloat16", "bfloat"), "bf16"),
-    **dict.fromkeys(("float32", "float", "single", "f32"), "fp32"),
-    **dict.fromkeys(("tensorfloat32", "tensorfloat"), "tf32"),
-    **dict.fromkeys(("channels_last", "channels-last", "hwc"), "nhwc"),
-    **dict.fromkeys(("channels_first", "channels-first", "chw"), "nchw"),
-    **dict.fromkeys(("inference", "eval", "forward", "predict", "test"), "infer"),
-    **dict.fromkeys(("singularity", "sif"), "apptainer"),
-    **dict.fromkeys(("sqsh", "squashfs"), "enroot"),
-    **dict.fromkeys(("no", "none", "native", "venv", "host"), "bare"),
-    **dict.fromkeys(("torque", "openpbs", "pbspro"), "pbs"),
-    **dict.fromkeys(("gridengine", "uge", "sungridengine"), "sge"),
-    "torch": "pytorch",
-    "tf": "tensorflow",
-    "sbatch": "slurm",
-    "bsub": "lsf",
-}
-"""What other tools call it. Taken where the word that is meant is a valid one."""
 
 
 def choices(word: str, valid: Iterable[str]) -> str:

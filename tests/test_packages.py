@@ -53,7 +53,6 @@ ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "docker", "t
 
 
 ENGINES_BY_NAME = {
-    "base/humanize.py": "suggests ours for the words of other tools",
     "cluster/processes.py": "knows the client of a container by its name",
     "extras/doctor/engines.py": "the one without containers, in an advice",
     "containers/images/trees.py": "is of one engine, which starts another",
@@ -103,7 +102,6 @@ NAME_SCHEDULERS = {
     "containers/engines/__init__.py": "says which engine is part of which",
     "containers/engines/pyxis.py": "is part of one",
     "containers/images/trees.py": "is about images of the same",
-    "base/humanize.py": "what users write instead of a valid word",
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/decision.py": "the one table of the variables in which schedulers say which GPUs they granted",
     "cluster/schedulers/queries.py": "the variables of a scheduler's own commands go along too",

@@ -23,13 +23,7 @@ class Command(TyperCommand):
     """Words that are too many are refused by parse_args."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse an option that is a key of the study, and say where that key is written."""
-        known = {"-h", "--help", *(name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts))}
-        typed = [word.partition("=")[0] for word in (args[: args.index("--")] if "--" in args else args) if word.startswith("--")]
-        if unknown := [option for option in typed if option not in known]:
-            from workflow.commands.run import refuse_keys
-
-            refuse_keys(unknown)
+        """Refuse words that are too many."""
         try:
             left = super().parse_args(ctx, args)
         except typer.BadParameter as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,12 +12,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from base.errors import ConfigError, SlipwayError
-from base.humanize import and_more, counted, format_duration, format_size, some, variables_of
-from base.process import run as run_command
+from base.errors import ConfigError
+from base.humanize import and_more, counted, format_duration, format_size, variables_of
 from cluster import schedulers
 from cluster.detection import of_a_job
-from cluster.machine import memory_bytes, usable_cores
 from workflow.commands import chosen_study, options, plan_cell, tables
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
@@ -30,29 +27,19 @@ from workflow.study.series import NOT_SERIES, Series, flat, keys_not_in_ids, red
 from workflow.study.site import Site, device_of, refuse_other_scheduler
 from workflow.study.study import Study
 
-GPU_MEMORY_QUERY: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
-
 
 @dataclass(frozen=True, kw_only=True)
 class CellPlan:
     """The plan of one cell.
 
-    `memory_bytes`: what a process needs at the least; `available_bytes`: its share of the device's memory. None: not known.
+    `memory_bytes`: what a process needs at the least; None: not known.
     """
 
     cell: Cell
     states: Mapping[str, int]
     memory_bytes: int | None
-    available_bytes: int | None
     estimate: requirements.Estimate | None
     """The estimate for a run, from what runs took before."""
-
-    @property
-    def fits(self) -> bool | None:
-        """Return True if the device has the memory, or None if one of the two sizes is not known."""
-        if self.memory_bytes is None or self.available_bytes is None:
-            return None
-        return self.memory_bytes <= self.available_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +83,6 @@ def plan_study(study: Study) -> StudyPlan:
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
     datasets = {name: requirements.requirements_of(study, name) for name in datasets_of(study.cells)}
-    device_memory = {device: _memory_of(device, study) for device in {device_of(cell.device, study.site) for cell in study.cells}}
     pasts = requirements.past_runs(study.site.storage, study.cells)
     cells = []
     for cell in study.cells:
@@ -106,7 +92,6 @@ def plan_study(study: Study) -> StudyPlan:
                 cell=cell,
                 states=counts(by_cell[cell.cell_id]),
                 memory_bytes=None if need is None else need.total_bytes,
-                available_bytes=_share(device_memory[device_of(cell.device, study.site)], cell, study),
                 estimate=requirements.estimate_of(cell, device_of(cell.device, study.site), pasts),
             )
         )
@@ -121,12 +106,6 @@ def plan_study(study: Study) -> StudyPlan:
         notes=(
             *study.notes,
             *_cache_notes(study.site),
-            *_engine_notes(states, study.site),
-            *_owner_notes(study),
-            *_content_notes(states, datasets),
-            *_memory_notes(cells),
-            *_core_notes(study),
-            *_batch_notes(study.cells, datasets),
             *_series_notes(series),
             *([found.silence] if found.silent else _queue_notes(study, [state.run for state in states if state.to_run])),
         ),
@@ -154,109 +133,6 @@ def _cache_notes(site: Site) -> Iterator[str]:
             f"cache.path {site.cache.path} goes away with the job (${name} is the job's own): nothing is kept between jobs, and each job "
             "stages its datasets again; one allocation for the study pays (`slipway submit`)"
         )
-
-
-def _engine_notes(states: Sequence[RunState], site: Site) -> Iterator[str]:
-    """Yield notes on finished runs that this site would have made with another engine."""
-    others = Counter(state.engine for state in states if state.state == "done" and state.engine not in (None, site.engine))
-    for engine, count in others.items():
-        yield (
-            f"{counted(count, 'run')} of those done had engine {engine}, and this site has {site.engine}: a run is not made again for "
-            "that; a copy of the study file with another name at `study:` has results of its own"
-        )
-
-
-def _owner_notes(study: Study) -> list[str]:
-    try:
-        return publishing.refuse_results_of_others(study)
-    except ConfigError:  # the command raises it when the plan is printed
-        return []
-
-
-def _content_notes(states: Sequence[RunState], datasets: Mapping[str, requirements.DatasetRequirements]) -> Iterator[str]:
-    """Yield notes on finished runs whose dataset had another content than now."""
-    for name, needs in datasets.items():
-        digest = None if needs.root is None else needs.root.name.rsplit("-", 1)[1]
-        of_it = (state.dataset for state in states if state.state == "done" and state.run.cell.dataset == name and state.dataset)
-        others = [found for found in of_it if digest is not None and not found.startswith(digest)]
-        if others:
-            yield (
-                f"{counted(len(others), 'run')} of those done trained on another content of dataset {name} than is built now (digest "
-                f"{others[0][:12]}, now {digest}): a run is not made again for that, and tables mark what is made of both; a copy of the "
-                "study file with another name at `study:` has results of its own"
-            )
-
-
-def _memory_of(device: str, study: Study) -> int | None:
-    """Return the bytes of memory of one node (CPU) or one GPU; of another machine only where the site file gives them."""
-    is_here = study.site.scheduler == schedulers.local.NAME
-    if device == "cpu":
-        return study.site.memory_per_node_bytes or (memory_bytes() if is_here else None)
-    return parse_gpu_memory(_gpu_memory_text()) if is_here else None
-
-
-def _gpu_memory_text() -> str:
-    try:
-        return run_command(GPU_MEMORY_QUERY, timeout_s=30).stdout
-    except SlipwayError:
-        return ""
-
-
-def parse_gpu_memory(text: str) -> int | None:
-    """Return the least memory among the GPUs that nvidia-smi lists, in bytes."""
-    sizes = [int(line) << 20 for line in text.split() if line.isdecimal()]
-    return min(sizes, default=None)
-
-
-def _share(total: int | None, cell: Cell, study: Study) -> int | None:
-    """Return the memory that one process may take: a GPU belongs to one process, a node's memory to all processes there."""
-    if total is None or device_of(cell.device, study.site) == "cuda":
-        return total
-    return total // (cell.world_size if study.site.scheduler == "local" else cell.gpus_per_node)
-
-
-def _memory_notes(cells: Sequence[CellPlan]) -> list[str]:
-    tight = [cell for cell in cells if cell.fits is False]
-    if not tight:
-        return []
-    worst = max(tight, key=lambda cell: cell.memory_bytes or 0)
-    need, have = format_size(worst.memory_bytes or 0), format_size(worst.available_bytes or 0)
-    who = counted(len(tight), "cell needs", "cells need")
-    return [f"{who} more memory than a process has, at the most {worst.cell.cell_id}: {need} of {have}; such runs end as `oom`"]
-
-
-def _core_notes(study: Study) -> Iterator[str]:
-    """Yield notes on CPU cells whose nodes are known to have fewer cores than their processes have threads."""
-    site, largest = study.site, max(cell.nodes for cell in study.cells)
-    here = len(usable_cores())
-    cores = max(1, here // largest) if site.scheduler == schedulers.local.NAME else site.cpus_per_node
-    on_cpu = [cell for cell in study.cells if device_of(cell.device, site) == "cpu"]
-    if site.scheduler == schedulers.local.NAME and largest > here and on_cpu:
-        yield f"{largest} nodes share the {counted(here, 'core')} of this machine: runs whose nodes share one are marked oversubscribed"
-    few = [
-        cell for cell in on_cpu if cores is not None and cell.gpus_per_node * (cell.threads if isinstance(cell.threads, int) else 1) > cores
-    ]
-    if few:
-        yield (
-            f"{counted(len(few), 'cell has', 'cells have')} more threads on a node than its {counted(cores or 0, 'core')}: such runs are "
-            f"marked oversubscribed ({some([cell.cell_id for cell in few], 3)}); lower threads or gpus_per_node"
-        )
-
-
-def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, requirements.DatasetRequirements]) -> list[str]:
-    """Return notes on batches that may be too large for the training split.
-
-    The build of the dataset decides; what is certain is refused.
-    """
-    notes = []
-    for name, needs in datasets.items():
-        batch = max(cell.global_batch_size for cell in cells if cell.dataset == name)
-        expected, most = needs.train_samples, needs.most_train_samples
-        if expected is not None and most is not None and expected < batch <= most:
-            notes.append(
-                f"a global batch of {batch} may be more than the about {expected} training samples of {name}: such runs would fail"
-            )
-    return notes
 
 
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
@@ -300,7 +176,7 @@ def main(
 
     The plan lists the cells, their runs, and how many are done. It gives the most GPU hours that they can take, and an estimate by
     earlier runs. Each dataset has its samples, its bytes and the time to stage it. Each series has its kind of scaling, and each cell
-    the least memory of a process and what the device has. With a scheduler, the plan also has the commands that submit the jobs.
+    the least memory of a process. With a scheduler, the plan also has the commands that submit the jobs.
 
     A missing source is refused before the plan is printed. After the plan, the command refuses what `slipway run` would refuse, with
     the same message and exit code. Runs that have a result are not checked.
@@ -365,8 +241,6 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
                 **cell.cell.to_json(),
                 "states": dict(cell.states),
                 "memory_bytes": cell.memory_bytes,
-                "available_bytes": cell.available_bytes,
-                "fits": cell.fits,
                 "estimate": None if cell.estimate is None else asdict(cell.estimate),
             }
             for cell in plan.cells
@@ -430,7 +304,7 @@ def _print(plan: StudyPlan) -> None:
     output.line()
     differences = keys_not_in_ids(study.cells)
     output.table(
-        ("cell", *(["differs by"] if differences else []), "batch", "global", "nodes", "per node", "memory", "of", "a run", "runs"),
+        ("cell", *(["differs by"] if differences else []), "batch", "global", "nodes", "per node", "memory", "a run", "runs"),
         [_cell_row(cell, differences) for cell in plan.cells[:MAX_ROWS]],
     )
     _more(len(plan.cells), "cells")
@@ -528,6 +402,5 @@ def _cell_row(plan: CellPlan, differences: Mapping[str, str]) -> Sequence[object
     name = (cell.cell_id, differences[cell.cell_id]) if differences else (cell.cell_id,)
     states = ", ".join(f"{plan.states[state]} {state}" for state in STATES if plan.states[state])
     need = None if plan.memory_bytes is None else format_size(plan.memory_bytes)
-    have = None if plan.available_bytes is None else format_size(plan.available_bytes) + ("" if plan.fits is not False else " TOO LITTLE")
     takes = None if plan.estimate is None else f"~{format_duration(plan.estimate.seconds)}"
-    return *name, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, have, takes, states
+    return *name, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, takes, states

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from base import calls, logs, process, system
 from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
 from base.humanize import closest, counted
 from cluster import detection, guard, installation, machine, processes
-from cluster.limits import SAME_INTERRUPT_S, STORAGE_WAIT_SHOWN_S
+from cluster.limits import SAME_INTERRUPT_S
 from cluster.schedulers import Jobs, jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
@@ -43,15 +43,13 @@ from workflow.study.model import CellKeys
 from workflow.study.next_command import command, completed
 from workflow.study.series import words_of
 from workflow.study.site import Site
-from workflow.study.study import Study, key_of_option
+from workflow.study.study import Study
 
 # Snakemake as a child.
 
 
 GRACE_S: Final = 60.0
 """The seconds in which Snakemake's runs end after an interrupt: their containers are stopped and their files are pushed."""
-JOBS_LOOK_S: Final = 5.0
-"""The seconds between two looks whether Snakemake, or a process that it has started, waits for storage."""
 TO_LOG: Final = ("/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1')
 """The command that stands before the path of a log and a command. The log is on storage: the child opens it, since we must not wait for
 that."""
@@ -61,7 +59,6 @@ class Child:
     """Snakemake as a child, started when the object is made, in a process group of its own.
 
     As a context manager it receives our signals, and `signals` has their numbers in order; nothing of it is left after the end.
-    `storage_wait_s`: for how long it, or a job of it, has waited for storage, at the last look.
 
     Ctrl-C goes to its whole group, as a terminal would send it: Snakemake waits for its runs, and they end by it; what a second one does is
     up to them. SIGHUP is as Ctrl-C, since Snakemake would end by it at once and leave its temporary directory. SIGTERM goes to Snakemake
@@ -74,7 +71,6 @@ class Child:
     def __init__(self, argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
         self.signals: list[int] = []
         self._passed: dict[int, float] = {}
-        self.storage_wait_s = 0.0
         self._abandoned = False
         self._early: list[int] = []
         heard = [number for number in guard.PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
@@ -88,8 +84,6 @@ class Child:
             preexec_fn=lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), dies()),
         )
         self._descriptor = os.pidfd_open(self._process.pid)
-        self._storage_waits: dict[int, guard.StorageWait] = {}
-        self._looked = 0.0
 
     def __enter__(self) -> Child:
         for number in self._handlers:
@@ -108,13 +102,7 @@ class Child:
     def wait(self, limit_s: float) -> int | None:
         """Wait for the end of the child, for `limit_s` at most, and return its exit code, negative for a signal."""
         select.select([self._descriptor], [], [], limit_s)
-        code = self._process.poll()
-        if code is None and time.monotonic() - self._looked >= JOBS_LOOK_S:
-            self._looked = time.monotonic()
-            pids = (self._process.pid, *processes.descendants(self._process.pid))
-            self._storage_waits = {pid: self._storage_waits.get(pid) or guard.StorageWait(pid) for pid in pids}
-            self.storage_wait_s = max(wait.seconds() for wait in self._storage_waits.values())
-        return code
+        return self._process.poll()
 
     def is_stuck(self, grace_s: float = GRACE_S) -> bool:
         """Return True if the child must end at once, has not within `grace_s`, and it or a process of it waits for storage."""
@@ -448,13 +436,6 @@ class WrongUsage(typer.BadParameter):
         return self.message
 
 
-def refuse_keys(options: Iterable[str]) -> None:
-    """Raise WrongUsage for an option that is a key of the study."""
-    for option in options:
-        if (hint := key_of_option(option)) is not None:
-            raise WrongUsage(f"{option}: {hint}")
-
-
 def snakemake_options() -> frozenset[str]:
     """Return the long options of Snakemake and its plug-ins, without their dashes."""
     from snakemake.cli import get_argument_parser
@@ -467,7 +448,9 @@ def usage_words(message: str, where: str) -> str:
     if not message.startswith(UNKNOWN):
         return f"snakemake does not accept this: {message}{where}"
     words = [word for word in message.removeprefix(UNKNOWN).split() if word.startswith("-")] or [message.removeprefix(UNKNOWN)]
-    known = snakemake_options() | OURS | CellKeys.model_fields.keys()  # refuse_keys() says where the keys are written
+    if keys := [word for word in words if word.partition("=")[0].lstrip("-").replace("-", "_") in CellKeys.model_fields]:
+        return f"{', '.join(keys)}: a key of a cell is written in the study file, under axes (several values) or base (one)"
+    known = snakemake_options() | OURS
     near = [f"--{found}" for word in words if (found := closest(word.partition("=")[0].lstrip("-"), known)) is not None]
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ";"
     return f"neither slipway run nor snakemake has the option {', '.join(words)}{hint} both --help texts list them"
@@ -619,11 +602,7 @@ def _follow(child: Child, refresher: Refresher, view: View, watch: Watch) -> tup
     """
     shown = 0
     jobs: tuple[QueuedJob, ...] = ()
-    waits = False
     while (code := child.wait(DRAW_S)) is None:
-        if child.storage_wait_s >= STORAGE_WAIT_SHOWN_S and not waits:
-            view.print(f"snakemake or a job of it waits for storage, which has not answered for {STORAGE_WAIT_SHOWN_S:.0f} s", "yellow")
-        waits = child.storage_wait_s >= STORAGE_WAIT_SHOWN_S
         if child.is_stuck():
             refresher.stop(view)
             child.abandon()

@@ -321,12 +321,12 @@ def _refuse_large_batches(study: Study, cells: Sequence[Cell], datasets: Sequenc
         name, most = needs.name, needs.most_train_samples
         large = [cell for cell in cells if cell.dataset == name and most is not None and cell.global_batch_size > most]
         if large:
-            about = "about " if needs.root is None else ""
+            what = "samples" if needs.root is None else "training samples"
             batch, ids = max(cell.global_batch_size for cell in large), first_names(cell.cell_id for cell in large)
             raise errors.ConfigError(
                 f"{study.path}: {counted(len(large), 'cell')} cannot run: a global batch of {batch} is more than the "
-                f"{about}{needs.train_samples} training samples of {name}; take smaller batches or fewer nodes, exclude these cells "
-                f'(exclude: ["global_batch_size > {needs.train_samples}"]), or give more samples: {ids}'
+                f"{most} {what} of {name}; take smaller batches or fewer nodes, exclude these cells "
+                f'(exclude: ["global_batch_size > {most}"]), or give more samples: {ids}'
             )
 
 

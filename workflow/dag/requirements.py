@@ -72,33 +72,14 @@ class DatasetRequirements:
         return self.spec.check, self.spec.statistics
 
     @property
-    def train_samples(self) -> int | None:
-        """Return the samples of the training split; estimated while the dataset is not built.
+    def most_train_samples(self) -> int | None:
+        """Return a number of samples that the training split does not exceed: all samples, while the dataset is not built.
 
         For token sequences in buckets it is the number of the largest bucket.
         """
-        if self.in_a_batch is not None:
-            return self.in_a_batch
-        if self.manifest is not None:
-            return self.manifest.splits["train"].samples if "train" in self.manifest.splits else None
-        if self.samples is None:
-            return None
-        return round(self.samples * self._train_part)
-
-    @property
-    def most_train_samples(self) -> int | None:
-        """Return a number of samples that the training split does not exceed.
-
-        While the dataset is not built, it is six deviations above what is expected of a split by the hashes of the images.
-        """
-        if self.manifest is not None or self.in_a_batch is not None or self.samples is None:
-            return self.train_samples
-        deviation = math.sqrt(self.samples * self._train_part * (1 - self._train_part))
-        return min(self.samples, math.ceil(self.samples * self._train_part + 6 * deviation))
-
-    @property
-    def _train_part(self) -> float:
-        return 1 - sum(self.spec.fractions(source_has_splits=False).values())
+        if self.in_a_batch is not None or self.manifest is None:
+            return self.in_a_batch or self.samples
+        return self.manifest.splits["train"].samples if "train" in self.manifest.splits else None
 
 
 def requirements_of(study: Study, name: str) -> DatasetRequirements:

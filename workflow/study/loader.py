@@ -6,7 +6,6 @@ nodes) are refused where they stand, and a duplicate key is an error that names 
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, Final
 import yaml
 
 from base.errors import ConfigError
-from base.humanize import closest
 from base.logs import printable
 from base.untrusted import read_fed
 
@@ -271,10 +269,13 @@ def parse_document(text: str, path: Path, kind: str) -> Document:
 def _read_text(path: Path, kind: str) -> str:
     try:
         if path.is_dir():
-            raise ConfigError(f"{path} is a directory; name the {kind} file in it{_near(path / f'{kind}.yaml')}")
+            raise ConfigError(f"{path} is a directory; name the {kind} file in it")
         content = read_fed(path, MAX_BYTES + 1)
     except FileNotFoundError as error:
-        raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror}{_elsewhere(path, kind)}") from error
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"  # mostly it is misspelt, or the command was started elsewhere
+        raise ConfigError(
+            f"the {kind} file {path} cannot be read: {error.strerror}{where}; {_NAME_IT.get(kind, 'remove the link that leads there')}"
+        ) from error
     except OSError as error:
         raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror or error}; its owner can make it readable") from error
     except ValueError as error:
@@ -286,22 +287,6 @@ def _read_text(path: Path, kind: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: byte {content[error.start]:#04x} is not UTF-8; save the {kind} file as UTF-8") from error
-
-
-def _elsewhere(path: Path, kind: str) -> str:
-    """Advise what to do about a path that leads nowhere: mostly it is misspelt, or the command was started outside of the checkout."""
-    base = "" if path.is_absolute() else f" in {Path.cwd()}"
-    return f"{base}{_near(path) or f'; {_NAME_IT[kind]}'}"
-
-
-def _near(path: Path) -> str:
-    """Propose the file of a similar name in the same directory, else the one of this name here. No other directory is touched: it may be a
-    mount that is dead, or made by being looked into."""
-    with contextlib.suppress(OSError):  # of a link into a dead mount: it would hide what is wrong
-        similar = closest(path.name, [other.name for other in path.parent.glob("*.y*ml") if other.is_file()])
-        found = path.with_name(similar) if similar else Path(path.name)
-        return f"; did you mean {found}?" if found.is_file() else ""
-    return ""
 
 
 def _tab_hint(text: str, line: int) -> str:

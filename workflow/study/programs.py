@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from base.errors import ConfigError, SlipwayError
+from base.errors import SlipwayError
 from base.humanize import absolute_path, choices, some
 from containers import frameworks, program_folder, rank_variables
 from containers.frameworks.spec import Augmentation, Backend, CommHook, ConvAlgorithm, Layout, Mode, Precision, Reader, Strategy
@@ -456,8 +456,6 @@ def _folder_fault(text: str, folder: Path) -> str | None:
 
 
 FILE: Final = "framework.yaml"
-OF_OURS: Final = ("name", "python_version", "environment", "library", "containers_only", "own_order", "missing", "facts")
-"""Keys of the frameworks that Slipway brings along, which tell how they are installed, and what is known of them."""
 
 
 def with_program_files(document: Document) -> Document:
@@ -468,7 +466,7 @@ def with_program_files(document: Document) -> Document:
     programs = document.value.get("programs")
     found = dict(_files(programs, Path(os.path.abspath(document.path)).parent)) if isinstance(programs, dict) else {}
     for name, file in found.items():
-        document = _merged(document, name, _with_renderings(file))
+        document = _merged(document, name, file)
     return document
 
 
@@ -484,17 +482,6 @@ def _files(programs: Mapping[str, Any], study_folder: Path) -> Iterator[tuple[st
             continue
         if os.path.lexists(path):
             yield name, read_document(path, "program")
-
-
-def _with_renderings(file: Document) -> Document:
-    """Accept `env_from` for `env`, if that is no list, which is what a framework.yaml of Slipway's own calls it."""
-    if not isinstance(file.value.get("env"), list):
-        return file
-    if "env_from" in file.value:
-        raise ConfigError(f"{file.where(('env',))}: env: found a list, which is env_from, and env_from beside it; valid: one of the two")
-    lines = {("env_from", *place[1:]) if place[:1] == ("env",) else place: line for place, line in file.lines.items()}
-    value = {"env_from" if key == "env" else key: inner for key, inner in file.value.items()}
-    return replace(file, value=value, lines=lines)
 
 
 def _merged(document: Document, name: str, file: Document) -> Document:
@@ -516,8 +503,6 @@ def _merged(document: Document, name: str, file: Document) -> Document:
 def _wrong_key(key: str, also: str | None) -> str | None:
     if key == "folder":
         return "this file lies in the folder; valid: folder in the study file"
-    if key in OF_OURS:
-        return f"this is a key of Slipway's own frameworks, which it installs and tells of; a program of a study has no {key}: leave it out"
     return f"found here and in {also}; valid: one of the two" if also else None
 
 

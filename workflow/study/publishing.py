@@ -192,36 +192,26 @@ def _last_of(results: Path) -> Mapping[str, Any]:
     return last_version(found.get("history")) if isinstance(found, dict) else {}
 
 
-def refuse_results_of_others(study: Study) -> list[str]:
-    """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs. Return the
-    notes of refuse_unless_owner()."""
+def refuse_results_of_others(study: Study) -> None:
+    """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs."""
     mine = origin_of(study, adopt=False)
-    notes = calls.call_isolated(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), mine, timeout_s=STORAGE_S)
-    return [f"{note}: `{study.command('dataset', 'build', '--study', str(study.path))}`" for note in notes]
+    calls.call_isolated(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), mine, timeout_s=STORAGE_S)
 
 
-def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> list[str]:
+def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> None:
     """Refuse results of another study file, by what study.json says now.
 
-    Nothing is refused where there is none, or none that can be read: who writes it looks closer. Return a note where the next start
-    takes the results over from another file, and a relative path of a dataset leads to another folder.
+    Nothing is refused where there is none, or none that can be read: who writes it looks closer.
     """
     path = Path(results_dir, STUDY_FILE)
     try:
         found = read_json(path) if path.exists() else {}
     except RecordError:
-        return []
+        return
     found = found if isinstance(found, dict) else {}
     site = found.get("site")
     storage = site.get("storage") if isinstance(site, dict) else None
-    last = {"storage": storage, **last_version(found.get("history"))}
-    refuse_other_file(path.parent, mine, last)
-    if last.get("path") is None or is_same_file(last["path"], mine["path"]) or _same_sources(mine, last):
-        return []
-    return [
-        f"the next start takes over the results of {text(last['path'], 300)}, for which a relative dataset path led to another folder: "
-        "finished runs stay as they are; whether the files here are the same is known once the dataset is built here"
-    ]
+    refuse_other_file(path.parent, mine, {"storage": storage, **last_version(found.get("history"))})
 
 
 # The content of study.json. Supervisor and tables read it, for which neither needs YAML or pydantic.

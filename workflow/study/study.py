@@ -23,7 +23,7 @@ from workflow.study.cell_maker import CellMaker, find_parameters, size_faults
 from workflow.study.explain import Fault, fault_error, first_names, validation_error
 from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded, layer_faults, layers_of
-from workflow.study.model import Base, CellKeys, StudyFile
+from workflow.study.model import Base, StudyFile
 from workflow.study.programs import program_faults, program_notes, with_program_files
 from workflow.study.series import baseline_of
 from workflow.study.site import Notify, Site
@@ -34,8 +34,6 @@ from workflow.study.site_file import SiteFile, chosen_site, load_site, site_besi
 
 _TO_BASE_OR_AXES: Final = "a cell's key stands in base (one value), axes or zip (several), or include"
 _TO_SITE: Final = "the site file says where and how a study runs (--site NAME_OR_PATH)"
-_OF_SNAKEMAKE: Final = ("mode",)
-"""Keys that are options of Snakemake, too."""
 HINTS: Final[Mapping[str, str]] = {
     **{key: _TO_SITE for key in SiteFile.model_fields if key not in StudyFile.model_fields},
     **{key: _TO_BASE_OR_AXES for key in Base.model_fields},
@@ -58,15 +56,6 @@ HINTS: Final[Mapping[str, str]] = {
     "name": "write study: NAME",
     "<<": "YAML's merge key is not allowed: write the values out",
 }
-
-
-def key_of_option(option: str) -> str | None:
-    """Explain where to write the key of a cell that somebody typed as an option, such as `--nodes`; None where it is no key."""
-    key = option.removeprefix("--").replace("-", "_")
-    if key not in CellKeys.model_fields or key in _OF_SNAKEMAKE:
-        return None
-    what = f"{key} are an axis of the study: write them" if key.endswith("s") else f"{key} is a key of the study: write it"
-    return f"{what} in the study file, under axes (several values: `axes: {{{key}: [...]}}`) or base (one)"
 
 
 # Check the walltime of a run against that of a job of the site. Pure.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from containers.program_folder import look_at
 from tests.workflow.commands.conftest import House
 from tests.workflow.report.builder import make_record
 from tests.workflow.study.studies import changed, write
-from workflow.commands.plan import parse_gpu_memory
 from workflow.dag.requirements import PastRun, estimate_of, most_hours_on, past_runs, refuse_over_budget, requirements_of
 from workflow.study.publishing import publish_resolved
 from workflow.study.series import series_of
@@ -59,16 +57,8 @@ def test_the_plan_for_programs(house: House) -> None:
     assert plan["site"]["name"] == "here"
     assert plan["gpu_hours"] == {"planned": 0.0, "limit": 100.0}
     assert plan["datasets"][0]["bytes_are"] == "estimated"
-    assert [cell["fits"] for cell in plan["cells"]] == [True] * 4
+    assert all(cell["memory_bytes"] > 1 << 20 for cell in plan["cells"])
     assert plan["notes"] == []
-
-
-@pytest.mark.processes
-def test_runs_that_another_engine_made_are_told(house: House) -> None:
-    for run in house.load().runs[:3]:
-        house.record(run.run_id, "ok", engine="docker")
-    (note,) = house.json("plan")["notes"]
-    assert note.startswith("3 runs of those done had engine docker, and this site has bare: a run is not made again for that; ")
 
 
 @pytest.mark.processes
@@ -105,7 +95,6 @@ def test_bytes_of_a_dataset_that_is_not_built(house: House) -> None:
     assert (needs.samples, needs.bytes_are, needs.size, needs.channels, needs.num_classes) == (4096, "estimated", (48, 64), 3, 10)
     assert needs.bytes is not None
     assert 4096 * 48 * 64 * 3 < needs.bytes < 1.5 * 4096 * 48 * 64 * 3
-    assert needs.train_samples == 3686
     (house.root / "photos").mkdir()
     study = house.study(datasets={"digits": {"source": "folder", "path": "photos", "size": 32}})
     assert requirements_of(study, "digits").bytes_are == "unknown until built"
@@ -140,21 +129,6 @@ def test_one_of_each_has_its_grammar(house: House) -> None:
     out = house("plan").out
     assert "small: 1 cell x 1 repeat = 1 run  (" in out
     assert " to one node\n" in out
-
-
-@pytest.mark.processes
-def test_memory_that_is_not_there_is_noted(house: House) -> None:
-    house.site.write_text("storage: s\ncache: {path: c}\nmemory_per_node: 100MB\n")
-    house.study(axes={"model": ["lenet", "resnet18"]})
-    said = house("plan")
-    assert "4 cells need more memory than a process has" in said.out
-    assert "TOO LITTLE" in said.out
-
-
-def test_gpu_memory_is_that_of_the_smallest() -> None:
-    assert parse_gpu_memory("16280\n16276\n") == 16276 << 20
-    assert parse_gpu_memory("") is None
-    assert parse_gpu_memory("[N/A]\n") is None
 
 
 @pytest.mark.parametrize(
@@ -326,17 +300,6 @@ def test_commands_to_type_are_quoted_and_keep_the_site(house: House) -> None:
     assert f"logs: slipway logs RUN --study '{folder}/study.yaml' --site {house.site}\n" in house("status").out
     said = house("submit")
     assert f"`slipway run '{folder}/study.yaml' --site {house.site}` runs the study" in said.err
-
-
-@pytest.mark.processes
-def test_nodes_and_threads_beyond_the_cores_are_noted(house: House) -> None:
-    cores = len(os.sched_getaffinity(0))
-    house.study(base={"threads": cores + 1}, axes={"nodes": [1, cores + 1], "batch_size": [8]})
-    notes = house.json("plan")["notes"]
-    assert any(note.startswith(f"{cores + 1} nodes share the {cores} core") for note in notes)
-    assert any(
-        note.startswith("2 cells have more threads on a node than its 1 core: such runs are marked oversubscribed (") for note in notes
-    )
 
 
 # What the plan says a study will take: a bound, which the limit is checked against, and an estimate by what runs took before.

@@ -10,7 +10,6 @@ import pytest
 from base.errors import ConfigError, StorageError, error_of_exit
 from cluster.installation import PROFILES, SNAKEFILE
 from tests.workflow.commands.conftest import House
-from workflow.commands import main
 from workflow.commands.run import (
     CommandLine,
     WrongUsage,
@@ -64,7 +63,7 @@ def test_an_unknown_option_is_answered_in_one_sentence() -> None:
     said = usage_words("unrecognized arguments: --dryrum", "; all: /l")
     assert said.startswith("neither slipway run nor snakemake has the option --dryrum; did you mean --dry")
     assert "did you mean --adopt? both --help" in usage_words("unrecognized arguments: --adop", "")
-    assert "; did you mean --nodes? both" in usage_words("unrecognized arguments: --nodse 2", "")
+    assert usage_words("unrecognized arguments: --batch-size=2", "").startswith("--batch-size=2: a key of a cell is written in the study")
     assert "did you mean" not in usage_words("unrecognized arguments: --frobnicate", "")
     assert usage_words("argument --cores: expected", "; all: /l") == "snakemake does not accept this: argument --cores: expected; all: /l"
     assert WrongUsage(said).format_message() == said
@@ -204,11 +203,3 @@ def test_nodes_of_this_machine_are_explained(house: House) -> None:
     assert local_nodes(house.study(axes={"nodes": [1, 3]}), 2) == crowded
     house.site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ndevice: cpu\n")
     assert local_nodes(house.load(), 2) == ""
-
-
-@pytest.mark.parametrize("command", ["run", "plan", "status"])
-def test_a_key_of_the_study_that_is_typed_as_an_option_is_answered_with_its_place(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run([command, "--nodes", "2"]) == 2
-    assert "--nodes: nodes are an axis of the study: write them in the study file, under axes" in capsys.readouterr().err
-    assert main.run([command, "--batch-size=4"]) == 2
-    assert "--batch-size: batch_size is a key of the study: write it in the study file, under axes" in capsys.readouterr().err

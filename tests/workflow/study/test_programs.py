@@ -386,7 +386,7 @@ def test_an_argument_that_another_program_uses_is_not_noted(tmp_path: Path) -> N
 FILE = """\
 launcher: ranks
 command: ["{python}", "{folder}/train.py"]
-env: [tf_config]
+env_from: [tf_config]
 sidecars:
   - {name: store, where: head, command: [store]}
 """
@@ -447,17 +447,12 @@ def test_what_it_supports_and_its_packages_are_no_part_of_its_cells(tmp_path: Pa
             "/train/framework.yaml:1: launcher: found here and in /study.yaml:28: programs",
         ),
         (FILE, {"env_from": ["dmlc"]}, "/train/framework.yaml:3: env_from: found here and in /study.yaml:28: programs.gpt.env_from; valid"),
-        (
-            "command: [a]\nenv: [dmlc]\nenv_from: [dmlc]\n",
-            {},
-            "/train/framework.yaml:2: env: found a list, which is env_from",
-        ),
         ("command: [a]\nlauncher: mpi\n", {}, "/train/framework.yaml:2: programs.gpt.launcher: found the text 'mpi'; "),
         ("command: [a]\nlaunch: ranks\n", {}, "/train/framework.yaml:2: programs.gpt.launch: unknown key; valid: "),
         ("command:\n  - a\n  - '{nowhere}'\n", {}, "/train/framework.yaml:3: programs.gpt.command[1]: found {nowhere}, which is not known"),
         ("launcher: ranks\n", {}, "/study.yaml:26: programs.gpt.command: this key is missing"),
         ("command: [a]\nfolder: .\n", {}, "/train/framework.yaml:2: folder: this file lies in the folder"),
-        ("command: [a]\nfacts: {}\n", {}, "/train/framework.yaml:2: facts: this is a key of Slipway's own frameworks"),
+        ("command: [a]\nfacts: {}\n", {}, "/train/framework.yaml:2: programs.gpt.facts: unknown key"),
         (
             "command: [a]\nsupports: {precision: [bf16, fp16]}\n",
             {},

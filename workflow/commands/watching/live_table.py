@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import threading
 import time
@@ -174,11 +173,7 @@ EVERY_S: Final = 8.0
 """Less than 10 s, whatever reading storage and a slow machine add."""
 DRAW_S: Final = 0.5
 """The seconds between two drawings of a table."""
-AGAIN_S: Final = 60.0
-"""The seconds until a line that has nothing new but numbers is written again: a log of hours is to be read by somebody."""
 LATE_S: Final = 20.0
-_NUMBER: Final = re.compile(r"\d[\d.]*(?:[dhms][\d.]*)*")
-"""A duration too."""
 GAP: Final = "  "
 Clock = Callable[[], float]
 
@@ -223,34 +218,21 @@ class Lines(View):
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock
         self._last = clock()
-        self._written: dict[tuple[str, str], float] = {}
-        """Who, and what it does without the numbers -> when."""
 
     def show(self, study: StudyState, age_s: float) -> None:
-        """Write the counts and the first step on one line every few seconds; the other steps follow where they are new, or a minute old."""
-        if self._clock() - self._last < EVERY_S:
-            return
-        first, *others = activity(study)
-        self.print(f"{headline(study)}{_late(age_s)}; {plain_line(*first).strip()}")
-        now = self._clock()
-        self._written = {row: at for row, at in self._written.items() if now - at < AGAIN_S}
-        for what, step in others:
-            if (row := (what, _NUMBER.sub("#", step))) not in self._written:
-                self._write(f"{'':8} {plain_line(what, step)}")
-                self._written[row] = now
+        """Write the counts and the first step on one line every few seconds; `slipway status` has the other steps."""
+        if self._clock() - self._last >= EVERY_S:
+            self.print(f"{headline(study)}{_late(age_s)}; {plain_line(*activity(study)[0]).strip()}")
 
     def print(self, text: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
         """Print a line at once, also into a pipe."""
-        self._write(f"{time.strftime('%H:%M:%S')} {text}")
+        self._last = self._clock()
+        with suppress(OSError):
+            self._stream.write(f"{time.strftime('%H:%M:%S')} {printable(text)}\n")
+            self._stream.flush()
 
     def clear(self) -> None:
         """Leave all lines, which stay."""
-
-    def _write(self, line: str) -> None:
-        self._last = self._clock()
-        with suppress(OSError):
-            self._stream.write(f"{printable(line)}\n")
-            self._stream.flush()
 
 
 @contextmanager

@@ -61,9 +61,6 @@ class RunState:
     log: str | None = None
     checkpoint_step: int | None = None
     """The step at which the next attempt goes on."""
-    engine: str | None = None
-    dataset: str | None = None
-    """The digest of the dataset in the record."""
     run_s: float | None = None
     """How long the attempt in the record took."""
 
@@ -137,8 +134,6 @@ def _from_record(run: Run, record: RunRecord, run_dir: Path, published: bool) ->
         attempt=attempt,
         log=str(run_dir / "attempts" / str(attempt) / "logs"),
         checkpoint_step=None if record.checkpoint is None else record.checkpoint.step,
-        engine=record.engine,
-        dataset=None if record.dataset is None else record.dataset.digest,
         run_s=record.run_s,
     )
 

@@ -168,23 +168,6 @@ def test_every_line_carries_the_step_of_a_run_at_work() -> None:
     assert all("; a: train: step " in line for line in counts)
 
 
-def test_a_line_with_nothing_new_but_numbers_is_written_once_a_minute() -> None:
-    clock, stream = Clock(), io.StringIO()
-    lines = Lines(stream, clock)
-    for second in range(120):
-        clock.now = 100.0 + second
-        waits = f"job 12 waits for {second}s (Resources)" if second < 100 else "job 12 waits (Priority)"
-        lines.show(replace(LOOK, queued=(("gpt r1", waits), ("gpt r2", "job 13 waits (Resources)"))), 0.0)
-    said = [line.strip() for line in stream.getvalue().splitlines()]
-    assert [line for line in said if "gpt r1" in line] == [
-        "gpt r1: job 12 waits for 8s (Resources)",
-        "gpt r1: job 12 waits for 72s (Resources)",
-        "gpt r1: job 12 waits (Priority)",
-    ]
-    assert [line for line in said if "gpt r2" in line] == ["gpt r2: job 13 waits (Resources)"] * 2, "another run, not the same again"
-    assert sum("12 runs: 3 done" in line for line in said) == 14
-
-
 def test_a_step_is_what_the_supervisor_said_last() -> None:
     def step(*messages: str) -> str:
         return step_of([("INFO", message) for message in messages], "r")[1]
