@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from base.humanize import and_more, counted, format_size
+from base.humanize import and_more
 from base.jsonfile import plain
 from cluster import schedulers
 from cluster.types import Allocation
-from containers import engines, models, program_folder
+from containers import engines, program_folder
 from containers.spec import EnginePlan, Owner
 from workflow.commands.watching import output
 from workflow.dag import execution, job_plans, requirements
@@ -155,62 +155,25 @@ def _container(plan: EnginePlan) -> dict[str, Any]:
 
 def _print_cell(plan: Mapping[str, Any]) -> None:
     output.line(f"run {plan['run_id']}, attempt {plan['attempt']}; what is decided at the start stands in <>, or as port 0\n")
-    for request in (plan[name] for name in schedulers.with_jobs() if plan[name]):
-        output.line(f"job, by `slipway run` (`slipway submit` takes one for all runs):\n  {' '.join(request.values())}")
-    output.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
-    for launch in plan["launches"]:
-        output.line(f"node program of node {', '.join(map(str, launch['nodes']))}:\n  {shlex.join(launch['argv'])}")
-    _print_program(plan["program"])
-    _print_copies(plan)
-    for node in plan["nodes"]:
-        container = node["container"]
-        devices = f", GPUs {', '.join(node['gpus'])}" if node["gpus"] else ""
-        output.line(f"\nnode {node['name']}: cores {', '.join(map(str, node['cores']))}{devices}; work directory {node['work_directory']}")
-        if node["stage"]:
-            output.line(f"stage:\n  {shlex.join(node['stage'])}")
-        if "run" in container:
-            output.line(f"container {container['name']} (limits, user and devices as on this machine):")
-            output.line(f"  {shlex.join(container['run'])}")
-        for process in container["processes"]:
-            image = "" if not engines.in_container(container["engine"]) else f", image {container['image']}"
-            output.line(f"{process['name']} ({container['engine']}{image}, in {process['cwd']}):")
-            for name, value in sorted(process["env"].items()):
-                output.line(f"  {name}={shlex.quote(value)} \\")
-            output.line(f"  {shlex.join(process['argv'])}")
-    _print_document(plan["cell_json"])
-    output.line(f"\nresult: {plan['results']}")
+    copies, document = plan["copies"], plan["cell_json"]
+    more = [] if copies is None else [and_more(len(copies), MAX_COPIES, "files; --json lists all")]
+    layers = document["model_layers"] and f"{len(document['model_layers'])} layers; --json lists them"
+    shown = {**plan, "copies": copies and [*copies[:MAX_COPIES], *filter(None, more)], "cell_json": {**document, "model_layers": layers}}
+    for name, value in shown.items():
+        _print_value(name, value, "")
 
 
-def _print_program(program: Mapping[str, Any] | None) -> None:
-    if program is None:
-        return
-    what = "no folder: a command of the image or of the nodes"
-    if program["folder"] is not None:
-        size = f"{counted(program['files'], 'file')}, {format_size(program['bytes'])}, of {program['folder']}"
-        what = f"{size}, copied to every node\n  digest {program['digest']}"
-    output.line(f"\nprogram {program['name']}: {what}")
-
-
-def _print_copies(plan: Mapping[str, Any]) -> None:
-    dataset = plan["dataset"]
-    if dataset is None:
-        output.line("\ncopies: none, since the cell has no dataset")
-        return
-    where = f"{dataset['root']} -> {', '.join(node['cache'] for node in plan['nodes'])}"
-    if plan["copies"] is None:
-        size = f"about {format_size(dataset['bytes'])}" if dataset["bytes"] is not None else "size unknown"
-        output.line(f"\ncopies: dataset {dataset['name']} is not built yet ({size}); `slipway dataset build` or snakemake builds it")
-        return
-    output.line(f"\ncopies: {where}")
-    for copy in plan["copies"][:MAX_COPIES]:
-        output.line(f"  {copy['path']}  {format_size(copy['bytes'])} in {copy['chunks']} chunks")
-    if more := and_more(len(plan["copies"]), MAX_COPIES, "files"):
-        output.line(f"  ... {more}; --json lists all")
-
-
-def _print_document(document: Mapping[str, Any]) -> None:
-    output.line("\ncell.json:")
-    layers = document["model_layers"]
-    unknown = "known when the dataset is built" if document["model"] in models.MODELS else "known to the program alone"
-    said = f"{len(layers)} layers (--json lists them)" if layers else unknown
-    output.mapping({**document, "model_layers": said})
+def _print_value(name: str, value: object, indent: str) -> None:
+    """Print a value of the plan, each in a line: words of a command as for a shell, and values of values below their name."""
+    if name == "env" and isinstance(value, Mapping):
+        value = [f"{variable}={text}" for variable, text in sorted(value.items())]
+    if isinstance(value, Mapping):
+        output.line(f"{indent}{name}:")
+        for key, inner in value.items():
+            _print_value(key, inner, f"{indent}  ")
+    elif isinstance(value, Sequence) and any(isinstance(inner, Mapping) for inner in value):
+        for number, inner in enumerate(value):
+            _print_value(f"{name}[{number}]", inner, indent)
+    else:
+        text = value if isinstance(value, str) or not isinstance(value, Sequence) else shlex.join(map(str, value))
+        output.line(f"{indent}{name}: {'-' if text is None else text}")

@@ -21,13 +21,14 @@ from base.sanitize import printable
 from cluster.schedulers import Jobs, jobs_of
 from cluster.schedulers.jobs import RUN, JobSize, QueuedJob, Work, jobs_of_rule
 from workflow.dag.queue_view import QUEUE_S, poll_queue
-from workflow.dag.watched_jobs import JOBS_DIR, LATE_S, REPORTED_AFTER_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
+from workflow.dag.watched_jobs import JOBS_DIR, LATE_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
 from workflow.run.record.step_clock import LOGIN, login_s
 from workflow.run.storage.results import nodes_to_avoid
 from workflow.study.paths import run_dir
 
 FRESH_S: Final = 5.0
 """The seconds for which an answer of the queue counts when a job is submitted: one question serves many submissions."""
+REPORTED_AFTER_S: Final = 10.0
 LONGEST_S: Final = 30.0
 """The most seconds between two questions to the queue by who waits for jobs."""
 OLD_S: Final = 86400.0

@@ -178,7 +178,6 @@ def exit_file(directory: str, name: str) -> PurePath:
 
 
 LOOK_S: Final = 0.5
-REPORTED_AFTER_S: Final = 10.0
 
 Ended = Callable[[Any, str | None], None]
 """Called for each job with what was handed over for it, and why it has failed; None: it has not."""
@@ -207,7 +206,6 @@ class WatchedJobs:
         self._lost_jobs = LostJobs(jobs, say)
         self._tried: dict[str, float | None] = {}
         """The answer of the scheduler after which it was last tried to take out a job that cannot start."""
-        self._silent = False
         self._away: set[str] = set()
         """Directories that cannot be read."""
         self._over = threading.Event()
@@ -240,7 +238,6 @@ class WatchedJobs:
 
     def look(self) -> None:
         """Look once at exit files and at the scheduler's last answer."""
-        self._tell_silence()
         with self._lock:
             watched = dict(self._watched)
         files = self._files({job.directory for job, _ in watched.values()})
@@ -336,15 +333,6 @@ class WatchedJobs:
                     self._say(f"{place} cannot be read ({error.strerror}); how the jobs there end is not known until it can be")
         self._away = set(directories) - set(found)
         return found
-
-    def _tell_silence(self) -> None:
-        silent_s = self._queue.view().silent_s
-        if silent_s is None and self._silent:
-            self._silent = False
-            self._say(f"{self._jobs.SERVER.name} answers again")
-        elif silent_s is not None and silent_s > REPORTED_AFTER_S and not self._silent:
-            self._silent = True
-            self._say(f"{self._jobs.SERVER.name} does not answer; the jobs are waited for")
 
 
 def adopted(queued: QueuedJob, like: Submitted) -> Submitted:

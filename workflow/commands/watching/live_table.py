@@ -34,7 +34,7 @@ ENDS: Final = "ends what it has started"
 SILENT_S: Final = 10.0
 """A scheduler is busy now and then."""
 MAX_QUEUED: Final = 8
-NOT_MEASURED: Final = "time left: known when a run has trained some steps"
+NOT_MEASURED: Final = "time left: known when a run has ended"
 TABLES: Final = "looks whether tables, plots and report are up to date, and makes them if not"
 
 

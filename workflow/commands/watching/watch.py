@@ -16,19 +16,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 from base.errors import SchedulerOutputError, SchedulerSilent
-from base.humanize import counted
 from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
-from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
+from cluster.schedulers.jobs import RUN, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder
 from workflow.commands.watching.live_table import Active, Ended, StudyState
 from workflow.dag import queue_view, requirements
 from workflow.run.record.events import SHORT_BYTES, messages
 from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved, RunRecord
-from workflow.run.record.progress_line import PUSH, seconds_left, waiting_reason
+from workflow.run.record.progress_line import PUSH, waiting_reason
 from workflow.run.record.progress_line import STATUS as WAITING
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.record.reading import FoundRecord, find_record, record_of
@@ -361,30 +361,20 @@ class Watch:
     # -- what is to come
 
     def _left_s(self) -> float | None:
-        """Return the seconds until all runs have ended, or None before anything was measured. Never less than what the line of a run says.
+        """Return the seconds until all runs have ended; None before one has ended well, in earlier starts too.
 
-        A run with a rate of its own takes what its line says. Others take what runs of their cell took that ended well, in earlier starts
-        too; else what one that trains will take by its own line; else the same of all cells.
+        A run takes what runs of its cell took, else what all took.
         """
-        whole: dict[str, list[float]] = {}
-        own: dict[str, float] = {}
-        for name, seen in self._seen.items():
-            by_step = None if seen.active is None else seconds_left(seen.active.step)
-            if seen.active is not None and by_step is not None:
-                own[name] = by_step
-                whole.setdefault(self._runs[name].cell.cell_id, []).append(seen.active.seconds + by_step)
-        ended, expected = (list(chain.from_iterable(found.values())) for found in (self._took, whole))
-        if not ended and not expected:
+        ended = list(chain.from_iterable(self._took.values()))
+        if not ended:
             return None
         left, longest = 0.0, 0.0
         for name, run in self._runs.items():
-            state = self._seen.get(name)
-            if state is not None and state.ended is not None:
-                continue
-            same = self._took.get(run.cell.cell_id) or whole.get(run.cell.cell_id) or ended or expected
-            spent = 0.0 if state is None or state.active is None else state.active.seconds
-            one = own.get(name, max(0.0, sum(same) / len(same) - spent))
-            left, longest = left + one, max(longest, one)
+            seen = self._seen.get(name)
+            if seen is None or seen.ended is None:
+                spent = 0.0 if seen is None or seen.active is None else seen.active.seconds
+                one = max(0.0, fmean(self._took.get(run.cell.cell_id, ended)) - spent)
+                left, longest = left + one, max(longest, one)
         return max(longest, left / self._width)
 
     def _preparing(self) -> Iterator[str]:
@@ -394,7 +384,6 @@ class Watch:
         if images is not None and not Path(images).exists():
             logged = messages(self.study.results_dir / "logs" / Path(images).with_suffix(".log").name, SHORT_BYTES)
             yield f"images: {logged[-1][1] if logged else 'wait to be pinned'}"
-        shards = jobs_of_rule(self._view.jobs, self._mark, SHARD)
         for name in datasets_of(run.cell for run in open_runs):
             build = self.study.build_dir(name)
             try:
@@ -402,8 +391,7 @@ class Watch:
             except FileNotFoundError:
                 there = set()
             if "dataset.json" not in there:
-                jobs = [job for key, job in shards.items() if _is_shard_to_build(key, build.name, there)]
-                yield f"dataset {name}: {_build_progress(there, self.study.datasets[name].shards)}{_jobs_text(jobs)}"
+                yield f"dataset {name}: {_build_progress(there, self.study.datasets[name].shards)}"
 
 
 def step_of(logged: Sequence[tuple[str, str]], run_id: str) -> tuple[str, str]:
@@ -420,20 +408,6 @@ def _build_progress(there: set[str], shards: int) -> str:
     if "plan.json" not in there:
         return "its source is listed"
     return f"{sum(name.startswith('shard-') and name.endswith('.json') for name in there)} of {shards} shards built"
-
-
-def _is_shard_to_build(key: str, build: str, there: set[str]) -> bool:
-    """Return True if a job with those wildcards builds what is not there yet: the queue is asked less often than storage."""
-    dataset, _, shard = key.rpartition("_")
-    return dataset == build and f"shard-{shard}.json" not in there
-
-
-def _jobs_text(jobs: Sequence[QueuedJob]) -> str:
-    """Describe the jobs of shards; one of those that wait stands for all."""
-    waiting = [job for job in jobs if job.waits]
-    at_work = f", {counted(len(jobs) - len(waiting), 'job')} at work" if len(waiting) < len(jobs) else ""
-    others = f" ({counted(len(waiting), 'job')} wait)" if len(waiting) > 1 else ""
-    return f"{at_work}; {job_words(waiting[0], time.time())}{others}" if waiting else at_work
 
 
 def _queue(study: Study, own_jobs: bool) -> str:

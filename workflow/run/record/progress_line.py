@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,17 +14,6 @@ OFTEN_S: Final = 2.0
 SELDOM_S: Final = 10.0
 BEGINNING_S: Final = 60.0
 """Who has just started a study looks at it; the log of a run of days is not to be filled."""
-UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, " s": 1.0}
-_LEFT: Final = re.compile(r", (?P<left>[\d.]+(?: s|[smhd])(?:\d+[smhd])?) left$")
-_PART: Final = re.compile(r"([\d.]+)( s|[smhd])")
-
-
-def seconds_left(line: str) -> float | None:
-    """Return the seconds that a line of ProgressLine says are left, or None where it does not."""
-    said = _LEFT.search(line)
-    if said is None:
-        return None
-    return sum(float(number) * UNITS[unit] for number, unit in _PART.findall(said["left"]))
 
 
 class ProgressLine:

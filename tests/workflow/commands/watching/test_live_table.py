@@ -40,7 +40,7 @@ from workflow.commands.watching.live_table import (
 from workflow.commands.watching.watch import Watch, step_of
 from workflow.dag.queue_view import PolledQueue, QueueView, describe_cancelled
 from workflow.report.collect import collect
-from workflow.run.record.progress_line import seconds_left, waiting_words
+from workflow.run.record.progress_line import waiting_words
 from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study
 
@@ -206,6 +206,7 @@ def test_a_run_from_its_start_to_its_end(house: House) -> None:
     look = watch.look()
     assert [(run.step, run.seconds) for run in look.active] == [("train: step 5 of 60", 4.0)]
     assert (look.waiting, look.left_s) == (7, None)
+    assert headline(look).endswith("; time left: known when a run has ended")
 
     house.record(names[0], "ok")
     (study.results_dir / "runs" / names[0] / "lease.json").unlink()
@@ -419,27 +420,6 @@ def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(hous
     assert lines[2].endswith("7 runs wait: for nodes of this job")
 
 
-def test_jobs_of_shards_say_why_they_wait(house: House) -> None:
-    study, _, queue, watch = watched(house)
-    build = study.build_dir("digits")
-    (build / "dataset.json").unlink()
-    (build / "plan.json").write_text("{}")
-    (build / "shard-00000.json").write_text("{}")
-    mark = mark_of(study.name, str(study.results_dir))
-    queue.jobs = tuple(
-        queued_job(
-            JobInfo(
-                job_id=str(40 + index),
-                state=state,
-                reason="Priority",
-                comment=f"rule_dataset_shard_wildcards_{build.name}_{index:05d} {mark} x",
-            )
-        )
-        for index, state in enumerate(("RUNNING", "RUNNING", "PENDING", "PENDING"))
-    )
-    assert watch.look().before == ("dataset digits: 1 of 4 shards built, 1 job at work; job 42 waits: Priority (2 jobs wait)",)
-
-
 def test_a_job_that_is_put_back_into_the_queue_waits_and_is_not_prevented(house: House) -> None:
     study, clock, queue, watch = watched(house)
     name = study.runs[0].run_id
@@ -497,37 +477,6 @@ def test_no_time_is_estimated_from_a_run_that_failed(house: House) -> None:
         clock.now += took_s
         house.record(name, end)
         assert watch.look().left_s == left_s
-
-
-def test_the_time_left_is_never_less_than_a_runs_own_line_says(house: House) -> None:
-    study, clock, _, watch = watched(house)
-    names = [run.run_id for run in study.runs]
-    write_log(study, names[0], f"10:00:00 run INFO {names[0]}: attempt 1 on n1\n")
-    watch.look()
-    clock.now += 20
-    house.record(names[0], "ok")
-    assert watch.look().left_s == 140.0
-    for name in names[1:]:
-        write_log(study, name, "10:00:00 run INFO train: step 120 of 200, 1,480 samples/s, 1m45s left\n")
-        hold(house, name)
-    assert watch.look().left_s == 105.0
-    assert [seconds_left(f"train: step 1 of 2, 3 samples/s, {text} left") for text in ("0.42 s", "45.1 s", "1h02m", "3d04h")] == [
-        0.42, 45.1, 3720.0, 273600.0,
-    ]  # fmt: skip
-    assert seconds_left("train: step 1 of 2") is None
-
-
-def test_the_time_left_is_told_as_soon_as_the_first_run_has_a_rate(house: House) -> None:
-    study, clock, _, watch = watched(house)
-    name = study.runs[0].run_id
-    write_log(study, name, f"10:00:00 run INFO {name}: attempt 1 on n1\n")
-    hold(house, name)
-    first = watch.look()
-    assert first.left_s is None
-    assert headline(first).endswith("; time left: known when a run has trained some steps")
-    clock.now += 10
-    write_log(study, name, "10:00:10 run INFO train: step 50 of 200, 1,480 samples/s, 30.0 s left\n")
-    assert watch.look().left_s == 30 + 7 * 40, "it takes 40 s, and so will the seven others"
 
 
 def test_runs_of_an_earlier_start_tell_how_long_the_others_will_take(house: House) -> None:
