@@ -15,16 +15,14 @@ from typing import Annotated, BinaryIO, Final
 
 import typer
 
-from base import errors, jsonfile, untrusted
+from base import errors, untrusted
 from base.logs import printable
 from base.process import raise_file_limit
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
 from workflow.run.node import caches, workdir
-from workflow.run.record.machine_load import together
-from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import MAX_BYTES, attempt_directories, read_record
+from workflow.run.record.reading import attempt_directories
 from workflow.run.storage.prepare import held_runs
 from workflow.study import paths
 from workflow.study.study import Study
@@ -136,8 +134,8 @@ def main(  # noqa: PLR0913 - its options
 ) -> None:
     """Show what supervisor, nodes and ranks of a run wrote, by default in its latest attempt.
 
-    An attempt that still runs on this machine is shown, too. The first line names an earlier attempt if this one resumed from its
-    checkpoint, and a line says what else a machine did while it measured. Control characters are replaced.
+    An attempt that still runs on this machine is shown, too. `slipway status` says what attempt it went on from, and what
+    else its machines did while it measured. Control characters are replaced.
     """
     if follow and as_json:
         raise typer.BadParameter("--json is one document, which --follow would never end")
@@ -146,13 +144,10 @@ def main(  # noqa: PLR0913 - its options
     found = log_files(loaded, run_id, attempt, rank)
     if not found:
         raise errors.ConfigError(_nothing(loaded, run_id, attempt, rank))
-    facts = _facts(loaded, run_id, attempt)
     if as_json:
         logs = [{"file": str(file), "lines": [printable(text) for text in _last(_lines(file), lines)]} for file in found]
-        output.json_value({"run": run_id, "told": [printable(line) for line in facts], "logs": logs})
+        output.json_value({"run": run_id, "logs": logs})
         return
-    if facts:
-        sys.stdout.write("".join(f"{printable(line)}\n" for line in facts) + "\n")
     if follow:
         raise_file_limit()  # each rank has a log, and all are open at a time
         follow_logs(partial(log_files, loaded, run_id, attempt, rank), partial(held_runs, str(loaded.results_dir), [run_id]), lines)
@@ -171,22 +166,6 @@ def log_files(study: Study, run_id: str, attempt: int | None = None, rank: int |
     files = [file for directory in directories for file in sorted(directory.glob(pattern))]
     supervisor = paths.supervisor_log(study.results_dir, run_id)
     return [supervisor, *files] if rank is None and attempt is None and supervisor is not None else files
-
-
-def _facts(study: Study, run_id: str, attempt: int | None) -> list[str]:
-    """Return what an attempt went on from, and what else its machines did while it measured.
-
-    The logs of the beginning are those of the earlier attempt.
-    """
-    attempts = paths.attempts_dir(study.results_dir, run_id)
-    number = attempt or max(attempt_directories(attempts), default=None)
-    try:
-        record = read_record(jsonfile.read_content(attempts / str(number) / "record.json", max_bytes=MAX_BYTES))
-    except (errors.RecordError, NotBelieved):
-        return []
-    earlier = record.resumed_from
-    went_on = [] if earlier is None else [f"attempt {number} went on from attempt {earlier.attempt} at step {earlier.step} (see --attempt)"]
-    return [*went_on, *(f"busy: {words}" for words in together(record.busy or ()))]
 
 
 def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Path]:

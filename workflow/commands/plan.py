@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any, Final
 
 import typer
@@ -52,8 +51,6 @@ class StudyPlan:
     datasets: tuple[requirements.DatasetRequirements, ...]
     series: tuple[Series, ...]
     notes: tuple[str, ...]
-    staged_per_s: float | None
-    """Bytes per second that a node got of a dataset in earlier runs; None where none of them tells it."""
 
     @property
     def gpu_hours(self) -> float:
@@ -102,7 +99,6 @@ def plan_study(study: Study) -> StudyPlan:
         cells=tuple(cells),
         datasets=tuple(datasets.values()),
         series=series,
-        staged_per_s=median(rates) if (rates := [past.staged_per_s for past in pasts if past.staged_per_s is not None]) else None,
         notes=(
             *study.notes,
             *_cache_notes(study.site),
@@ -115,14 +111,6 @@ def plan_study(study: Study) -> StudyPlan:
 def nodes_of(plan: StudyPlan, dataset: str) -> int:
     """Return the most nodes of one run on that dataset, which is the number of caches that it fills at once."""
     return max(cell.cell.nodes for cell in plan.cells if cell.cell.dataset == dataset)
-
-
-def nodes_staged(plan: StudyPlan, needs: requirements.DatasetRequirements) -> int | None:
-    """Count the nodes of a run on that dataset whose caches hold it already; None where the nodes are other machines."""
-    if plan.study.site.scheduler != schedulers.local.NAME or needs.root is None:
-        return None
-    caches = [plan.study.site.cache.path / f"{schedulers.local.NAME}-{node}" for node in range(nodes_of(plan, needs.name))]
-    return sum((cache / "datasets" / needs.root.name).is_dir() for cache in caches)
 
 
 def _cache_notes(site: Site) -> Iterator[str]:
@@ -265,16 +253,15 @@ def _dataset_json(plan: StudyPlan, needs: requirements.DatasetRequirements) -> d
         "check": needs.checked[0],
         "statistics": needs.checked[1],
         "nodes": nodes_of(plan, needs.name),
-        "nodes_staged": nodes_staged(plan, needs),
         "seconds_to_read": _seconds_to_read(plan, needs),
     }
 
 
 def _seconds_to_read(plan: StudyPlan, needs: requirements.DatasetRequirements) -> float | None:
-    """Estimate the seconds of staging, by the site's limit of storage or by the speed of earlier runs."""
+    """Estimate the seconds of staging, where the site limits what storage gives."""
     limit = plan.study.site.storage_limit
-    rates = [rate for rate in (limit.bytes_per_s if limit else None, plan.staged_per_s) if rate is not None]
-    return needs.bytes / min(rates) if rates and needs.bytes is not None else None
+    rate = None if limit is None else limit.bytes_per_s
+    return needs.bytes / rate if rate and needs.bytes is not None else None
 
 
 def _print(plan: StudyPlan) -> None:
@@ -362,9 +349,6 @@ def _dataset_row(plan: StudyPlan, needs: requirements.DatasetRequirements) -> Se
     nodes = nodes_of(plan, needs.name)
     seconds = _seconds_to_read(plan, needs)
     staged = None if needs.bytes is None else f"{format_size(needs.bytes)} to {f'each of {nodes} nodes' if nodes > 1 else 'one node'}"
-    there = nodes_staged(plan, needs)
-    if staged and there:
-        staged += f" ({there} {'has' if there == 1 else 'have'} it)"
     if staged and seconds is not None and seconds >= MIN_SHOWN_S:
         staged += f", about {format_duration(seconds)} from storage"
     size = needs.bytes_are if needs.bytes is None else f"{format_size(needs.bytes)}, {needs.bytes_are}"

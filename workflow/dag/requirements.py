@@ -24,7 +24,7 @@ from data_prep.manifest import Manifest, read_manifest
 from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
-from workflow.run.record.model import MIN_STAGED, NotBelieved
+from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.study import paths, publishing
 from workflow.study.cell import Cell, Run, datasets_of
@@ -307,8 +307,6 @@ class PastRun:
     device: str
     run_s: float
     training_s: float
-    staged_per_s: float | None = None
-    """Bytes per second that each of its nodes got of the dataset; None where too little was copied to tell."""
 
 
 def past_runs(storage: Path, cells: Collection[Cell]) -> list[PastRun]:
@@ -347,10 +345,7 @@ def _past(results: Path, run_id: str, cell: Cell) -> PastRun | None:
     training_s = None if record.training is None else record.training.train_s
     if record.status != "ok" or record.resumed_from is not None or training_s is None:
         return None
-    copied = sum(node.stage.copied_bytes or 0 for node in record.nodes if node.stage is not None) / cell.nodes
-    stage_s = record.steps_s.stage or 0.0
-    rate = copied / stage_s if copied >= MIN_STAGED and stage_s > 0 else None
-    return PastRun(cell=cell, device=record.device, run_s=record.run_s, training_s=training_s, staged_per_s=rate)
+    return PastRun(cell=cell, device=record.device, run_s=record.run_s, training_s=training_s)
 
 
 def comparable_keys(cell: Cell) -> dict[str, object]:

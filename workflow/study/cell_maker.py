@@ -213,25 +213,11 @@ def _check_size(maker: CellMaker, cell: Cell) -> Verdict:
 
 
 def _check_crop(maker: CellMaker, cell: Cell) -> Verdict:
-    crop, spec = cell.crop_size, maker.datasets[cell.dataset]
-    if crop is None:
+    crop, name, size = cell.crop_size, cell.dataset, maker.datasets[cell.dataset].known_size
+    if crop is None or size is None or crop <= min(size):
         return None
-    if not spec.has_images:
-        return "crop_size", f"found {crop}, and dataset {cell.dataset!r} has no images; leave crop_size out"
-    if spec.known_size is not None and crop > min(spec.known_size):
-        height, width = spec.known_size
-        return "crop_size", (
-            f"found {crop}, and the images of dataset {cell.dataset!r} have {height}x{width}; valid: at most {min(height, width)}, or a "
-            "larger size in the dataset"
-        )
-    if cell.reader == "native":
-        return "crop_size", f"found {crop}, and with reader native Slipway does not see the images; leave crop_size out"
-    if cell.program is None and load_framework(cell.framework).supports.augmentation == ("none",):
-        return (
-            "crop_size",
-            f"found {crop}, and framework {cell.framework} takes whole images; leave crop_size out, or take another framework",
-        )
-    return None
+    found = f"found {crop}, and the images of dataset {name!r} have {size[0]}x{size[1]}"
+    return "crop_size", f"{found}; valid: at most {min(size)}, or a larger size in the dataset"
 
 
 def _check_support(maker: CellMaker, cell: Cell) -> Verdict:
@@ -281,62 +267,11 @@ def _check_optimizer(_: CellMaker, cell: Cell) -> Verdict:
     return None
 
 
-def _check_processes(_: CellMaker, cell: Cell) -> Verdict:
-    """Refuse several processes for a framework of one process, as its rate would stand in a row of several."""
-    if cell.program is not None:
-        return None
-    spec = load_framework(cell.framework)
-    several = "nodes" if cell.nodes > 1 else "gpus_per_node" if cell.gpus_per_node > 1 else None
-    if several is None or spec.launcher != "single" or any(one.where == "each" for one in spec.sidecars):
-        return None
-    return (
-        several,
-        f"found {getattr(cell, several)}, and framework {spec.name} is one process, with nobody to share its work with; valid: 1",
-    )
-
-
-def _check_training(maker: CellMaker, cell: Cell) -> Verdict:
-    if cell.augmentation == "none":
-        return None
-    if cell.program is None and not maker.datasets[cell.dataset].has_images:
-        return "augmentation", f"found {cell.augmentation!r}, and dataset {cell.dataset!r} has no images; valid: none"
-    if cell.mode == "train":
-        return None
-    return "augmentation", f"found {cell.augmentation!r}, and with mode infer nothing is trained; valid: none, or exclude these cells"
-
-
-def _check_reader(maker: CellMaker, cell: Cell) -> Verdict:
-    if cell.reader == "slipway":
-        return None
-    if cell.program is not None:
-        return "reader", f"found {cell.reader!r}, and how {cell.framework!r} reads is up to the program; valid: slipway"
-    if cell.reader == "memory":
-        return None
-    if cell.mode != "train":
-        return "reader", f"found native, which reads what is trained on, and the mode is {cell.mode}; valid: slipway"
-    if cell.augmentation != "none":
-        return "augmentation", f"found {cell.augmentation!r}, and with reader native Slipway does not see the images; valid: none"
-    spec = maker.datasets[cell.dataset]
-    if spec.encoding == "raw" and spec.layout != "caffe":
-        return "reader", (
-            f"found native, and the raw images of dataset {cell.dataset!r} have layout {spec.layout}, which {cell.framework} "
-            "does not read; valid: layout: caffe in the dataset, or encoding: jpeg"
-        )
-    return None
-
-
 def _check_parameters(maker: CellMaker, cell: Cell) -> Verdict:
     """Find the parameters that a run starts from, so that cells have the digest of the file."""
     text = cell.parameters
     if text == SEED:
         return None
-    if cell.program is not None:
-        return "parameters", f"found {text!r}, and what {cell.framework!r} starts from is up to the program; valid: seed"
-    if not load_framework(cell.framework).supports.parameters:
-        return (
-            "parameters",
-            f"found {text!r}, and framework {cell.framework} starts from the seed only; valid: seed, or another framework",
-        )
     if text not in maker.given:
         try:
             maker.given[text] = maker.find_parameters(text)
@@ -345,42 +280,44 @@ def _check_parameters(maker: CellMaker, cell: Cell) -> Verdict:
     return None
 
 
-def _check_exchange(_: CellMaker, cell: Cell) -> Verdict:
-    size, hook = cell.bucket_cap_mb, cell.comm_hook
-    if hook != "none" and cell.mode != "train":
-        return "comm_hook", f"found {hook}, and with mode {cell.mode} there are no gradients; valid: none, or exclude these cells"
-    of_buckets = cell.mode == "train" and cell.strategy == "ddp" and hook != "powersgd"
-    if size is None or cell.program is not None or (of_buckets and load_framework(cell.framework).supports.bucket_size):
-        return None
-    only = "framework pytorch that trains with strategy ddp and without powersgd"
-    return "bucket_cap_mb", f"found {size}, which is only for {only}; valid: none, or exclude other cells"
+_ONLY: Final[Mapping[str, tuple[object, str]]] = {
+    "nodes": (1, "frameworks whose processes share their work"),
+    "gpus_per_node": (1, "frameworks whose processes share their work"),
+    "crop_size": (None, "images that Slipway reads, and frameworks that take parts of them"),
+    "augmentation": ("none", "mode train on images that Slipway reads"),
+    "reader": ("slipway", "frameworks; native in mode train, with encoding: jpeg or layout: caffe in the dataset"),
+    "parameters": (SEED, "frameworks that start from a file"),
+    "comm_hook": ("none", "mode train"),
+    "bucket_cap_mb": (None, "framework pytorch that trains with strategy ddp and without powersgd"),
+    "input_gradient": (False, "framework pytorch that trains on images"),
+    "evaluate_every": (None, "frameworks that evaluate between steps, in mode train with reader slipway"),
+}
+"""The keys that are for some cells only: the value that others have, and which cells these are."""
 
 
-def _check_input_gradient(maker: CellMaker, cell: Cell) -> Verdict:
-    if not cell.input_gradient:
-        return None
-    of_images = cell.program is None and cell.mode == "train" and maker.datasets[cell.dataset].has_images
-    if of_images and load_framework(cell.framework).supports.input_gradient:
-        return None
-    return "input_gradient", "found true, which is only for framework pytorch that trains on images; valid: false, or exclude other cells"
-
-
-def _check_evaluation(_: CellMaker, cell: Cell) -> Verdict:
-    every = cell.evaluate_every
-    if every is None:
-        return None
-    if cell.program is not None:
-        return "evaluate_every", f"found {every}, and when {cell.framework!r} evaluates is up to the program; valid: no such key"
-    if not load_framework(cell.framework).supports.evaluate_every:
-        return (
-            "evaluate_every",
-            f"found {every}, which is not for framework {cell.framework}: it evaluates at the end; valid: no such key",
-        )
-    if cell.mode != "train" or cell.reader != "slipway":
-        return (
-            "evaluate_every",
-            f"found {every}, which is only for mode train with reader slipway; valid: no such key, or exclude these cells",
-        )
+def _check_only(maker: CellMaker, cell: Cell) -> Verdict:
+    data, own = maker.datasets[cell.dataset], load_framework(cell.framework) if cell.program is None else None
+    trains, is_seen = cell.mode == "train", cell.reader != "native"
+    # else its rate would stand in a row of several
+    shares_work = own is None or own.launcher != "single" or any(one.where == "each" for one in own.sidecars)
+    reads_native = trains and (data.encoding != "raw" or data.layout == "caffe")
+    exchanges_buckets = trains and cell.strategy == "ddp" and cell.comm_hook != "powersgd"
+    fits = {
+        "nodes": shares_work,
+        "gpus_per_node": shares_work,
+        "crop_size": data.has_images and is_seen and (own is None or own.supports.augmentation != ("none",)),
+        "augmentation": trains and is_seen and (own is None or data.has_images),
+        "reader": own is not None and (cell.reader == "memory" or reads_native),
+        "parameters": own is not None and own.supports.parameters,
+        "comm_hook": trains,
+        "bucket_cap_mb": own is None or (exchanges_buckets and own.supports.bucket_size),
+        "input_gradient": own is not None and trains and data.has_images and own.supports.input_gradient,
+        "evaluate_every": own is not None and trains and cell.reader == "slipway" and own.supports.evaluate_every,
+    }
+    for key, (plain, whose) in _ONLY.items():
+        if (value := getattr(cell, key)) != plain and not fits[key]:
+            found, valid = (str(one).lower() if isinstance(one, bool) else one or "no such key" for one in (value, plain))
+            return key, f"found {found}, which is only for {whose}; valid: {valid}, or exclude these cells"
     return None
 
 
@@ -398,16 +335,11 @@ _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Cell], Verdict], tuple[str, ...]
     (_check_program, ("program", "model", "args", "epochs")),
     (_check_dataset, ("dataset", "program", "framework", "model", "layout")),
     (_check_size, ("model", "dataset", "crop_size")),
-    (_check_crop, ("crop_size", "dataset", "reader", "program", "framework")),
+    (_check_crop, ("crop_size", "dataset")),
     (_check_support, ("framework", "program", *SUPPORTED)),
     (_check_optimizer, ("framework", "program", "mode", "optimizer", "strategy")),
-    (_check_processes, ("framework", "program", "nodes", "gpus_per_node")),
-    (_check_training, ("mode", "augmentation", "dataset", "program")),
-    (_check_reader, ("reader", "program", "framework", "mode", "augmentation", "dataset")),
+    (_check_only, ("framework", "program", "dataset", "mode", "strategy", *_ONLY)),
     (_check_parameters, ("parameters", "framework", "program")),
-    (_check_exchange, ("bucket_cap_mb", "program", "mode", "framework", "strategy", "comm_hook")),
-    (_check_input_gradient, ("input_gradient", "program", "mode", "dataset", "framework")),
-    (_check_evaluation, ("evaluate_every", "program", "framework", "mode", "reader")),
     (_check_site, ("gpus_per_node", "device")),
 )
 

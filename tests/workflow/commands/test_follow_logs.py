@@ -96,7 +96,6 @@ def test_logs_as_a_document(house: House) -> None:
     found = house.json("logs", name, "-n", "1")
     assert found == {
         "run": name,
-        "told": [],
         "logs": [{"file": str(logs / "rank-0.log"), "lines": ["two \N{REPLACEMENT CHARACTER}"]}],
     }
     assert house("logs", name, "--follow", "--json").code == 2

@@ -13,7 +13,6 @@ import pytest
 from base.errors import ConfigError
 from containers.program_folder import look_at
 from tests.workflow.commands.conftest import House
-from tests.workflow.report.builder import make_record
 from tests.workflow.study.studies import changed, write
 from workflow.dag.requirements import PastRun, estimate_of, most_hours_on, past_runs, refuse_over_budget, requirements_of
 from workflow.study.publishing import publish_resolved
@@ -109,18 +108,6 @@ def test_hours_that_storage_needs(house: House) -> None:
     assert "to each of 2 nodes, about 19.0 s from storage" in house("plan").out
     house.site.write_text("storage: s\ncache: {path: c}\nstorage_limit: {bytes_per_s: 1GB}\n")
     assert "from storage" not in house("plan").out
-
-
-@pytest.mark.processes
-def test_hours_that_staging_took_before(house: House) -> None:
-    study = house.study(datasets={"digits": {"source": "synthetic", "size": 32, "samples": 100_000}})
-    publish_resolved(study)
-    run = next(run for run in study.runs if run.cell.nodes == 2)
-    stage = {"bytes": 200 << 20, "copied_bytes": 200 << 20, "hit": False, "seconds": 2.0}
-    nodes = [{**node, "stage": stage} for node in make_record(run.cell.to_json(), run.repeat)["nodes"]]
-    house.record(run.run_id, "ok", nodes=nodes)
-    dataset = house.json("plan")["datasets"][0]
-    assert dataset["seconds_to_read"] == pytest.approx(dataset["bytes"] / (100 << 20)), "its stage took 2 s"
 
 
 @pytest.mark.processes

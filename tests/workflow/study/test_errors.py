@@ -58,14 +58,14 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         *[
             ({"base": {"evaluate_every": 1, **keys}}, ["base.evaluate_every", words])
             for keys, words in (
-                ({"mode": "infer"}, "found 1, which is only for mode train with reader slipway"),
-                ({"reader": "memory"}, "found 1, which is only for mode train with reader slipway"),
-                ({"framework": "caffe"}, "found 1, which is not for framework caffe: it evaluates at the end; valid: no such key"),
+                ({"mode": "infer"}, "found 1, which is only for frameworks that evaluate"),
+                ({"reader": "memory"}, "found 1, which is only for frameworks that evaluate"),
+                ({"framework": "caffe"}, "found 1, which is only for frameworks that evaluate between steps, in mode train"),
             )
         ],
         ({"base": {"comm_hook": "noop"}, "baseline": {"nodes": 1}}, ["baseline", "no cell has {nodes: 1}"]),
         *[
-            ({"base": {"comm_hook": hook, "mode": "infer"}}, ["base.comm_hook", f"found {hook}, and with mode infer there are no"])
+            ({"base": {"comm_hook": hook, "mode": "infer"}}, ["base.comm_hook", f"found {hook}, which is only for mode train; valid: none"])
             for hook in ("fp16", "bf16", "powersgd", "onebit", "noop")
         ],
         ({"base": {"device": "gpu"}}, ["base.device", "did you mean 'cuda'"]),
@@ -100,17 +100,20 @@ NATIVE = {"framework": "caffe", "reader": "native"}
             for keys, more, words in (
                 ({"crop_size": 33}, {}, "the images of dataset 'digits' have 32x32; valid: at most 32"),
                 ({"crop_size": 8}, {}, "found 8, and lenet needs images of at least"),
-                ({"framework": "bigdl"}, {}, "framework bigdl takes whole images"),
-                (NATIVE, PLANES, "with reader native Slipway does not see the images"),
+                ({"framework": "bigdl"}, {}, "found 24, which is only for images that Slipway reads, and frameworks that take parts"),
+                (NATIVE, PLANES, "found 24, which is only for images that Slipway reads"),
                 (
                     {"dataset": "text", "model": "lstm"},
                     {"axes": {"model": None}, "datasets": {"text": TEXT}},
-                    "dataset 'text' has no images",
+                    "found 24, which is only for images that Slipway reads",
                 ),
             )
         ],
         ({"base": {"dropout": "off"}}, ["base.dropout", "true or false"]),
-        ({"base": {"mode": "infer", "augmentation": "flip"}}, ["base.augmentation", "found 'flip'", "nothing is trained", "valid: none"]),
+        (
+            {"base": {"mode": "infer", "augmentation": "flip"}},
+            ["base.augmentation", "found flip, which is only for mode train", "valid: none"],
+        ),
         ({"base": {"mode": "inference"}}, ["base.mode", "infer, train", "did you mean 'infer'"]),
         ({"base": {"comm_hook": "powersdg"}}, ["base.comm_hook", "did you mean 'powersgd'"]),
         ({"base": {"device": "gpu"}}, ["base.device", "cpu, cuda, site"]),
@@ -118,19 +121,25 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"backend": "jax"}}, ["base.backend", "'pytorch' does not support backend 'jax'; valid: auto"]),
         ({"base": {"strategy": "fsdp"}}, ["base.strategy", "ddp, fsdp2, horovod", "did you mean 'fsdp2'"]),
         ({"base": {"reader": "native"}}, ["base.reader", "'pytorch' does not support reader 'native'; valid: memory, slipway"]),
-        ({"base": NATIVE}, ["base.reader", "layout hwc, which caffe does not read; valid: layout: caffe"]),
+        ({"base": NATIVE}, ["base.reader", "with encoding: jpeg or layout: caffe in the dataset; valid: slipway"]),
         (
             {"base": {**NATIVE, "augmentation": "flip"}, **PLANES},
-            ["base.augmentation", "with reader native Slipway does not see the images"],
+            ["base.augmentation", "only for mode train on images that Slipway reads"],
         ),
         ({"base": {"framework": "bigdl", "augmentation": "flip"}}, ["base.augmentation", "'flip': it reads each sample once and keeps it"]),
-        ({"base": {**NATIVE, "mode": "infer"}, **PLANES}, ["base.reader", "reads what is trained on, and the mode is infer"]),
+        (
+            {"base": {**NATIVE, "mode": "infer"}, **PLANES},
+            ["base.reader", "found native, which is only for frameworks; native in mode train"],
+        ),
         ({"base": {"framework": "jax", "strategy": "fsdp2"}}, ["base.strategy", "'jax' does not support strategy 'fsdp2'; valid: ddp"]),
         ({"base": {"strategy": "fsdp2"}, "axes": {"comm_hook": ["fp16"]}}, ["base.strategy", "has no hooks, found comm_hook 'fp16'"]),
-        ({"base": {"framework": "torch7"}, "axes": {"nodes": [2]}}, ["axes.nodes", "found 2", "torch7 is one process", "valid: 1"]),
+        (
+            {"base": {"framework": "torch7"}, "axes": {"nodes": [2]}},
+            ["axes.nodes", "found 2, which is only for frameworks whose processes share", "valid: 1"],
+        ),
         (
             {"base": {"framework": "torch7", "gpus_per_node": 4}, "axes": {"nodes": [1]}},
-            ["base.gpus_per_node", "found 4", "is one process"],
+            ["base.gpus_per_node", "found 4, which is only for frameworks whose processes share"],
         ),
         ({"base": {"threads": 0}}, ["base.threads", "0", "auto"]),
         ({"base": {"threads": "all"}}, ["base.threads", "'all'", "auto"]),

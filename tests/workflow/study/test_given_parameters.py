@@ -110,7 +110,11 @@ def test_a_record_whose_attempt_is_no_number_is_named(tmp_path: Path, attempt: o
         ),
         ("../x/missing-r1", {}, "base.parameters: .*valid: seed, a file that ends with .safetensors, or a run"),
         ("../missing-r1", {}, "base.parameters: .*valid: seed, a file that ends with .safetensors, or a run"),
-        ("x.safetensors", {"framework": "caffe"}, "base.parameters: .*framework caffe starts from the seed only"),
+        (
+            "x.safetensors",
+            {"framework": "caffe"},
+            "base.parameters: .*found x.safetensors, which is only for frameworks that start from a file",
+        ),
     ],
 )
 def test_what_cannot_be_started_from_is_refused_when_the_study_is_read(
