@@ -171,6 +171,8 @@ def folded(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
 
 EVERY_S: Final = 8.0
 """Less than 10 s, whatever reading storage and a slow machine add."""
+ALL_EVERY_S: Final = 60.0
+"""The seconds until all steps are written again, and not the first alone: a log of hours is to be read by somebody."""
 DRAW_S: Final = 0.5
 """The seconds between two drawings of a table."""
 LATE_S: Final = 20.0
@@ -218,11 +220,18 @@ class Lines(View):
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock
         self._last = clock()
+        self._told_all = self._last - ALL_EVERY_S
 
     def show(self, study: StudyState, age_s: float) -> None:
-        """Write the counts and the first step on one line every few seconds; `slipway status` has the other steps."""
-        if self._clock() - self._last >= EVERY_S:
-            self.print(f"{headline(study)}{_late(age_s)}; {plain_line(*activity(study)[0]).strip()}")
+        """Write the counts and the first step on one line every few seconds, and the other steps once a minute."""
+        if self._clock() - self._last < EVERY_S:
+            return
+        first, *others = activity(study)
+        self.print(f"{headline(study)}{_late(age_s)}; {plain_line(*first).strip()}")
+        if others and self._clock() - self._told_all >= ALL_EVERY_S:
+            self._told_all = self._clock()
+            for row in others:
+                self.print(plain_line(*row))
 
     def print(self, text: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
         """Print a line at once, also into a pipe."""

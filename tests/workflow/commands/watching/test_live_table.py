@@ -168,6 +168,18 @@ def test_every_line_carries_the_step_of_a_run_at_work() -> None:
     assert all("; a: train: step " in line for line in counts)
 
 
+def test_the_other_steps_are_written_once_a_minute() -> None:
+    clock, stream = Clock(), io.StringIO()
+    lines = Lines(stream, clock)
+    for second in range(120):
+        clock.now = 100.0 + second
+        lines.show(replace(LOOK, queued=(("gpt r1", "job 12 waits"), ("gpt r2", "job 13 waits"))), 0.0)
+    said = stream.getvalue().splitlines()
+    assert [line[9:] for line in said if "gpt r1" in line] == ["  gpt r1: job 12 waits"] * 2
+    assert sum("gpt r2" in line for line in said) == 2
+    assert sum("12 runs: 3 done" in line for line in said) == 14
+
+
 def test_a_step_is_what_the_supervisor_said_last() -> None:
     def step(*messages: str) -> str:
         return step_of([("INFO", message) for message in messages], "r")[1]
