@@ -57,7 +57,7 @@ def fresh_clone(place: Path) -> Path:
 def commands(page: str) -> str:
     """All code of the section, in order."""
     section = page.split('<section id="reproduce"')[1].split("</section>")[0]
-    return "\n".join(unescape(code) for code in re.findall(r"<pre><code>(.*?)</code></pre>", section, re.DOTALL))
+    return "\n".join(unescape(code) for code in re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", section, re.DOTALL))
 
 
 def shell(text: str, cwd: Path, home: Path) -> str:

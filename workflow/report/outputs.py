@@ -51,16 +51,6 @@ def _files_of(table: Table) -> Iterator[tuple[str, str]]:
     return ((f"tables/{table.name}.{suffix}", to_text(table)) for suffix, to_text in FORMATS.items())
 
 
-def plots_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """Yield name and text of every file of plots/."""
-    from workflow.report.plots import PLOTS, to_json, to_svg
-
-    for name in PLOT_NAMES:
-        spec = PLOTS[name](analysis)
-        yield f"plots/{name}.vl.json", to_json(spec)
-        yield f"plots/{name}.svg", to_svg(spec, name)
-
-
 def write_tables(analysis: Analysis, out: Path) -> None:
     """Write tables/<name>.<csv, md, tex, html>."""
     _write(tables_of(analysis), out / "tables")
@@ -73,9 +63,13 @@ def write_table(table: Table, out: Path) -> None:
 
 def write_plots(analysis: Analysis, out: Path) -> dict[str, str]:
     """Write plots/<name>.svg and .vl.json. Return the SVGs by name."""
-    files = dict(plots_of(analysis))
-    _write(files.items(), out / "plots")
-    return {name: files[f"plots/{name}.svg"] for name in PLOT_NAMES}
+    from workflow.report.plots import PLOTS, to_json, to_svg
+
+    specs = {name: PLOTS[name](analysis) for name in PLOT_NAMES}
+    svgs = {name: to_svg(spec, name) for name, spec in specs.items()}
+    _write(((f"plots/{name}.vl.json", to_json(spec)) for name, spec in specs.items()), out / "plots")
+    _write(((f"plots/{name}.svg", svg) for name, svg in svgs.items()), out / "plots")
+    return svgs
 
 
 def _write(files: Iterable[tuple[str, str]], folder: Path) -> None:

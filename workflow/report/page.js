@@ -1,7 +1,7 @@
 "use strict";
 // Sorts and filters the table of all runs. Without it the table is all there, in the study's order.
 (() => {
-  const STEP = 500; // rows drawn at once, as in runs.py: thousands make every click slow
+  const STEP = 500; // rows drawn at once, as in page.py: thousands make every click slow
   const table = document.getElementById("all-runs");
   if (!table) return;
   const region = table.parentElement, body = table.tBodies[0];
