@@ -19,7 +19,7 @@ from base.errors import ContainerError, RecordError
 from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder, is_job_id
 from containers.engines import STORES, container_client, docker_podman
-from containers.images import last_use, trees
+from containers.images import last_use, pyxis_images
 from containers.limits import HOLDERS_S
 from containers.spec import HOLDER, JOB, TAG, USER
 
@@ -123,7 +123,7 @@ def _holder(container: LabelledContainer) -> Holder | None:
 
 def engines_here() -> tuple[str, ...]:
     """Return the engines whose client is on PATH."""
-    clients = {**{engine: (engine,) for engine in STORES}, trees.ENGINE: trees.PROGRAMS}
+    clients = {**{engine: (engine,) for engine in STORES}, pyxis_images.ENGINE: pyxis_images.PROGRAMS}
     return tuple(engine for engine, programs in clients.items() if all(map(shutil.which, programs)))
 
 
@@ -136,9 +136,9 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[LabelledContainer, ...]:
     """List the containers with our labels, whoever's; of pyxis what no image in the caches is started from. Raises ContainerError naming
     whom the client talks to.
     """
-    if engine == trees.ENGINE:
+    if engine == pyxis_images.ENGINE:
         marked = {tree for cache in caches for tree in last_use.marked_trees(cache / "images", engine)}
-        left = [tree for tree in trees.trees() if not tree.runs and tree.name not in marked]
+        left = [tree for tree in pyxis_images.trees() if not tree.runs and tree.name not in marked]
         labels = [((JOB, tree.job), (TAG, tree.name), (USER, str(tree.uid))) for tree in left]
         return tuple(
             LabelledContainer(engine=engine, id=tree.listed_as, name=tree.name, labels=own) for tree, own in zip(left, labels, strict=True)
@@ -184,8 +184,8 @@ def _execute(decision: Decision) -> Decision:
 
 def remove(container: LabelledContainer) -> None:
     """Remove a container by its id, which nobody else's container has. Raises ContainerError naming it."""
-    if container.engine == trees.ENGINE:
-        trees.remove(container.name)
+    if container.engine == pyxis_images.ENGINE:
+        pyxis_images.remove(container.name)
         return
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
     container_client.remove_container(container.name, find, docker_podman.remove_argv(container.engine, container.id))

@@ -9,11 +9,16 @@ from typing import Any, Final
 from pydantic.fields import FieldInfo
 
 from docs.markdown import code, table
-from workflow.study import keys, model, site_file
+from workflow.study import model, site_file, value_types
 
 HUGE: Final = 10**9
 """A bound that only keeps numbers from growing without end, which nobody needs to read."""
-PATTERNS: Final = {keys.NAME_PATTERN: "name", keys.DURATION_PATTERN: "duration", site_file.SIZE_PATTERN: "size", "^/": "absolute path"}
+PATTERNS: Final = {
+    value_types.NAME_PATTERN: "name",
+    value_types.DURATION_PATTERN: "duration",
+    site_file.SIZE_PATTERN: "size",
+    "^/": "absolute path",
+}
 
 
 def key_table(path: str) -> str:

@@ -55,7 +55,7 @@ ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "docker", "t
 ENGINES_BY_NAME = {
     "cluster/processes.py": "knows the client of a container by its name",
     "extras/doctor/engines.py": "the one without containers, in an advice",
-    "containers/images/trees.py": "is of one engine, which starts another",
+    "containers/images/pyxis_images.py": "is of one engine, which starts another",
     "containers/images/pinning.py": "says whose images are files",
     "workflow/run/node/preparation.py": "asks what docker offers on this node",
     "workflow/study/site.py": "the default",
@@ -101,7 +101,7 @@ stand in them: they run in containers, and import nothing of ours."""
 NAME_SCHEDULERS = {
     "containers/engines/__init__.py": "says which engine is part of which",
     "containers/engines/pyxis.py": "is part of one",
-    "containers/images/trees.py": "is about images of the same",
+    "containers/images/pyxis_images.py": "is about images of the same",
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/decision.py": "the one table of the variables in which schedulers say which GPUs they granted",
     "cluster/schedulers/queries.py": "the variables of a scheduler's own commands go along too",

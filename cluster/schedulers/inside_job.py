@@ -1,4 +1,7 @@
-"""Plan, read and lock the nodes of a job, and decide whether the holder of a run lives, in the way that all schedulers share."""
+"""Choose the nodes of a run within its job, read on a node what it was granted, and decide whether the holder of a run lives.
+
+All schedulers share this.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Start containers with Apptainer, of our own descendants, in the job's cgroup, as the user, without a daemon. The image is a SIF file.
+"""Plan how Apptainer starts a container (container_client.py starts it): our descendant, as the user, without a daemon, from a SIF file.
 
-Nothing to copy from the job, then: its limits and its devices hold. --nv shows every GPU that the job's device cgroup leaves; which of
+It stays in the job's cgroup, whose limits and devices hold. --nv shows every GPU that the job's device cgroup leaves; which of
 them the ranks use, CUDA_VISIBLE_DEVICES says by UUID.
 """
 

@@ -1,5 +1,4 @@
-"""Start containers with Docker (docker_podman.py): the container is dockerd's child, and this node program's by what it
-watches."""
+"""Plan how Docker starts a container (container_client.py starts it): it is dockerd's child, and the node program watches it."""
 
 from __future__ import annotations
 

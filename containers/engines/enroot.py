@@ -1,8 +1,8 @@
-"""Start containers with enroot, of our own descendants, in the job's cgroup, as the user, without a daemon. The image is a squashfs file,
-which is mounted and not unpacked.
+"""Plan how enroot starts a container (container_client.py starts it): our descendant, as the user, without a daemon.
 
-Nothing to copy from the job, then: its limits and its devices hold. /dev is the node's, so that every GPU is seen that the job's device
-cgroup leaves; which of them the ranks use, CUDA_VISIBLE_DEVICES says by UUID. The client becomes the first process of the container.
+The image is a squashfs file, which is mounted and not unpacked. The container stays in the job's cgroup, whose limits and devices hold.
+/dev is the node's, so that every GPU is seen that the job's device cgroup leaves; CUDA_VISIBLE_DEVICES says by UUID which of
+them the ranks use. The client becomes the first process of the container.
 """
 
 from __future__ import annotations

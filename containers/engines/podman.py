@@ -1,4 +1,4 @@
-"""Start containers with Podman (docker_podman.py): no daemon, but conmon, which leaves the job as dockerd's shim does.
+"""Plan how Podman starts a container (container_client.py starts it): no daemon, but conmon, which leaves the job as dockerd's shim does.
 
 Without --init: that needs catatonit, which is a package of its own, and the watchdog buries orphans itself.
 """

@@ -1,10 +1,11 @@
-"""Start containers with pyxis, which Slurm makes of a step, for sites that allow nothing else. The image is a squashfs file, which pyxis
-unpacks.
+"""Plan how pyxis starts a container, which Slurm makes of a step (container_client.py starts it).
+
+It is for sites that allow nothing else. The image is a squashfs file, which pyxis unpacks.
 
 The node program starts a step of its own node by srun, and pyxis, which the administrator has put into Slurm, has enroot make the container
 around its one task, the watchdog. So it is slurmstepd's child, in the step's cgroup: the job's limits and its devices hold. The load of an
-image unpacks it once, under a name (containers.images.trees), which is what `image_id` holds. Without one pyxis unpacks it for this step
-and removes it when the task has ended, which is for who looks at a plan.
+image unpacks it once, under a name (containers.images.pyxis_images), which is what `image_id` holds. Without one pyxis unpacks it for this
+step and removes it when the task has ended, which is for who looks at a plan.
 """
 
 from __future__ import annotations

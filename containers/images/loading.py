@@ -16,7 +16,7 @@ from pathlib import Path
 
 from base import chunks, errors, publish, system
 from containers.engines import STORES
-from containers.images import commands, trees
+from containers.images import commands, pyxis_images
 from containers.images.last_use import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.streams import copy_hashed, feed_decompressed, hash_file, not_enough, require
@@ -61,17 +61,17 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
 def _use(entry: ArchivedImage, engine: str, place: Path) -> None:
     """Raise ContainerError where the image cannot be unpacked."""
     image = entry.image
-    if engine != trees.ENGINE:
+    if engine != pyxis_images.ENGINE:
         mark_used(place, image, engine)
         return
-    tree = trees.provide(place, place / entry.file, image.short, lambda: forget(place, image.short, engine))
+    tree = pyxis_images.provide(place, place / entry.file, image.short, lambda: forget(place, image.short, engine))
     mark_used(place, image, engine, tree)
 
 
 def image_to_start(entry: ArchivedImage, engine: str, cache: Path) -> str:
     """Return what an engine's command line is given: the id, the path of the image's file on this node, or the name of what is unpacked of
     it."""
-    if engine == trees.ENGINE:
+    if engine == pyxis_images.ENGINE:
         return tree_of(cache / "images", entry.image.short, engine) or ""
     return str(cache / "images" / entry.file) if engine not in STORES else entry.image.image_id
 
@@ -79,8 +79,8 @@ def image_to_start(entry: ArchivedImage, engine: str, cache: Path) -> str:
 def loaded_id(entry: ArchivedImage, engine: str, cache: Path) -> str:
     """Return the id of what this node would start, asked again before a start; empty where it has nothing. Raises ContainerError."""
     here = _is_here(entry, engine, cache / "images")
-    if here and engine == trees.ENGINE:
-        here = trees.is_here(image_to_start(entry, engine, cache))
+    if here and engine == pyxis_images.ENGINE:
+        here = pyxis_images.is_here(image_to_start(entry, engine, cache))
     return entry.image.image_id if here else ""
 
 

@@ -1,4 +1,4 @@
-"""Make room for a copy before its first byte is written, by eviction of datasets that nobody uses where that is needed."""
+"""Make room for a copy before its first byte is written: remove datasets that nobody uses, and refuse the copy if the disk is too full."""
 
 from __future__ import annotations
 

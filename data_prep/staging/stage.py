@@ -27,12 +27,12 @@ from data_prep.cache.lock import Lock, describe, write_lease
 from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet
 from data_prep.manifest import Progress, silent
+from data_prep.staging.cache_check import Entry, find_hit, note_checked, recheck
 from data_prep.staging.chunk_journal import ChunkTable, Journal
 from data_prep.staging.copy import DIRECT_FROM_BYTES, MAX_CHUNK_BYTES, CopyOptions, Source, open_dataset, open_single
 from data_prep.staging.exchange import Exchange, PeerGroup
 from data_prep.staging.files import BLOCK, allocate, open_file
 from data_prep.staging.gather import Gather
-from data_prep.staging.hits import Entry, find_hit, note_checked, recheck
 
 logger = logging.getLogger(__name__)
 

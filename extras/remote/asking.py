@@ -15,7 +15,7 @@ from base.typed import Check, Count, Digest, read_as
 from cluster import ssh
 from data_prep import free_space, hashing
 from data_prep.tree.manifest import name_fault
-from extras.remote.kept import Settings
+from extras.remote.laptop_state import Settings
 
 Answer = TypeVar("Answer")
 PROTOCOL: Final = 1

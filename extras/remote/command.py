@@ -24,8 +24,8 @@ from cluster import processes, ssh
 from cluster.ssh import OpenSsh, retry_once, run_there
 from extras.remote.asking import ANSWER_S, Have, Placed, RemoteHost, Results, fetch, find_slipway, update
 from extras.remote.bundle import Bundle, make_bundle
-from extras.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
-from extras.remote.typed import Typed, parse_typed
+from extras.remote.command_words import Typed, parse_typed
+from extras.remote.laptop_state import Settings, read_settings, source_of, submission, without_wait, write_settings
 from workflow.commands import options
 from workflow.commands.watching import output
 from workflow.run.record.step_clock import with_login

@@ -34,9 +34,9 @@ from workflow.commands.dataset import check_name
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
+from workflow.dag.cell_needs import requirements_of
 from workflow.dag.job_size import run_size
 from workflow.dag.refusals import refuse_unreachable
-from workflow.dag.requirements import requirements_of
 from workflow.study.cell import NO_DATASET, RunLimits
 from workflow.study.site import Site
 from workflow.study.site_file import load_site

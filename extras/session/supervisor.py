@@ -46,11 +46,13 @@ from workflow.run.record.step_clock import Clock
 from workflow.run.storage import description
 from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor import time_limits
+from workflow.run.supervisor.deadline import TimeLimit
 from workflow.run.supervisor.finish import Retries, has_answered, push_error, try_once
-from workflow.run.supervisor.job import Job, NodeLocks
+from workflow.run.supervisor.job import Job
+from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.supervisor.run_scope import RunEnded, RunScope, supervising
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.time_limits import RunEnded, RunScope, TimeLimit, supervising
 
 logger = logging.getLogger(__name__)
 

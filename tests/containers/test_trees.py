@@ -12,7 +12,7 @@ import pytest
 
 from base.errors import ContainerError
 from containers import reaping
-from containers.images import trees
+from containers.images import pyxis_images
 from containers.images.archiving import archive
 from containers.images.last_use import last_used, mark_used, marked_trees
 from containers.images.loading import image_to_start, load, loaded_id
@@ -55,12 +55,12 @@ def loads(place: Path, tmp_path: Path) -> Callable[[], str]:
     """Load the one image; what is started."""
     squashed, cache = tmp_path / "image.sqsh", tmp_path / "cache"
     squashed.write_bytes(b"hsqs")
-    file = archive(pin(str(squashed), trees.ENGINE), tmp_path / "storage")
+    file = archive(pin(str(squashed), pyxis_images.ENGINE), tmp_path / "storage")
 
     def load_it() -> str:
-        load(file, trees.ENGINE, cache)
-        assert loaded_id(read_manifest(file), trees.ENGINE, cache)
-        return image_to_start(read_manifest(file), trees.ENGINE, cache)
+        load(file, pyxis_images.ENGINE, cache)
+        assert loaded_id(read_manifest(file), pyxis_images.ENGINE, cache)
+        return image_to_start(read_manifest(file), pyxis_images.ENGINE, cache)
 
     return load_it
 
@@ -70,18 +70,20 @@ def here(place: Path) -> list[str]:
 
 
 def test_what_enroot_lists_is_read() -> None:
-    found = trees.parse(json.loads(CAPTURED.read_text())["stdout"])
+    found = pyxis_images.parse(json.loads(CAPTURED.read_text())["stdout"])
     assert [(tree.uid, tree.job, tree.host, tree.runs) for tree in found] == [(0, "slurm:17:0", "n1", False), (0, "slurm:18:0", "n1", True)]
-    (scoped,) = trees.parse("NAME PID\npyxis_17_slipway-u4321-17.2-8f966222ff01-gpu-a.b-01-c0ffee 44 sh\n                      45 sleep\n")
+    (scoped,) = pyxis_images.parse(
+        "NAME PID\npyxis_17_slipway-u4321-17.2-8f966222ff01-gpu-a.b-01-c0ffee 44 sh\n                      45 sleep\n"
+    )
     assert (scoped.uid, scoped.job, scoped.host, scoped.runs) == (4321, "slurm:17:2", "gpu-a.b-01", True)
     assert scoped.listed_as == f"pyxis_17_{scoped.name}"
 
 
 def test_a_name_is_of_a_job() -> None:
-    name = trees.name_of("8f966222ff01", {"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "2"}, 4321, "n1", "c0ffee")
-    assert [tree.job for tree in trees.parse(f"pyxis_{name}\n")] == ["slurm:17:2"]
+    name = pyxis_images.name_of("8f966222ff01", {"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "2"}, 4321, "n1", "c0ffee")
+    assert [tree.job for tree in pyxis_images.parse(f"pyxis_{name}\n")] == ["slurm:17:2"]
     with pytest.raises(ContainerError, match="SLURM_JOB_ID is not set"):
-        trees.name_of("8f966222ff01", {}, 0, "n1", "c0ffee")
+        pyxis_images.name_of("8f966222ff01", {}, 0, "n1", "c0ffee")
 
 
 @pytest.mark.processes
@@ -104,7 +106,7 @@ def test_half_a_tree_is_no_image(place: Path, loads: Callable[[], str], tmp_path
     with pytest.raises(ContainerError, match="cannot be unpacked by pyxis: slurmstepd: error: pyxis: No space left on device"):
         loads()
     assert here(place) == []
-    assert marked_trees(tmp_path / "cache" / "images", trees.ENGINE) == set()
+    assert marked_trees(tmp_path / "cache" / "images", pyxis_images.ENGINE) == set()
     (place / "fails").unlink()
     whole = loads()
     assert here(place) == [whole]
@@ -121,7 +123,7 @@ def test_why_unpacking_failed_is_told_where_its_remains_cannot_be_removed_either
 @pytest.mark.processes
 def test_what_no_mark_names_goes_with_its_job(place: Path, loads: Callable[[], str], tmp_path: Path) -> None:
     """Not what runs, is another user's, or lies on another node."""
-    kept, tail, own = loads(), f"8f966222ff01-{trees.host_here()}", os.geteuid()
+    kept, tail, own = loads(), f"8f966222ff01-{pyxis_images.host_here()}", os.geteuid()
     names = {
         "dead": f"slipway-u{own}-90001.0-{tail}-00000a",
         "lives": f"slipway-u{own}-90002.0-{tail}-00000b",
@@ -132,7 +134,7 @@ def test_what_no_mark_names_goes_with_its_job(place: Path, loads: Callable[[], s
     for name in (*names.values(), "90001.0"):
         (place / f"pyxis_{name}").mkdir()
     (place / f"pyxis_{names['runs']}" / "pid").write_text("77\n")
-    found = reaping.ours(trees.ENGINE, [tmp_path / "cache"])
+    found = reaping.ours(pyxis_images.ENGINE, [tmp_path / "cache"])
     assert {one.name for one in found} == {names["dead"], names["lives"], names["theirs"]}
     decisions = reaping.plan_reap(found, lambda asked: ["90002" in one.label("slipway.job") for one in asked], own)
     for decision in decisions:
@@ -145,26 +147,26 @@ def test_what_no_mark_names_goes_with_its_job(place: Path, loads: Callable[[], s
 @pytest.mark.processes
 def test_an_image_goes_with_its_tree_unless_a_container_runs_in_it(place: Path, loads: Callable[[], str], tmp_path: Path) -> None:
     name, cache = loads(), tmp_path / "cache"
-    (image,) = find_images(trees.ENGINE, cache, 0)
+    (image,) = find_images(pyxis_images.ENGINE, cache, 0)
     assert find_images("enroot", cache, 0) == (), "it is pyxis that uses the file"
     pid = place / f"pyxis_{name}" / "pid"
     pid.write_text("77\n")
-    assert remove_image(image, trees.ENGINE, cache) == "a container runs in what is unpacked of it"
+    assert remove_image(image, pyxis_images.ENGINE, cache) == "a container runs in what is unpacked of it"
     pid.unlink()
-    assert remove_image(image, trees.ENGINE, cache) is None
-    assert (here(place), Path(image.handle).exists(), last_used(cache / "images", image.short, trees.ENGINE)) == ([], False, None)
+    assert remove_image(image, pyxis_images.ENGINE, cache) is None
+    assert (here(place), Path(image.handle).exists(), last_used(cache / "images", image.short, pyxis_images.ENGINE)) == ([], False, None)
 
 
 @pytest.mark.processes
 def test_an_image_whose_tree_cannot_be_removed_is_found_again(place: Path, loads: Callable[[], str], tmp_path: Path) -> None:
     name, cache = loads(), tmp_path / "cache"
-    (image,) = find_images(trees.ENGINE, cache, 0)
+    (image,) = find_images(pyxis_images.ENGINE, cache, 0)
     (place / "stuck").touch()
-    assert "cannot be removed: [ERROR]" in (remove_image(image, trees.ENGINE, cache) or "")
-    assert (here(place), find_images(trees.ENGINE, cache, 0)) == ([name], (image,))
+    assert "cannot be removed: [ERROR]" in (remove_image(image, pyxis_images.ENGINE, cache) or "")
+    assert (here(place), find_images(pyxis_images.ENGINE, cache, 0)) == ([name], (image,))
     (place / "stuck").unlink()
-    assert remove_image(image, trees.ENGINE, cache) is None
-    assert (here(place), find_images(trees.ENGINE, cache, 0)) == ([], ())
+    assert remove_image(image, pyxis_images.ENGINE, cache) is None
+    assert (here(place), find_images(pyxis_images.ENGINE, cache, 0)) == ([], ())
 
 
 @pytest.mark.processes
@@ -172,10 +174,10 @@ def test_the_tree_goes_too_with_an_image_that_enroot_has_started_since(place: Pa
     """Both start the same file, and one cache may serve both."""
     name, cache = loads(), tmp_path / "cache"
     mark_used(cache / "images", read_manifest(next((tmp_path / "storage").rglob("*.sqsh"))).image, "enroot")
-    assert find_images(trees.ENGINE, cache, 0) == (), "it is enroot that uses the file"
+    assert find_images(pyxis_images.ENGINE, cache, 0) == (), "it is enroot that uses the file"
     (image,) = find_images("enroot", cache, 0)
     (place / f"pyxis_{name}" / "pid").write_text("77\n")
     assert remove_image(image, "enroot", cache) == "a container runs in what is unpacked of it"
     (place / f"pyxis_{name}" / "pid").unlink()
     assert remove_image(image, "enroot", cache) is None
-    assert (here(place), marked_trees(cache / "images", trees.ENGINE)) == ([], set())
+    assert (here(place), marked_trees(cache / "images", pyxis_images.ENGINE)) == ([], set())

@@ -19,7 +19,7 @@ from collections import defaultdict
 from typing import Any
 
 from containers.engines import STORES
-from containers.images import trees
+from containers.images import pyxis_images
 from containers.images.pinning import FILE_ENGINES
 from tests.endings.faults import FAULTS, LOOK_S, Result, play
 from tests.endings.place import One, Others, Place
@@ -70,7 +70,7 @@ def campaign(cluster: Cluster, options: argparse.Namespace, results: dict[str, l
         say(line_of(number, kind, result, time.monotonic() - began))
     if place.checkout.exists():
         say(reaped(place))
-    if options.engine == trees.ENGINE:
+    if options.engine == pyxis_images.ENGINE:
         results["next start"].append(next_start(One(place, others, random.Random(options.seed), 0)))  # noqa: S311
 
 

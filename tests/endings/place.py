@@ -18,7 +18,7 @@ from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize
 from containers import spec
 from containers.engines import STORES
 from containers.engines.docker_podman import remove_argv
-from containers.images import trees
+from containers.images import pyxis_images
 from tests import images, runtimes
 from tests.checkout import copy_checkout
 from tests.minicluster import Cluster, queue
@@ -204,9 +204,12 @@ class Place(ContainerWorld):
     def halves(self) -> list[str]:
         """What pyxis has unpacked and no image is started from."""
         found = []
-        for node in self.cluster.nodes if self.engine == trees.ENGINE else ():
+        for node in self.cluster.nodes if self.engine == pyxis_images.ENGINE else ():
             listed = self.cluster.exec(node, ["enroot", "list"], env=dict(self.login_environ), check=True).stdout.split()
-            marks = [json.loads(path.read_text()) for path in self.node_files(node, f"local/{self.path.name}/images/*.{trees.ENGINE}.json")]
+            marks = [
+                json.loads(path.read_text())
+                for path in self.node_files(node, f"local/{self.path.name}/images/*.{pyxis_images.ENGINE}.json")
+            ]
             named = {f"pyxis_{mark.get('tree')}" for mark in marks}
             found += [f"{node}: {name}" for name in listed if name not in named]
         return found

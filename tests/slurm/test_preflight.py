@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.preflight.children import ARGV, ROOT, Children, Direct
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import run
-from workflow.run.supervisor.time_limits import RunEnded
+from workflow.run.supervisor.run_scope import RunEnded
 
 pytestmark = pytest.mark.slow
 

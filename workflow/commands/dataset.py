@@ -25,7 +25,7 @@ from data_prep.tree.plan import read_left_out, verify_tree
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
-from workflow.dag.requirements import requirements_of
+from workflow.dag.cell_needs import requirements_of
 from workflow.run.node.caches import cache_here
 from workflow.study.cell import NO_DATASET, datasets_of
 from workflow.study.site import Site, storage_limit

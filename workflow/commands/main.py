@@ -16,7 +16,7 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from base import VERSION, errors, logs, system
-from cluster.guard import guarded
+from cluster.storage_guard import guarded
 from workflow.commands import options
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"]}

@@ -18,7 +18,7 @@ from cluster.detection import of_a_job
 from workflow.commands import chosen_study, options, plan_cell, tables
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
-from workflow.dag import execution, job_plans, refusals, requirements
+from workflow.dag import cell_needs, execution, job_plans, refusals
 from workflow.study import cell_maker, publishing
 from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
 from workflow.study.next_command import command
@@ -37,7 +37,7 @@ class CellPlan:
     cell: Cell
     states: Mapping[str, int]
     memory_bytes: int | None
-    estimate: requirements.Estimate | None
+    estimate: cell_needs.Estimate | None
     """The estimate for a run, from what runs took before."""
 
 
@@ -48,24 +48,24 @@ class StudyPlan:
     study: Study
     states: tuple[RunState, ...]
     cells: tuple[CellPlan, ...]
-    datasets: tuple[requirements.DatasetRequirements, ...]
+    datasets: tuple[cell_needs.DatasetRequirements, ...]
     series: tuple[Series, ...]
     notes: tuple[str, ...]
 
     @property
     def gpu_hours(self) -> float:
         """Return the bound of the runs still to be made: walltime x GPUs."""
-        return requirements.most_hours_on("cuda", self.study, self.to_run)
+        return cell_needs.most_hours_on("cuda", self.study, self.to_run)
 
     @property
     def process_hours(self) -> float:
         """Return the bound of the runs on the CPU still to be made: walltime x processes."""
-        return requirements.most_hours_on("cpu", self.study, self.to_run)
+        return cell_needs.most_hours_on("cpu", self.study, self.to_run)
 
     @property
-    def forecast(self) -> requirements.Forecast:
+    def forecast(self) -> cell_needs.Forecast:
         """Return the estimate for the runs still to be made, as far as anything is known."""
-        return requirements.forecast_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
+        return cell_needs.forecast_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
 
     @property
     def to_run(self) -> list[Any]:
@@ -79,17 +79,17 @@ def plan_study(study: Study) -> StudyPlan:
     by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in (*study.cells, *study.profiles)}
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
-    datasets = {name: requirements.requirements_of(study, name) for name in datasets_of(study.cells)}
-    pasts = requirements.past_runs(study.site.storage, study.cells)
+    datasets = {name: cell_needs.requirements_of(study, name) for name in datasets_of(study.cells)}
+    pasts = cell_needs.past_runs(study.site.storage, study.cells)
     cells = []
     for cell in study.cells:
-        need = requirements.memory_of(cell, datasets.get(cell.dataset))
+        need = cell_needs.memory_of(cell, datasets.get(cell.dataset))
         cells.append(
             CellPlan(
                 cell=cell,
                 states=counts(by_cell[cell.cell_id]),
                 memory_bytes=None if need is None else need.total_bytes,
-                estimate=requirements.estimate_of(cell, device_of(cell.device, study.site), pasts),
+                estimate=cell_needs.estimate_of(cell, device_of(cell.device, study.site), pasts),
             )
         )
     series = series_of(study.cells, study.baseline)
@@ -243,7 +243,7 @@ def _requests(plan: StudyPlan) -> dict[str, Any]:
     return {"jobs": job_plans.jobs_of_study(plan.study, plan.to_run), "submit": job_plans.submission_of(plan.study, plan.to_run)}
 
 
-def _dataset_json(plan: StudyPlan, needs: requirements.DatasetRequirements) -> dict[str, object]:
+def _dataset_json(plan: StudyPlan, needs: cell_needs.DatasetRequirements) -> dict[str, object]:
     return {
         "name": needs.name,
         "root": str(needs.root) if needs.root else None,
@@ -257,7 +257,7 @@ def _dataset_json(plan: StudyPlan, needs: requirements.DatasetRequirements) -> d
     }
 
 
-def _seconds_to_read(plan: StudyPlan, needs: requirements.DatasetRequirements) -> float | None:
+def _seconds_to_read(plan: StudyPlan, needs: cell_needs.DatasetRequirements) -> float | None:
     """Estimate the seconds of staging, where the site limits what storage gives."""
     limit = plan.study.site.storage_limit
     rate = None if limit is None else limit.bytes_per_s
@@ -345,7 +345,7 @@ def _hours(gpu: float, process: float) -> str:
     return " and ".join(parts)
 
 
-def _dataset_row(plan: StudyPlan, needs: requirements.DatasetRequirements) -> Sequence[object]:
+def _dataset_row(plan: StudyPlan, needs: cell_needs.DatasetRequirements) -> Sequence[object]:
     nodes = nodes_of(plan, needs.name)
     seconds = _seconds_to_read(plan, needs)
     staged = None if needs.bytes is None else f"{format_size(needs.bytes)} to {f'each of {nodes} nodes' if nodes > 1 else 'one node'}"

@@ -16,7 +16,7 @@ from cluster.types import Allocation
 from containers import engines, program_folder
 from containers.spec import EnginePlan, Owner
 from workflow.commands.watching import output
-from workflow.dag import execution, job_plans, requirements
+from workflow.dag import cell_needs, execution, job_plans
 from workflow.run import plan as run_plan
 from workflow.run.node.preparation import for_this_node
 from workflow.run.node.stagers import PeerGroup, stage_argv
@@ -55,10 +55,10 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     allocation = schedulers.plan_allocation(site.scheduler, request, environ)
     framework = run_plan.describe_framework(cell, device_of(cell.device, site))
     run_plan.check_framework(framework, cell.nodes)
-    needs = requirements.requirements_of(study, cell.dataset) if cell.has_dataset else None
-    supervisor = run_plan.supervisor_argv(sys.executable, str(study.results_dir), run_id, images=requirements.images_file(study))
+    needs = cell_needs.requirements_of(study, cell.dataset) if cell.has_dataset else None
+    supervisor = run_plan.supervisor_argv(sys.executable, str(study.results_dir), run_id, images=cell_needs.images_file(study))
     argv = run_plan.node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
-    document = run_plan.cell_document(Run(cell=cell, repeat=1), attempt, allocation, requirements.model_of(cell, needs))
+    document = run_plan.cell_document(Run(cell=cell, repeat=1), attempt, allocation, cell_needs.model_of(cell, needs))
     workload = run_plan.Workload(
         owner=Owner(run_id=run_id, attempt=attempt, tag=run_plan.attempt_tag(run_id, attempt, TOKEN), uid=os.geteuid()),
         framework=run_plan.at_site(framework, site),
@@ -102,7 +102,7 @@ def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
 
 
 def _node(
-    study: Study, allocation: Allocation, index: int, workload: run_plan.Workload, needs: requirements.DatasetRequirements | None
+    study: Study, allocation: Allocation, index: int, workload: run_plan.Workload, needs: cell_needs.DatasetRequirements | None
 ) -> dict[str, object]:
     """Return what the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]

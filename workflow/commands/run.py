@@ -23,7 +23,7 @@ import typer
 from base import calls, logs, process, system
 from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
 from base.humanize import closest, counted
-from cluster import detection, guard, installation, machine, processes
+from cluster import detection, installation, machine, processes, storage_guard
 from cluster.limits import SAME_INTERRUPT_S
 from cluster.schedulers import Jobs, jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, QueuedJob
@@ -34,7 +34,7 @@ from workflow.commands.snakemake_hooks import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.watch import Watch
-from workflow.dag import closing, execution, queue_view, refusals, requirements
+from workflow.dag import cell_needs, end_of_study, execution, queue_view, refusals
 from workflow.dag.graph import Graph
 from workflow.dag.job_plans import refuse_jobs
 from workflow.run.record import events, step_clock
@@ -73,7 +73,7 @@ class Child:
         self._passed: dict[int, float] = {}
         self._abandoned = False
         self._early: list[int] = []
-        heard = [number for number in guard.PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
+        heard = [number for number in storage_guard.PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
         self._handlers = {number: signal.signal(number, lambda number, _: self._early.append(number)) for number in heard}
         dies = process.dies_with_us()
         self._process = subprocess.Popen(
@@ -168,7 +168,7 @@ def blockers(study: Study) -> tuple[Blocker, ...]:
 
 def _missing_inputs(study: Study) -> Iterator[tuple[str, Path]]:
     """Yield what is not there, with each log that may give the reason."""
-    images = requirements.images_file(study)
+    images = cell_needs.images_file(study)
     if images is not None and not Path(images).exists():
         yield "the images", study.results_dir / "logs" / Path(images).with_suffix(".log").name
     for name in datasets_of(run.cell for run in study.runs):
@@ -384,7 +384,7 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
         refuse(text, code, message, f"; snakemake's log: {log}")
     unmet = graph.unmet(requested) if code and not signals else []
     others_made_it = code > 0 and not signals and not unmet and failed == [RUN]
-    problem = closing.after_failure(graph) if others_made_it else ""
+    problem = end_of_study.after_failure(graph) if others_made_it else ""
     if table:
         with suppress(OSError) if signals else nullcontext():  # after SIGHUP nobody may be there to read it
             print_ending(graph)
@@ -406,11 +406,10 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
 def _raise_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
     """Raise LeaseError where others have all of these runs, else RecordError."""
     study = graph.study
-    held = closing.held_by_others(graph, unmet)
+    held = end_of_study.held_by_others(graph, unmet)
     if len(held) == len(unmet):
-        raise LeaseError(
-            f"{closing.describe_held(held)}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}"
-        )
+        who = end_of_study.describe_held(held)
+        raise LeaseError(f"{who}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}")
     for one in blockers(study):
         output.prose(f"waits for {one.what}: {completed(one.reason, study.chosen_site, study.path)}", "    ")
     again = bool(set(unmet) - set(graph.without_result()))

@@ -21,7 +21,7 @@ from cluster.processes import age_s
 from workflow.commands.chosen_study import print_site
 from workflow.commands.watching import output
 from workflow.dag import execution, refusals
-from workflow.dag.closing import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
+from workflow.dag.end_of_study import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
 from workflow.dag.graph import Graph
 from workflow.run.record.step_clock import planned
 from workflow.run.storage.results import parse_requested

@@ -28,7 +28,7 @@ from workflow.commands import chosen_study, snakemake_hooks
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, RetryOption, SiteOption, StudyArgument, snakemake_config
 from workflow.commands.watching import live_table, output
 from workflow.commands.watching.watch import Watch
-from workflow.dag import closing, execution, job_plans, queue_view, refusals, requirements, watched_jobs
+from workflow.dag import cell_needs, end_of_study, execution, job_plans, queue_view, refusals, watched_jobs
 from workflow.dag.graph import Graph
 from workflow.report.files import PAGE_FILE
 from workflow.run.record.step_clock import with_login
@@ -214,7 +214,7 @@ def _submit(graph: Graph, config: Mapping[str, str], width: job_plans.Width, tok
         output.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")
         job: QueuedJob | None = earlier
     elif graph.runs_to_make and only_print:
-        for text in jobs.script(plan(built=requirements.is_prepared(graph.study, graph.runs_to_make))).splitlines():
+        for text in jobs.script(plan(built=cell_needs.is_prepared(graph.study, graph.runs_to_make))).splitlines():
             output.line(text)
         return
     else:
@@ -224,7 +224,7 @@ def _submit(graph: Graph, config: Mapping[str, str], width: job_plans.Width, tok
     elif job is None and wait:
         snakemake_hooks.print_ending(graph)
     elif job is None:
-        output.line("nothing is left to do: " + "\n".join(closing.closing_lines(graph)))
+        output.line("nothing is left to do: " + "\n".join(end_of_study.closing_lines(graph)))
 
 
 def _jobs_of(study: Study) -> Jobs:
@@ -241,13 +241,13 @@ def _jobs_of(study: Study) -> Jobs:
 
 def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: str | None) -> QueuedJob:
     """Submit the job, after all checks. Raises ConfigError, SubmitError."""
-    job = plan(built=requirements.is_prepared(graph.study, graph.runs_to_make))
+    job = plan(built=cell_needs.is_prepared(graph.study, graph.runs_to_make))
     _refuse_second(jobs, graph, job.name)
     refuse_what_never_starts(graph.study.site.scheduler, job.size)
     logs.private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(jobs, graph, job.name)
-        job = plan(built=requirements.is_prepared(graph.study, graph.runs_to_make))
+        job = plan(built=cell_needs.is_prepared(graph.study, graph.runs_to_make))
     job = replace(job, environ=(*job.environ, *with_login(os.environ, age_s(os.getpid())).items()))
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
     job_id = jobs.submit(job, PATIENCE_S) if token is None else submit_once(graph.study, jobs, job, token)
@@ -274,11 +274,11 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
             f"{'is' if len(of_runs) == 1 else 'are'} in the queue, which `{command(graph.study, 'status')}` shows; wait until that has "
             f"ended, or end it (Ctrl-C there, or `{jobs.SERVER.cancel} {' '.join(of_runs)}` where that start is gone)"
         )
-    held = closing.held_by_others(graph, [run.run_id for run in graph.runs_to_make])
+    held = end_of_study.held_by_others(graph, [run.run_id for run in graph.runs_to_make])
     if held and len(held) == len(graph.runs_to_make):
-        raise errors.SubmitError(f"{closing.describe_held(held)}; no other run is left to do, so nothing is submitted")
+        raise errors.SubmitError(f"{end_of_study.describe_held(held)}; no other run is left to do, so nothing is submitted")
     if held:
-        output.notice(f"{closing.describe_held(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
+        output.notice(f"{end_of_study.describe_held(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
 
 
 def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
@@ -325,7 +325,7 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
     output.line(f"job {job.job_id} has ended ({_state(last)}); {results} of {runs} {'has' if len(study.runs) == 1 else 'have'} a result")
     # A job that was ended may not have come to its report.
     incomplete = results < len(study.runs) or not (study.results_dir / PAGE_FILE).exists()
-    if incomplete and results and (problem := closing.after_failure(graph)):
+    if incomplete and results and (problem := end_of_study.after_failure(graph)):
         output.line(problem)
     snakemake_hooks.print_ending(graph)
     _raise_end(study, job, last)

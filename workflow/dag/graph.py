@@ -22,7 +22,7 @@ from base import calls, errors, jsonfile, process
 from cluster import machine, schedulers
 from cluster.schedulers.jobs import mark_of
 from data_prep.spec import DatasetSpec
-from workflow.dag import job_size, requirements
+from workflow.dag import cell_needs, job_size
 from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
 from workflow.dag.storage_view import PublishedResult, StorageView, look_at_storage, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
@@ -214,7 +214,7 @@ class Graph:
     @cached_property
     def images_file(self) -> str | None:
         """Return the path of the file to which the study's images were pinned, or None for the bare engine."""
-        return requirements.images_file(self.study)
+        return cell_needs.images_file(self.study)
 
     @cached_property
     def images(self) -> Any:

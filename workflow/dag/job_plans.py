@@ -14,7 +14,7 @@ from base.errors import ConfigError
 from cluster.installation import PROFILES
 from cluster.schedulers import Jobs, refuse_what_never_starts, shared_profile
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, BatchJob, JobSize, Work, job_name, mark_of
-from workflow.dag import execution, requirements, watched_jobs
+from workflow.dag import cell_needs, execution, watched_jobs
 from workflow.dag.execution import NODES, snakemake_argv
 from workflow.dag.job_size import START_S, node_share, requests_of_site, run_size, whole_minutes
 from workflow.run import plan as run_plan
@@ -145,7 +145,7 @@ def job_of_run(study: Study, cell: Cell, run_id: str) -> BatchJob:
     """Return the job that `slipway run` submits for a run; its name ends in 8 digits that are drawn at the submission."""
     results = str(study.results_dir)
     work = Work(mark=mark_of(study.name, results), rule=RUN, wildcards=run_id)
-    command = shlex.join(run_plan.supervisor_argv(sys.executable, results, run_id, images=requirements.images_file(study)))
+    command = shlex.join(run_plan.supervisor_argv(sys.executable, results, run_id, images=cell_needs.images_file(study)))
     size = replace(
         run_size(cell, study.site, study.limits.walltime_s),
         exclude=nodes_to_avoid(paths.run_dir(study.results_dir, run_id), time.time()),
@@ -171,7 +171,7 @@ def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, object]]:
 def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, object]:
     """Return what `slipway submit` would request and execute now."""
     jobs = execution.jobs_at(study.site)
-    job = plan_submission(study, runs, Width(), JOB_TOKEN, built=requirements.is_prepared(study, runs))
+    job = plan_submission(study, runs, Width(), JOB_TOKEN, built=cell_needs.is_prepared(study, runs))
     return {jobs.SERVER.submit[0]: [option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}
 
 

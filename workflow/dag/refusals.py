@@ -21,9 +21,9 @@ from data_prep import free_space, mounts
 from data_prep.cache.stored import allocated_bytes
 from data_prep.tree.manifest import advice
 from workflow.dag import execution, queue_view
+from workflow.dag.cell_needs import DatasetRequirements, refuse_over_budget, requirements_of
 from workflow.dag.graph import Graph
-from workflow.dag.requirements import DatasetRequirements, refuse_over_budget, requirements_of
-from workflow.run.node import caches, requirements
+from workflow.run.node import caches, program_check
 from workflow.run.plan import allocation_request, of_program
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import first_names
@@ -289,7 +289,7 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: M
     missing = [why for name, *words in environments if (why := own_python.what_is_missing(load_framework(name), *words))]
     if study.site.scheduler == LOCAL:
         names = sorted({name for name, *_ in environments})
-        missing += [why for name in names if (why := requirements.why_no_mpirun(name, load_framework(name).launcher, environ))]
+        missing += [why for name in names if (why := program_check.why_no_mpirun(name, load_framework(name).launcher, environ))]
     if missing:
         raise errors.ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
 
@@ -308,9 +308,9 @@ def _refuse_missing_packages(study: Study, cells: Sequence[Cell], environ: Mappi
     for program in (of_program(programs[name]) for name in sorted(programs)):
         why = None
         if local:
-            why = requirements.what_is_missing(program, environ, contained=contained)
+            why = program_check.what_is_missing(program, environ, contained=contained)
         elif program.bare_python is None:
-            why = requirements.why_packages_differ(program)
+            why = program_check.why_packages_differ(program)
         if why is not None:
             raise errors.ConfigError(f"{study.path}: {why}")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from base.errors import SlipwayError, StorageError
 from base.logs import configure
-from cluster.guard import guarded
+from cluster.storage_guard import guarded
 from workflow.report.files import without_garbage_collection
 
 logger = logging.getLogger("workflow.report")

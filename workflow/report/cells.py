@@ -17,7 +17,7 @@ from workflow.report.collect import cell_of
 from workflow.run.record.parquet_columns import SETTINGS, SOFTWARE, TIMES_ONLY, UNMEASURED
 from workflow.run.record.rate import NOT_COMPARED, OTHERS, UNEVEN, first_of
 from workflow.run.record.step_clock import STEPS
-from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
+from workflow.run.record.window_check import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 from workflow.study.cell import ARGS, NO_EXCHANGE, SIZES, WORDS, Cell, plain_text
 from workflow.study.series import IMPLIED_BY_FRAMEWORK, NOT_SERIES, PARAMETERS_FILE, file_digest, redundant_keys
 

@@ -10,8 +10,8 @@ from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.spec import Facts, FrameworkSpec, describe_capabilities, load_other_facts
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
+from workflow.report.cell_columns import cell_links, key_columns, sentence, several_shapes, shape_key, shape_title, size_columns
 from workflow.report.cells import MEASURING, CellResult, Shape, ratio
-from workflow.report.keys import cell_links, key_columns, sentence, several_shapes, shape_key, shape_title, size_columns
 from workflow.report.speedup import mixed_marks
 from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, estimate_text, numbers, significant, words
 

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from containers.models.facts import LayerCost
 from workflow.report.analysis import Analysis
+from workflow.report.cell_columns import key_columns, linked, sentence, size_columns
 from workflow.report.cells import CellResult
-from workflow.report.keys import key_columns, linked, sentence, size_columns
 from workflow.report.networks import Use, networks, with_implementations
 from workflow.report.profile.profile import Profile, short_kernel
 from workflow.report.profile.runs import profiles_in

@@ -1,4 +1,4 @@
-"""Say what each column of a table means, for the pages of reference and for headings of the report."""
+"""Say what each column of a table means, for reference pages and headings of the report; tables.py and others fill them."""
 
 from __future__ import annotations
 

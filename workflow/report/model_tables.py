@@ -13,8 +13,8 @@ from containers.models.convolutions import ALGORITHMS, Convolution, convolutions
 from containers.models.facts import PUBLISHED, count, depth, usual
 from containers.models.memory import estimate_memory
 from workflow.report.analysis import Analysis
+from workflow.report.cell_columns import SEPARATOR, sentence
 from workflow.report.cells import detail_title, series_words
-from workflow.report.keys import SEPARATOR, sentence
 from workflow.report.layers_table import profiles
 from workflow.report.meanings import describe_columns
 from workflow.report.networks import Use, layers_in_trace, networks

@@ -20,11 +20,11 @@ from base.logs import printable
 from workflow.report import side_by_side
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice
+from workflow.report.cell_columns import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shared_machine_note
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.cost import has_cost
 from workflow.report.formats import CSP, EMPTY, STYLE, Explained, coded, footnotes, html_table, unbroken
 from workflow.report.framework_tables import FACTS, PRECISION, in_parts
-from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shared_machine_note
 from workflow.report.layers_table import profiles, step_of
 from workflow.report.prediction_table import line_models, prediction_words, rows_of
 from workflow.report.profile.copies import advice_on, described

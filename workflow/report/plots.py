@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from base.logs import printable
 from workflow.report.analysis import Analysis
+from workflow.report.cell_columns import SEPARATOR, counted_shape, line_label
 from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.curves import losses_of
 from workflow.report.formats import EMPTY, GRID, IDEAL, INK, MUTED, SERIES, STEPS
-from workflow.report.keys import SEPARATOR, counted_shape, line_label
 from workflow.report.layers_table import STACKED, profiles, stacked, step_of
 from workflow.report.prediction_table import Row, line_models, rows_of
 from workflow.report.speedup import Comparison

@@ -13,10 +13,10 @@ from base.humanize import some
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice, is_anchor
+from workflow.report.cell_columns import counted_shape, line_label, shape_words
 from workflow.report.cells import MARKS, MEASURED
 from workflow.report.files import EVIDENCE
 from workflow.report.formats import CSP, STYLE, coded, html_table
-from workflow.report.keys import counted_shape, line_label, shape_words
 from workflow.report.page import MAX_KINDS, describe_sample_sizes, describe_study, hardware, inline
 from workflow.report.plots import GOOD_EFFICIENCY, overview, to_svg
 from workflow.report.prediction import crossing

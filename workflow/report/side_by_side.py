@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from base.logs import printable
 from workflow.report.analysis import Analysis
+from workflow.report.cell_columns import cell_anchor, cell_label
 from workflow.report.cells import END, MEASURED, RUN_MARKS, Estimate, marks_as_columns
 from workflow.report.curves import curves_of
-from workflow.report.keys import cell_anchor, cell_label
 from workflow.report.table import estimate_text
 from workflow.run.record.parquet_columns import PROVENANCE, SHOWN_STEPS
 from workflow.study.cell import plain_text

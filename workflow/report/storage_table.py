@@ -11,9 +11,9 @@ from typing import Final
 import polars as pl
 
 from workflow.report.analysis import Analysis
+from workflow.report.cell_columns import cell_table, rows_of, sentence
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.cost import PER_SAMPLE
-from workflow.report.keys import cell_table, rows_of, sentence
 from workflow.report.table import MEGA, Column, Table, numbers, percent, scaled, significant, words
 
 MIN_NODE: Final = 8

@@ -1,4 +1,7 @@
-"""Make the tables of a study: speed-up, time, dlbench, hours, storage, time budget, utilisation, failures."""
+"""Make the tables of a study, a function each: speed-up, time, dlbench, hours, time budget, utilisation, failures.
+
+A new column goes into the list of its function here, and its meaning into meanings.py. TABLES has those of other modules too.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,7 @@ import polars as pl
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import bounds
-from workflow.report.cells import ENDED_WELL, MEASURED, CellResult, Estimate
-from workflow.report.cost import cost
-from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision
-from workflow.report.keys import (
+from workflow.report.cell_columns import (
     cell_links,
     cell_table,
     key_columns,
@@ -30,6 +30,9 @@ from workflow.report.keys import (
     shared_machine_note,
     size_columns,
 )
+from workflow.report.cells import ENDED_WELL, MEASURED, CellResult, Estimate
+from workflow.report.cost import cost
+from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision
 from workflow.report.layers_table import layers
 from workflow.report.meanings import describe_columns
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
@@ -37,7 +40,7 @@ from workflow.report.prediction_table import prediction
 from workflow.report.speedup import Comparison, has_several_baselines
 from workflow.report.step_parts import parts
 from workflow.report.storage_table import storage
-from workflow.report.survey import survey
+from workflow.report.survey_table import survey
 from workflow.report.table import (
     GIB,
     GIGA,

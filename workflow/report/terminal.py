@@ -13,8 +13,8 @@ from rich.text import Text
 from base.sanitize import printable
 from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
+from workflow.report.cell_columns import not_compared, shared_machine_note
 from workflow.report.formats import shown
-from workflow.report.keys import not_compared, shared_machine_note
 from workflow.report.table import MAX_ROWS, Table, estimates, raised
 from workflow.report.tables import against_text, baseline_text, speedup
 

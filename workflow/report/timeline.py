@@ -13,8 +13,8 @@ from typing import Final
 from base.humanize import counted, whole_duration
 from base.logs import printable
 from workflow.report.analysis import Analysis
+from workflow.report.cell_columns import SEPARATOR, cell_label
 from workflow.report.formats import STEPS
-from workflow.report.keys import SEPARATOR, cell_label
 
 WIDTH: Final = 1180
 LEFT: Final = 270

@@ -15,8 +15,8 @@ from pydantic import BeforeValidator, Field, Strict, WithJsonSchema, create_mode
 from containers.frameworks.spec import Augmentation, Backend, CommHook, ConvAlgorithm, Layout, Mode, Precision, Reader, Strategy
 from data_prep.spec import DatasetSpec
 from workflow.study.cell import ARGS, SEED, RunLimits
-from workflow.study.keys import ABSENT, Count, Flag, Name, NotifyKeys, NotNegative, Part, Seconds, Several, TextLine, wrong
 from workflow.study.programs import Argument, ArgumentName, Arguments, Program
+from workflow.study.value_types import ABSENT, Count, Flag, Name, NotifyKeys, NotNegative, Part, Seconds, Several, TextLine, wrong
 
 Nodes = Annotated[int, Strict(), Field(ge=1, le=100_000)]
 GpusPerNode = Annotated[int, Strict(), Field(ge=1, le=1024)]

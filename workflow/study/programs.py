@@ -24,8 +24,8 @@ from containers.frameworks.spec import Augmentation, Backend, CommHook, ConvAlgo
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, reports
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault, fault_error
-from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Several, TextLine, text_that, wrong
 from workflow.study.loader import Document, KeyPath, kind_of, read_document
+from workflow.study.value_types import ABSENT, Count, Flag, Name, Part, Several, TextLine, text_that, wrong
 
 ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 ARGUMENT_RULE: Final = "lower-case letters, digits and '_', first a letter, at most 40"

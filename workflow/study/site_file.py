@@ -21,10 +21,10 @@ from cluster.detection import of_a_job
 from cluster.installation import site_files, sites_directories
 from containers.engines import ENGINES, in_container
 from workflow.study.explain import Fault, fault_error, validation_error
-from workflow.study.keys import ABSENT, Count, Flag, Name, NotifyKeys, Part, Seconds, TextLine, amount, wrong
 from workflow.study.loader import Document, read_document
 from workflow.study.programs import Source, Target, Variable, VariableText
 from workflow.study.site import DEADLINE_MARGIN_S, KEYS_OF_FILE, MAX_PRICE, Cache, Prices, Site, StorageLimit, local_site, why_no_storage
+from workflow.study.value_types import ABSENT, Count, Flag, Name, NotifyKeys, Part, Seconds, TextLine, amount, wrong
 
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
 HINTS = {

@@ -19,7 +19,7 @@ from workflow.run.link import commands
 from workflow.run.link.event_loop import Loop
 from workflow.run.supervisor.nodes import Nodes
 from workflow.run.supervisor.preflight import A, Preflight
-from workflow.run.supervisor.time_limits import RunScope
+from workflow.run.supervisor.run_scope import RunScope
 
 ROOT = Path(__file__).parents[3]
 ARGV = [sys.executable, "-P", "-m", "cluster.preflight"]

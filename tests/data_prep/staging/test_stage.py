@@ -21,9 +21,9 @@ from data_prep.cache.layout import open_cache
 from data_prep.cache.lock import as_user, release, this_process
 from data_prep.cache.stored import check_entry
 from data_prep.staging import StagedFiles, StageOptions, stage
+from data_prep.staging.cache_check import Entry, recheck
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.exchange import Exchange
-from data_prep.staging.hits import Entry, recheck
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import idle_process
 from tests.data_prep.tree.corpus import contents

@@ -24,8 +24,8 @@ from cluster import ssh
 from extras.remote import asking
 from extras.remote.asking import Have, Placed, RemoteHost, ResultFile, Results, answer_of, fetch, find_slipway
 from extras.remote.command import _run_typed
-from extras.remote.kept import Settings
-from extras.remote.typed import parse_typed
+from extras.remote.command_words import parse_typed
+from extras.remote.laptop_state import Settings
 
 CONTENT = b"<html>"
 HOSTILE = [

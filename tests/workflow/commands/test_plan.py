@@ -14,7 +14,7 @@ from base.errors import ConfigError
 from containers.program_folder import look_at
 from tests.workflow.commands.conftest import House
 from tests.workflow.study.studies import changed, write
-from workflow.dag.requirements import PastRun, estimate_of, most_hours_on, past_runs, refuse_over_budget, requirements_of
+from workflow.dag.cell_needs import PastRun, estimate_of, most_hours_on, past_runs, refuse_over_budget, requirements_of
 from workflow.study.publishing import publish_resolved
 from workflow.study.series import series_of
 from workflow.study.study import Study

@@ -18,7 +18,7 @@ from cluster.schedulers.slurm.answers import COLUMNS
 from tests.workflow.commands.conftest import House
 from workflow.commands import status
 from workflow.commands.watching.watch import run_states
-from workflow.dag.requirements import images_file
+from workflow.dag.cell_needs import images_file
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.storage.lease import new_lease
 

@@ -17,8 +17,8 @@ import pytest
 from base.errors import ConfigError, SlipwayError
 from base.jsonfile import publish_json
 from workflow.dag.notify import Notification, mail_text, post, send_all, send_mail, watch_failures, webhook_url
-from workflow.study.keys import NotifyKeys
 from workflow.study.site import Notify
+from workflow.study.value_types import NotifyKeys
 
 NEWS = Notification(subject="digits: 3 of 4 runs have a result\nBcc: x@y", lines=("report: /r/report.html", "ä"))
 

@@ -10,8 +10,8 @@ from base.errors import ConfigError, DatasetError
 from data_prep.build.dataset import build_dataset
 from tests.data_prep.tree.corpus import SIZES, plant
 from tests.workflow.study.studies import changed, write
+from workflow.dag.cell_needs import requirements_of
 from workflow.dag.refusals import refuse_runs
-from workflow.dag.requirements import requirements_of
 from workflow.study.study import Study, load_study
 
 TOTAL = sum(SIZES.values())

@@ -17,7 +17,7 @@ from PIL import Image
 
 from tests.workflow.report.browser import Browser, browser, find_chromium
 from tests.workflow.report.builder import collected, failed, plausible_records, scaling_cells, write_records, write_study
-from tests.workflow.report.test_survey import machine
+from tests.workflow.report.test_survey_table import machine
 from workflow.report.outputs import write_all
 from workflow.report.scaling_evidence import evidence, to_html
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.workflow.report.builder import collected, make_cell, make_record, write_records, write_study
 from workflow.report.analysis import Analysis, analyse
+from workflow.report.cell_columns import rows_of
 from workflow.report.collect import collect
 from workflow.report.cost import DIFFERENT, NO_EPOCH, cost, has_cost, prices_of
 from workflow.report.formats import to_values
-from workflow.report.keys import rows_of
 from workflow.report.page import page
 from workflow.study.site import Prices
 

@@ -21,7 +21,7 @@ from tests.workflow.report.builder import (
     write_records,
     write_study,
 )
-from workflow.report.keys import SEPARATOR
+from workflow.report.cell_columns import SEPARATOR
 from workflow.report.outputs import write_all
 from workflow.report.page import inline
 from workflow.report.plots import (

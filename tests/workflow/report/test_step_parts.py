@@ -12,9 +12,9 @@ import pytest
 
 from tests.workflow.report.builder import make_cell, make_record, write_records, write_study
 from workflow.report.analysis import Analysis, analyse
+from workflow.report.cell_columns import SEPARATOR
 from workflow.report.collect import collect
 from workflow.report.formats import to_csv
-from workflow.report.keys import SEPARATOR
 from workflow.report.page import page
 from workflow.report.plots import PART_COLOURS, PLOTS
 from workflow.report.step_parts import STEP_PARTS, mean_parts

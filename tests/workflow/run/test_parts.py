@@ -21,9 +21,9 @@ from workflow.run.link.event_loop import SIGNALS, Loop
 from workflow.run.node.ranks import RECENT_BYTES, EventTail, RankLog, Reservation
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
-from workflow.run.supervisor.job import NodeLocks
+from workflow.run.supervisor.node_locks import NodeLocks
+from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.running_attempt import GitState, git_state
-from workflow.run.supervisor.time_limits import RunScope
 
 
 class Time:

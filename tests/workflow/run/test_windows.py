@@ -14,7 +14,7 @@ from data_prep.spec import parse_spec
 from tests.workflow.run.world import World
 from workflow.run.record.events import parse_line
 from workflow.run.record.reading import validate_record
-from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
+from workflow.run.record.window_check import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 
 pytestmark = pytest.mark.slow
 TRIES = 5

@@ -13,7 +13,7 @@ from base.errors import ConfigError
 from containers.frameworks import framework_folders, load_framework
 from containers.models import of_tokens
 from tests.workflow.study.studies import changed, load
-from workflow.dag.requirements import memory_of, model_of, requirements_of
+from workflow.dag.cell_needs import memory_of, model_of, requirements_of
 from workflow.run.plan import describe_framework
 from workflow.study.cell import Cell
 from workflow.study.matrix import compile_expression

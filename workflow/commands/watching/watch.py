@@ -24,7 +24,7 @@ from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder
 from workflow.commands.watching.live_table import Active, Ended, StudyState
-from workflow.dag import queue_view, requirements
+from workflow.dag import cell_needs, queue_view
 from workflow.run.record.events import SHORT_BYTES, messages
 from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved, RunRecord
@@ -380,7 +380,7 @@ class Watch:
     def _preparing(self) -> Iterator[str]:
         """Yield what runs wait for that is not there yet, and how far it is."""
         open_runs = [run for name, run in self._runs.items() if (seen := self._seen.get(name)) is None or seen.ended is None]
-        images = requirements.images_file(self.study) if open_runs else None
+        images = cell_needs.images_file(self.study) if open_runs else None
         if images is not None and not Path(images).exists():
             logged = messages(self.study.results_dir / "logs" / Path(images).with_suffix(".log").name, SHORT_BYTES)
             yield f"images: {logged[-1][1] if logged else 'wait to be pinned'}"

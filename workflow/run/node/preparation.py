@@ -26,7 +26,7 @@ from containers.engines import STORES, in_container
 from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.node import limits, requirements
+from workflow.run.node import limits, program_check
 from workflow.run.node.child import Problem, Worker
 from workflow.run.node.ranks import Reservation
 from workflow.run.node.stagers import ImageChild, Loaded, PeerGroup, stage_argv, stage_child
@@ -90,11 +90,11 @@ class Preparation:
 
     def _look(self, *, delivered: bool) -> None:
         ranks = self.plan.ranks
-        if ranks is None or not requirements.is_looked_at(ranks.framework):
+        if ranks is None or not program_check.is_looked_at(ranks.framework):
             self.report(reports.LookedAt(delivered=delivered))
             return
         arguments, then = (ranks.framework, in_container(ranks.engine)), partial(self._looked, delivered)
-        self._call("look for what the program needs", requirements.refuse_what_is_missing, *arguments, timeout_s=limits.LOOK_S, then=then)
+        self._call("look for what the program needs", program_check.refuse_what_is_missing, *arguments, timeout_s=limits.LOOK_S, then=then)
 
     def _looked(self, delivered: bool, call: Call) -> None:
         try:
@@ -396,8 +396,8 @@ def prepare_node(
     here = WorkDirectory(Path(directory[0]), directory[1])
     if framework.own or in_container(engine):
         here.bring_program(framework.folder, framework.digest, own=framework.own)
-    if requirements.is_looked_at(framework):
-        problem = requirements.why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
+    if program_check.is_looked_at(framework):
+        problem = program_check.why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
         if problem is not None:
             raise TrainingFailed(problem)
     if in_container(engine):

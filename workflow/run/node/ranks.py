@@ -1,4 +1,4 @@
-"""Start the container, or bare processes, of a run on one node through the engine, watch its ranks, and shut all down as a whole."""
+"""Have the engine start the ranks of a run on one node, watch them by their events and output, and shut all down as a whole."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from workflow.run.node import limits
-from workflow.run.record import outcome, window_seen
+from workflow.run.record import outcome, window_check
 
 SHARE: Final = 0.02
 """The interval of looks in the window, in parts of the time since it began: the same sharpness for short and long windows."""
@@ -83,7 +83,7 @@ class WindowWatch:
         if seen is None or first is None or last is None or first.line.end_ns is None or last.line.end_ns is None:
             return None
         reported_s = (last.line.end_ns - first.line.end_ns) / 1e9 + first.line.seconds
-        if reported_s >= seen.least_s * (1 - window_seen.SLACK_RATIO) - window_seen.SLACK_S:
+        if reported_s >= seen.least_s * (1 - window_check.SLACK_RATIO) - window_check.SLACK_S:
             return None
         return (
             f"tells of {reported_s:.3g} s from step {seen.first} to step {seen.last}, its measured window, and at least "

@@ -22,7 +22,7 @@ from typing import Final, Literal
 from workflow.run.record.events import RankEvents, RunStop, Step
 from workflow.run.record.model import Drift, Evaluation, EvaluationAt, Performance, Replicas, RunRecord, StepSeconds, Training, UnevenCause
 from workflow.run.record.step_parts import parts_of, what_if, without_exchange
-from workflow.run.record.window_seen import ReportedWindow
+from workflow.run.record.window_check import ReportedWindow
 
 # Order statistics.
 

@@ -54,7 +54,7 @@ from workflow.run.record.rate import (
     window_of,
 )
 from workflow.run.record.resume import EarlierAttempt, checkpoint_of, join_training, pushed_checkpoint
-from workflow.run.record.window_seen import ReportedWindow, clock_warnings, evaluation_warnings, seen_warnings, unconfirmed, window_seen
+from workflow.run.record.window_check import ReportedWindow, clock_warnings, evaluation_warnings, seen_warnings, unconfirmed, window_seen
 from workflow.study.cell import Cell, unit_of
 
 Count = Annotated[int, Meta(ge=0)]

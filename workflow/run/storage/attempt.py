@@ -1,5 +1,5 @@
-"""Do all that a run does on network storage. Each function runs in a short-lived child with a time limit, and takes and returns plain
-values."""
+"""Begin, resume, push and record an attempt on network storage. Each function runs in a child with a time limit, and takes
+and returns plain values."""
 
 from __future__ import annotations
 

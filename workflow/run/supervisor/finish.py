@@ -23,7 +23,7 @@ from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import EndedNote, Measurements, build_record, ending_note, measured_words
 from workflow.run.storage import attempt as attempts
 from workflow.run.storage import description, results
-from workflow.run.supervisor import facts, running_attempt, time_limits
+from workflow.run.supervisor import facts, run_scope, running_attempt, time_limits
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.study.cell import unit_of
 
@@ -41,7 +41,7 @@ def is_full(error: SlipwayError) -> bool:
 class Retries:
     """The retries of one run, from its push on, until the monotonic time `until`."""
 
-    def __init__(self, scope: time_limits.RunScope, until: float) -> None:
+    def __init__(self, scope: run_scope.RunScope, until: float) -> None:
         self._scope, self._until = scope, until
         self._cancels = scope.cancels
 

@@ -14,7 +14,7 @@ from cluster.preflight import rates
 from cluster.types import Allocation
 from workflow.run.link import commands, reports
 from workflow.run.record import model, outcome
-from workflow.run.supervisor import time_limits
+from workflow.run.supervisor import run_scope, time_limits
 from workflow.run.supervisor.nodes import Nodes
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def is_needed(allocation: Allocation) -> bool:
 class Preflight:
     """A test of the network that ends a run which cannot work. `record` holds the results so far."""
 
-    def __init__(self, scope: time_limits.RunScope, nodes: Nodes, allocation: Allocation) -> None:
+    def __init__(self, scope: run_scope.RunScope, nodes: Nodes, allocation: Allocation) -> None:
         self._scope, self._nodes, self._allocation = scope, nodes, allocation
         self._begun = time.monotonic()
         self._places: list[rates.Endpoint] = []

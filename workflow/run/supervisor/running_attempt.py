@@ -29,11 +29,13 @@ from workflow.run.storage import description
 from workflow.run.storage.prepare import with_results
 from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor import time_limits
-from workflow.run.supervisor.job import Job, NodeLocks
+from workflow.run.supervisor.deadline import TimeLimit
+from workflow.run.supervisor.job import Job
+from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.preflight import Preflight, is_needed
+from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging, bring_checkpoint, bring_parameters
-from workflow.run.supervisor.time_limits import RunEnded, RunScope, TimeLimit
 from workflow.run.supervisor.training import Training
 from workflow.study.cell import Run, unit_of
 from workflow.study.site import Site, storage_limit

@@ -30,7 +30,7 @@ from workflow.run.link import commands, event_loop, reports
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import PublishedDataset, build_of, describe_dataset
-from workflow.run.supervisor import job, running_attempt, time_limits
+from workflow.run.supervisor import node_locks, run_scope, running_attempt, time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.staging import Staging
 from workflow.study.cell import datasets_of
@@ -91,7 +91,7 @@ class StageAllNodes:
 
     def __init__(self, results: str, dataset: str) -> None:
         self.loop = event_loop.Loop()
-        self.scope = time_limits.RunScope(self.loop)
+        self.scope = run_scope.RunScope(self.loop)
         self.arguments = (results, dataset, os.getpid(), dict(os.environ))
         self.tag = f"stage-{dataset}-{handshake.new_token().hex()[:8]}"
         self.began = time.monotonic()
@@ -102,11 +102,11 @@ class StageAllNodes:
 
     def run(self, output: str) -> StagedNodes:
         """Run the staging, write the file `output`, and return its content. Raises SlipwayError."""
-        with self.held, time_limits.supervising(self.loop, self._signalled, self._orphaned):
+        with self.held, run_scope.supervising(self.loop, self._signalled, self._orphaned):
             try:
                 found = self._work()
                 self.scope.call("publish", write, output, found)
-            except time_limits.RunEnded as ended:
+            except run_scope.RunEnded as ended:
                 raise (ended.ending.error or AllocationError)(ended.ending.reason or ended.ending.status) from ended
         return found
 
@@ -134,7 +134,7 @@ class StageAllNodes:
     def _stage(self, work: PreparedStaging) -> None:
         site, allocation = work.site, work.allocation
         scheduler = schedulers.get_scheduler(allocation.scheduler)
-        locks = job.NodeLocks(self.scope, *schedulers.run_locks(allocation, len(allocation.nodes)))
+        locks = node_locks.NodeLocks(self.scope, *schedulers.run_locks(allocation, len(allocation.nodes)))
         self.held.callback(locks.give)
         locks.take()
         locks.sign(f"{self.tag} (process {os.getpid()})")

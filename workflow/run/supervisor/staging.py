@@ -19,7 +19,7 @@ from workflow.run.link.protocol import NODE_CONNECT_S
 from workflow.run.record.outcome import Ending
 from workflow.run.record.resume import EarlierAttempt
 from workflow.run.storage.results import PreparedRun
-from workflow.run.supervisor import time_limits
+from workflow.run.supervisor import run_scope, time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ LARGEST_CHUNK: Final = 64 << 20
 class Staging:
     """The staging of all nodes of a run; it ends the run where a node does not come up or nothing moves."""
 
-    def __init__(self, scope: time_limits.RunScope, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, scope: run_scope.RunScope, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
         self._scope, self._nodes, self._clock = scope, nodes, clock
         self._heard = self._shown = self._clock()
         self._transfers: dict[reports.What, Transfer] = {}
@@ -269,7 +269,7 @@ MIN_RATE: Final = 5 << 20
 
 
 def bring_checkpoint(
-    scope: time_limits.RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, warn: Callable[[str], None]
+    scope: run_scope.RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, warn: Callable[[str], None]
 ) -> EarlierAttempt | None:
     """Return the earlier attempt whose checkpoint every node now has, None for a start from scratch. Warn of damaged ones."""
     for offer in run.resumable:
@@ -285,7 +285,7 @@ def bring_checkpoint(
     return None
 
 
-def bring_parameters(scope: time_limits.RunScope, nodes: Nodes, staging: Staging, given: Mapping[str, Any]) -> None:
+def bring_parameters(scope: run_scope.RunScope, nodes: Nodes, staging: Staging, given: Mapping[str, Any]) -> None:
     """Bring the file of parameters `given` to all nodes. Ends the run where it is not the one that the study was read with."""
     order = _order("parameters", given["path"], given["bytes"], given["blake3"], staging.bytes_per_s, listed=False)
     problem = _bring(scope, nodes, staging, order)
@@ -301,7 +301,7 @@ def _order(
     return commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, bytes_per_s=bytes_per_s, listed=listed)
 
 
-def _bring(scope: time_limits.RunScope, nodes: Nodes, staging: Staging, order: commands.Fetch) -> str | None:
+def _bring(scope: run_scope.RunScope, nodes: Nodes, staging: Staging, order: commands.Fetch) -> str | None:
     """Return what is wrong with the file, once all nodes have answered. Ends the run if storage does not give it."""
     if not staging.bring_file(order):
         silent = ", ".join(node.node.name for node in nodes.all if not node.has_reported(reports.Fetched))

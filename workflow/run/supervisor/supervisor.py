@@ -29,9 +29,10 @@ from workflow.run.record import outcome, step_clock
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import PreparedRun, Result, parse_requested
-from workflow.run.supervisor import running_attempt, time_limits
+from workflow.run.supervisor import deadline, run_scope, running_attempt, time_limits
 from workflow.run.supervisor.finish import finish, give_up
-from workflow.run.supervisor.job import Job, NodeLocks, take_nodes
+from workflow.run.supervisor.job import Job
+from workflow.run.supervisor.node_locks import NodeLocks, take_nodes
 
 # The relay of standard error, which may be a file on network storage that hangs. So another process writes it. Where that file is the log
 # of a run, it is opened by its name for each write: another Snakemake that is started for the same run removes it.
@@ -123,7 +124,7 @@ class Supervisor:
         """The process that writes our log, which outlives everything else we started."""
         self._clock = step_clock.Clock(processes.age_s(os.getpid()))
         self._clock.note("login", step_clock.login_s(os.environ))
-        self._scope = time_limits.RunScope(Loop(), limits)
+        self._scope = run_scope.RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
         self._signals = 0
@@ -131,7 +132,7 @@ class Supervisor:
         """The attempt, once it is recorded."""
 
     def main(self) -> int:
-        with self._held, time_limits.supervising(self._scope.loop, self._signalled, self._orphaned, ANNOUNCES, spare=[self._relay.pid]):
+        with self._held, run_scope.supervising(self._scope.loop, self._signalled, self._orphaned, ANNOUNCES, spare=[self._relay.pid]):
             return self._run()
 
     def _run(self) -> int:
@@ -145,7 +146,7 @@ class Supervisor:
                 return self._already_done(run.done)
             attempt = self._take_nodes(run)
             work = attempt.start(self._images)
-        except time_limits.RunEnded as ended:
+        except run_scope.RunEnded as ended:
             return give_up(loop, ended.ending, attempt, run)
         except errors.SlipwayError as error:
             return give_up(loop, self._refused(error), attempt, run)
@@ -181,7 +182,7 @@ class Supervisor:
     def _take_nodes(self, run: PreparedRun) -> running_attempt.RunningAttempt:
         """Wait until no other run measures on a machine that runs would share, or until enough nodes of a shared job are free, before
         anything is started that would disturb them. The walltime begins then."""
-        limit = time_limits.TimeLimit(self._scope, run)
+        limit = deadline.TimeLimit(self._scope, run)
         scheduler = get_scheduler(run.allocation.scheduler)
         self._clock.enter("assign")
         locks = NodeLocks(self._scope, *run_locks(run.allocation, run.cell.nodes))

@@ -9,8 +9,8 @@ from typing import assert_never
 
 from workflow.run.link import commands, reports
 from workflow.run.plan import Framework
-from workflow.run.record import outcome, progress_line, window_seen
-from workflow.run.supervisor import time_limits
+from workflow.run.record import outcome, progress_line, window_check
+from workflow.run.supervisor import run_scope, time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ class Training:
 
     def __init__(
         self,
-        scope: time_limits.RunScope,
+        scope: run_scope.RunScope,
         nodes: Nodes,
         world_size: int,
         progress: progress_line.ProgressLine,
@@ -78,7 +78,7 @@ class Training:
     def rank_ended(self, message: reports.Exited) -> None:
         """Handle the end of a process. A sidecar's end counts as a failure while ranks run."""
         skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
-        windows = tuple(window_seen.in_supervisor_s(seen, time.monotonic()) for seen in message.end.windows)
+        windows = tuple(window_check.in_supervisor_s(seen, time.monotonic()) for seen in message.end.windows)
         end = message.end._replace(time=message.end.time + skew_s, windows=windows)
         if end.sidecar is not None and not self._left:
             return

@@ -37,8 +37,8 @@ from workflow.run.link.protocol import name_of
 from workflow.run.node.preparation import Preparation
 from workflow.run.node.stagers import ImageChild, Loaded
 from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.staging import Staging
-from workflow.run.supervisor.time_limits import RunScope
 
 pytestmark = pytest.mark.slow
 END_S = 30.0

@@ -16,7 +16,7 @@ from workflow.run.node.ranks import EventTail, Ranks, Watched
 from workflow.run.node.window_watch import Line, WindowWatch
 from workflow.run.record.model import WindowSeen
 from workflow.run.record.outcome import ObservedWindow
-from workflow.run.record.window_seen import CONFIRMED, ReportedWindow, seen_warnings, window_seen
+from workflow.run.record.window_check import CONFIRMED, ReportedWindow, seen_warnings, window_seen
 
 WARMUP = 10
 

@@ -9,9 +9,11 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.record.resume import EarlierAttempt
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage.results import PreparedRun
-from workflow.run.supervisor.job import Job, NodeLocks
+from workflow.run.supervisor.deadline import TimeLimit
+from workflow.run.supervisor.job import Job
+from workflow.run.supervisor.node_locks import NodeLocks
+from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.time_limits import RunScope, TimeLimit
 from workflow.study.cell import Cell, RunLimits
 
 NODES = tuple(Node(name=f"n{index}", hostname="here", address=f"127.0.0.{index + 1}") for index in range(2))

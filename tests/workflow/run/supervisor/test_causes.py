@@ -25,9 +25,10 @@ from workflow.run.link.protocol import Channel
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.finish import give_up, not_clean
 from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
+from workflow.run.supervisor.run_scope import RunEnded
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.supervisor import Relay, Supervisor
-from workflow.run.supervisor.time_limits import DEFAULT_LIMITS, RunEnded
+from workflow.run.supervisor.time_limits import DEFAULT_LIMITS
 
 pytestmark = pytest.mark.processes
 

@@ -18,8 +18,8 @@ from msgspec import structs
 
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
+from workflow.report.cell_columns import key_columns, sentence, shared_machine_note, size_columns
 from workflow.report.cells import MIN_RUNS, CellResult, Estimate, quantile
-from workflow.report.keys import key_columns, sentence, shared_machine_note, size_columns
 from workflow.report.prediction import FARTHEST, LEVEL, Prediction, nodes_that_reach, predict
 from workflow.report.prediction_table import SHARES, LineModel, line_models
 from workflow.report.table import MILLI, NO_MARKS, NONE, Marks, Reason, Table, scaled, significant, with_interval, words

@@ -18,7 +18,7 @@ from tests.data_prep.staging.disks import Disk, ext4
 COMMAND = """
 import os, signal, sys, threading
 from pathlib import Path
-from cluster.guard import guarded
+from cluster.storage_guard import guarded
 
 def command():
     print(os.getpid(), flush=True)
@@ -109,7 +109,9 @@ def test_a_ctrl_c_of_its_terminal_before_there_is_a_command_ends_it() -> None:
     master, slave = os.openpty()
     waits = 'lambda: (print("begun", flush=True), sys.stdin.readline())'
     patch = f"os.login_tty(0); guard.process = types.SimpleNamespace(**{{**vars(guard.process), 'prepare_prctl': {waits}}})"
-    code = f"import os, sys, types; from cluster import guard; {patch}" + COMMAND.format(command="pass", say_s=60, give_up_s=60)
+    code = f"import os, sys, types; from cluster import storage_guard as guard; {patch}" + COMMAND.format(
+        command="pass", say_s=60, give_up_s=60
+    )
     process = subprocess.Popen([sys.executable, "-c", code], stdin=slave)
     os.close(slave)
     try:

@@ -17,8 +17,8 @@ from base.errors import AllocationError
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.preparation import end_older_attempts, is_older
 from workflow.run.supervisor import time_limits
-from workflow.run.supervisor.job import MACHINE, NodeLocks, _study_words, take_nodes, waiting_words
-from workflow.run.supervisor.time_limits import RunScope
+from workflow.run.supervisor.node_locks import MACHINE, NodeLocks, _study_words, take_nodes, waiting_words
+from workflow.run.supervisor.run_scope import RunScope
 
 
 def new_scope() -> RunScope:

@@ -9,7 +9,7 @@ import pytest
 
 from base.errors import ConfigError
 from extras.remote.command import Relay
-from extras.remote.typed import parse_typed
+from extras.remote.command_words import parse_typed
 from workflow.commands.main import run
 from workflow.study.publishing import are_versions, version_dir
 

@@ -1,4 +1,4 @@
-"""Say what a program of the study needs on a node and lacks: its mounts, and without a container its interpreter and command.
+"""Check that a node has what a program of the study needs: its mounts, and without a container its interpreter and command.
 
 What is missing now is missing in the next attempt too: so it is said before any rank starts, as the program's own failure.
 """

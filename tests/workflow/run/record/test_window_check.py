@@ -7,7 +7,7 @@ import pytest
 from workflow.run.record.model import Evaluation, Performance, Training, WindowSeen
 from workflow.run.record.outcome import ObservedWindow
 from workflow.run.record.rate import summarise
-from workflow.run.record.window_seen import (
+from workflow.run.record.window_check import (
     ReportedWindow,
     clock_warnings,
     evaluation_warnings,

@@ -20,11 +20,11 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import Work
 from workflow.run.storage.results import PreparedRun
-from workflow.run.supervisor.job import NodeLocks
+from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.preflight import Preflight
+from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.staging import bring_checkpoint
-from workflow.run.supervisor.time_limits import RunEnded, RunScope
 
 LOST, LATER = Ending(status="node_lost", reason="n1 is gone"), Ending(status="cancelled", reason="SIGTERM")
 

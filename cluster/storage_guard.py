@@ -1,5 +1,7 @@
-"""Run a command in a child process and watch it. Who waits for storage in uninterruptible sleep can neither say so nor be ended; so whoever
-types a command waits for a process that touches no storage."""
+"""Keep a typed command answering while storage hangs: it runs in a child process, which this one watches.
+
+Who waits for storage in uninterruptible sleep can neither say so nor be ended, and this process touches no storage.
+"""
 
 from __future__ import annotations
 

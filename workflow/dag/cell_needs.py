@@ -1,4 +1,4 @@
-"""Tell what a cell's dataset and model need: samples and bytes, parameters and memory.
+"""Estimate what a cell's dataset and model need: samples and bytes, parameters and memory.
 
 It is read from dataset.json, the manifest and plan.json where they are there, else computed where possible; nothing is written. GPU hours
 and times of runs are estimated here too.

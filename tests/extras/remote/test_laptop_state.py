@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from extras.remote.kept import Settings, read_settings, settings_file, submission, write_settings
+from extras.remote.laptop_state import Settings, read_settings, settings_file, submission, write_settings
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from base.errors import TrainingFailed
-from workflow.run.node.requirements import refuse_what_is_missing, why_not_startable
+from workflow.run.node.program_check import refuse_what_is_missing, why_not_startable
 from workflow.run.plan import Framework, Sidecar
 
 

@@ -1,0 +1,160 @@
+"""Lock the machine, or nodes of a job, for one run, so that two runs never share a node or its GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from base.errors import AllocationError
+from base.lock import LockFile
+from base.system import user_name
+from cluster.types import Allocation
+from workflow.run.storage.results import PreparedRun
+from workflow.run.supervisor import time_limits
+from workflow.run.supervisor.run_scope import RunScope
+
+logger = logging.getLogger(__name__)
+
+
+# Locks on what runs must not share: this machine while a run measures, or some nodes of a job with many runs. The kernel frees a lock when
+# the last process that has its file open ends.
+
+
+MACHINE: Final = "this machine"
+QUEUE: Final = ".queue"
+"""The suffix of the file in which runs queue for several locks; the rest of its name is that of the first lock."""
+
+
+class NodeLocks:
+    """A number (`count`) of the locks `paths` for one supervisor; taken with `take`, given back with `give` or by our end.
+
+    One supervisor at a time collects its locks, each as it becomes free; the others queue behind it. So two waiting supervisors never block
+    each other, and a run of many nodes gets its turn among runs of one node.
+    """
+
+    def __init__(self, scope: RunScope, paths: Sequence[Path], count: int) -> None:
+        self._scope = scope
+        self.paths, self.count = tuple(paths), count
+        self._locks = [self._open(path) for path in paths]
+        self._queue = self._open(paths[0].with_suffix(QUEUE)) if len(paths) > 1 else None
+
+    def _open(self, path: Path) -> LockFile:
+        with _explained(path):
+            lock = LockFile(path, trusted=True)
+        self._scope.loop.private.append(lock.descriptor)  # a child that hangs must not keep the lock
+        return lock
+
+    @property
+    def taken(self) -> tuple[int, ...]:
+        """Return the positions in `paths` of the locks that we hold."""
+        return tuple(index for index, lock in enumerate(self._locks) if lock.held)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Return those of the locks that we hold: who inherits them holds the locks too."""
+        return tuple(lock.descriptor for lock in self._locks if lock.held)
+
+    def try_take(self) -> bool:
+        done = self._collect()
+        if not done:
+            self._let_go()
+        return done
+
+    def take(self, look: Callable[[], None] = lambda: None) -> None:
+        """Take the locks, waiting in the loop, which calls `look` now and then. Raises RunEnded if the run ends meanwhile."""
+        self._scope.loop.every(time_limits.SHOW_EVERY_S, look)
+        while not self._collect():
+            self._scope.wait(lambda: False, time_limits.NODE_LOCKS_AGAIN_S)
+
+    def _collect(self) -> bool:
+        """Keep what is free, as far as we need it, if we are the first in the queue. When that is all, the next in the queue may."""
+        if self._queue is not None and not self._queue.held and not _try_take(self._queue):
+            return False
+        for lock in self._locks:
+            if len(self.taken) < self.count and not lock.held:
+                _try_take(lock)
+        if len(self.taken) < self.count:
+            return False
+        if self._queue is not None:
+            self._queue.unlock()
+        return True
+
+    def _let_go(self) -> None:
+        for lock in self._all():
+            lock.unlock()
+
+    def _all(self) -> list[LockFile]:
+        return self._locks if self._queue is None else [*self._locks, self._queue]
+
+    def sign(self, text: str) -> None:
+        """Say in the files who has them."""
+        for lock in self._locks:
+            if lock.held:
+                lock.write_holder(text)
+
+    def signature(self) -> str:
+        """Return who holds the locks now, as far as is known."""
+        found = [lock.read_holder() for lock in self._locks if not lock.held]
+        return ", ".join(dict.fromkeys(text for text in found if text))
+
+    def give(self, inherited: bool = False) -> None:
+        """Release them now, or when a program that has `inherited` them has ended too. May be called twice."""
+        if not inherited:
+            self._let_go()
+        for lock in self._all():
+            self._scope.loop.private.remove(lock.descriptor)
+            lock.close()
+        self._locks, self._queue = [], None
+
+
+def _try_take(lock: LockFile) -> bool:
+    with _explained(lock.path):
+        return lock.try_take()
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise AllocationError(
+            f"the lock {path} cannot be opened: {error.strerror}; {path.parent} must be yours: remove it, or ask its owner to"
+        ) from error
+
+
+def take_nodes(run: PreparedRun, locks: NodeLocks) -> Allocation:
+    """Wait until as many nodes as the run needs are ours: of a job that runs share, those whose locks we get."""
+    allocation = run.allocation
+    if not locks.try_take():
+        count, among = locks.count, len(locks.paths)
+        what = MACHINE if among == count == 1 else f"{count} of {among} nodes of job {allocation.job_id}"
+        holder = locks.signature()
+        logger.info("%s", waiting_words(what, holder, run.study))
+
+        def look() -> None:
+            nonlocal holder
+            if len(locks.taken) < locks.count and (now := locks.signature()) not in ("", holder):
+                holder = now
+                logger.info("%s", waiting_words(what, holder, run.study))
+
+        locks.take(look)
+    locks.sign(f"{_study_words(run.study)} process {os.getpid()} ({run.run_id})")
+    if allocation.own_job or not locks.paths:
+        return allocation
+    return dataclasses.replace(allocation, nodes=tuple(allocation.nodes[index] for index in locks.taken))
+
+
+def waiting_words(what: str, holder: str, study: str) -> str:
+    """Describe what a run of `study` waits for and who has it; where that is another study, how to have this machine sooner."""
+    if what != MACHINE or not holder or holder.startswith(_study_words(study)):
+        return f"waiting for {what}: {holder or 'other runs have it'}"
+    return f"waiting for {what}: {holder} measures on it until its end; Ctrl-C where that study was started frees it"
+
+
+def _study_words(study: str) -> str:
+    return f"study {study} of {user_name(os.geteuid())},"
