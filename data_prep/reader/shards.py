@@ -176,7 +176,7 @@ class _Shard:
                     break
                 nodes = page[_PAGE_HEADER:end].cast("H")
                 if kind & _P_LEAF:
-                    self._locate(number * self.page_bytes, np.frombuffer(page, np.uint8), np.array(nodes, np.int64))
+                    self._locate(key, number * self.page_bytes, np.frombuffer(page, np.uint8), np.array(nodes, np.int64))
                     if int(key) >= len(self.extents) or not self.extents[int(key), 0]:
                         raise self.changed(key, "page %d names no place in the file where it lies" % number)
                     return
@@ -190,21 +190,21 @@ class _Shard:
             pass
         raise self.changed(key, "page %d, which leads to it, is damaged" % number)
 
-    def _locate(self, first: int, page: np.ndarray, nodes: np.ndarray) -> None:
-        """Note where the values of a leaf page lie that begins at byte `first`. Nodes that make no sense are left out."""
+    def _locate(self, key: bytes, first: int, page: np.ndarray, nodes: np.ndarray) -> None:
+        """Note where the values of a leaf page lie that begins at byte `first`. Its samples follow one another, and `key` is among them:
+        else a damaged digit would make one sample another, and nothing is noted. Values that make no sense are left out."""
         nodes = nodes[nodes <= len(page) - _SMALLEST]
         fields = page[nodes[:, np.newaxis] + np.arange(_SMALLEST)]
         low, high, flags, key_bytes = fields[:, :8].copy().view("<u2").T.astype(np.int64)
-        digits = fields[:, 8:].astype(np.int64) - ord("0")
+        numbers = (fields[:, 8:].astype(np.int64) - ord("0")) @ 10 ** np.arange(7, -1, -1)
+        if not 0 <= numbers[0] <= int(key) <= numbers[-1] or (np.diff(numbers) != 1).any():
+            return
         behind = np.minimum(nodes[:, np.newaxis] + _SMALLEST + np.arange(8), len(page) - 1)  # the number of a page, of a large value
         pages = np.minimum(page[behind].view("<u8")[:, 0], self.num_bytes).astype(np.int64)
         starts = np.where(flags & _F_BIGDATA, pages * self.page_bytes + _PAGE_HEADER, first + nodes + _SMALLEST)
-        found = np.stack([digits @ 10 ** np.arange(7, -1, -1), starts, low + (high << 16)], axis=1)
-        whole = (
-            (key_bytes == 8) & (found[:, 2] > 0) & (digits >= 0).all(axis=1) & (digits < 10).all(axis=1) & (found[:, 0] < len(self.extents))
-        )
-        numbers, *places = found[whole & (found[:, 1] + found[:, 2] <= self.num_bytes)].T
-        self.extents[numbers] = np.stack(places, axis=1)
+        sizes = low + (high << 16)
+        whole = (key_bytes == 8) & (sizes > 0) & (starts + sizes <= self.num_bytes) & (numbers < len(self.extents))
+        self.extents[numbers[whole]] = np.stack([starts, sizes], axis=1)[whole]
 
     def changed(self, key: bytes, what: str) -> DatasetChanged:
         """Return the error that says what is wrong with a sample."""

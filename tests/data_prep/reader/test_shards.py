@@ -148,6 +148,24 @@ def test_a_damaged_page_on_the_way_to_a_value_is_an_error(tmp_path: Path, monkey
         open_dataset(str(root)).split("train").read_many([0])
 
 
+@pytest.mark.parametrize(("number", "digit"), [(7, b"3"), (0, b"8")], ids=["inside of its page", "first of its page"])
+def test_a_key_with_a_damaged_digit_is_no_other_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, digit: bytes) -> None:
+    """One bit makes a 3 of a 7."""
+    by_map(monkeypatch)
+    root = image_dataset(tmp_path, pictures(300, 20), shards=1)
+    (file,) = root.glob("*/data.mdb")
+    content = bytearray(file.read_bytes())
+    at = content.rindex(b"%08d" % number)
+    content[at + 7 : at + 8] = digit
+    file.write_bytes(content)
+    split = open_dataset(str(root)).split("train")
+    for index in (number, int(digit), *range(300)):
+        with contextlib.suppress(DatasetChanged):
+            assert split.read_many([index])[1].tolist() == [index]
+    with pytest.raises(DatasetChanged, match=f"sample 0000000{number}: page"):
+        split.read_many([number])
+
+
 def test_a_sample_beyond_what_the_header_counts_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_map(monkeypatch)
     root = image_dataset(tmp_path, pictures(4, 60), shards=1)
