@@ -384,8 +384,10 @@ class Run:
                     self.under_way = same or self.counts(batch, samples, tokens)  # before the body, which may take the batch to pieces
                     number = self.step
                     yield batch
-                    if self.step == number:  # the program has reported no checkpoint of it
+                    if self.step == number:
                         self.step_done()
+                    else:  # the program has reported a checkpoint of it
+                        self.wants_batch()
                     if self.step >= total:
                         break
                 if self.step == before:
@@ -564,7 +566,9 @@ class Run:
         if self.active and resumable and os.path.realpath(file) != os.path.realpath(os.path.join(self.out, CHECKPOINT)):
             raise ValueError("a run resumes from $SLIPWAY_OUT/%s alone, whatever its format; this is %s" % (CHECKPOINT, file))
         if self.is_stepping and step == self.step + 1:
-            self.step_done()
+            if self.under_way:  # else a checkpoint before this one has ended the step
+                self.step_done()
+            step = self.step
         if self.clock is not None:
             self.clock.drain()
         self.emit("checkpoint", file=os.path.basename(file), bytes=os.path.getsize(file), step=step, resumable=resumable)

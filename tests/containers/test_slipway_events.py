@@ -406,6 +406,27 @@ def test_a_checkpoint_is_wanted_of_rank_0_alone(tmp_path: Path) -> None:
         assert start(tmp_path, text, CELL, SLIPWAY_STOP=str(tmp_path / "stop"), RANK=rank)[1] == f"{wanted}\n"
 
 
+SAVED = """
+import time
+for batch in run.steps([[1, 2]] * 7):
+    run.loss(1.0)
+    if run.step == 3:
+        for name in ("best.pt", "checkpoint.safetensors"):
+            open(name, "w").close()
+            run.checkpoint(name, run.step + 1, resumable=name != "best.pt")
+        time.sleep(0.2)
+    print(batch)
+"""
+
+
+def test_two_checkpoints_of_a_step_are_one_step_and_what_follows_them_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert start(tmp_path, STARTED + SAVED, CELL) == (0, "[1, 2]\n" * 7)
+    found = events(tmp_path)
+    assert [(checkpoint.step, checkpoint.resumable) for checkpoint in found.checkpoints] == [(4, False), (4, True)]
+    assert all((step.input_s or 0) < 0.1 for step in found.steps.values())
+
+
 @pytest.mark.parametrize(("name", "code"), [("checkpoint.safetensors", 0), ("last.pt", 1)])
 def test_a_checkpoint_from_which_no_run_resumes_is_refused(tmp_path: Path, name: str, code: int) -> None:
     (tmp_path / name).touch()
