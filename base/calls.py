@@ -187,7 +187,7 @@ def call_isolated(what: str, function: Callable[..., Any], *arguments: Any, time
     at all."""
     call = jsonfile.json_line([function.__module__, function.__name__, arguments])
     environ = {**os.environ, **process.packages_environ(os.environ)}
-    child = subprocess.Popen([sys.executable, "-P", "-m", "base.calls"], stdin=PIPE, stdout=PIPE, cwd="/", env=environ)
+    child = subprocess.Popen([sys.executable, "-P", "-m", "base.calls"], stdin=PIPE, stdout=PIPE, env=environ)
     try:
         return result_of(what, process.communicate(child, call, timeout_s).stdout.encode())
     except subprocess.TimeoutExpired:
@@ -198,6 +198,7 @@ def call_isolated(what: str, function: Callable[..., Any], *arguments: Any, time
 
 def answer_call() -> None:
     """Answer the call on standard input, in the interpreter of its own. What the function prints goes to standard error."""
+    os.chdir("/")
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     _answer(answers, _call, (sys.stdin.buffer.read(),))

@@ -8,6 +8,8 @@ import os
 import resource
 import select
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 
 from base.calls import LimitedCall, call_isolated, call_limited, moved
 from base.errors import Defect, DigestMismatch, SlipwayError, StorageError
+from base.process import CODE_ROOT
 from tests.base import in_children
 
 pytestmark = pytest.mark.processes
@@ -187,6 +190,15 @@ def test_one_that_dies_in_a_call_is_told() -> None:
 def test_what_a_function_prints_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None:
     assert call_isolated("printing", in_children.say, "words", timeout_s=60) == 5
     assert capfd.readouterr() == ("", "words")
+
+
+def test_it_finds_what_the_caller_finds_by_a_relative_path(tmp_path: Path) -> None:
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "mine.py").write_text("def where():\n    import os\n    return os.getcwd()\n")
+    code = "from base.calls import call_isolated; import mine; print(call_isolated('x', mine.where, timeout_s=60))"
+    env = {**os.environ, "PYTHONPATH": f"packages{os.pathsep}{CODE_ROOT}"}
+    argv = [sys.executable, "-c", code]
+    assert subprocess.run(argv, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout == "/\n"
 
 
 def test_what_it_makes_has_the_umask_of_the_caller(tmp_path: Path) -> None:
