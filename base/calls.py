@@ -178,7 +178,8 @@ def _answer(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...
 
 
 # Call a function that may hang, for a caller that has threads and so must not fork (see above): in an interpreter of its own, which works
-# in `/`. It costs a tenth of a second to start, and the time to import the module of the function.
+# in `/`, and in a process group of its own: Ctrl-C is for the caller, who decides how to end. It costs a tenth of a second to start, and
+# the time to import the module of the function.
 
 
 def call_isolated(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
@@ -187,7 +188,7 @@ def call_isolated(what: str, function: Callable[..., Any], *arguments: Any, time
     at all."""
     call = jsonfile.json_line([function.__module__, function.__name__, arguments])
     environ = {**os.environ, **process.packages_environ(os.environ)}
-    child = subprocess.Popen([sys.executable, "-P", "-m", "base.calls"], stdin=PIPE, stdout=PIPE, env=environ)
+    child = subprocess.Popen([sys.executable, "-P", "-m", "base.calls"], stdin=PIPE, stdout=PIPE, env=environ, process_group=0)
     try:
         return result_of(what, process.communicate(child, call, timeout_s).stdout.encode())
     except subprocess.TimeoutExpired:

@@ -201,6 +201,19 @@ def test_it_finds_what_the_caller_finds_by_a_relative_path(tmp_path: Path) -> No
     assert subprocess.run(argv, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout == "/\n"
 
 
+def test_ctrl_c_is_for_the_caller_alone() -> None:
+    """Who hears it and goes on, as slipway run does, gets an answer and no traceback of an interpreter that was about to begin."""
+    code = """if True:
+        import os, signal, threading
+        from base.calls import call_isolated
+        signal.signal(signal.SIGINT, lambda *_: None)
+        threading.Timer(0.03, os.killpg, (0, signal.SIGINT)).start()
+        print(call_isolated("x", os.getcwd, timeout_s=60))
+    """
+    done = subprocess.run([sys.executable, "-c", code], cwd=CODE_ROOT, capture_output=True, text=True, check=False, start_new_session=True)
+    assert (done.stdout, done.stderr) == ("/\n", "")
+
+
 def test_what_it_makes_has_the_umask_of_the_caller(tmp_path: Path) -> None:
     os.umask(0o027)
     call_isolated("making", os.mkdir, str(tmp_path / "x"), timeout_s=60)
