@@ -205,8 +205,9 @@ def test_killed_it_leaves_nothing_running(typed: Typed) -> None:
         (("--nosuch",), 2, "neither slipway run nor snakemake has the option --nosuch"),
         (("nosuchtarget",), 10, "snakemake: MissingRuleException: No rule to produce nosuchtarget"),
         (("--cores", "x"), 10, "snakemake: Error parsing number of cores"),
+        (("--cores", "0"), 10, "snakemake: --cores 0: no run could ever start; valid: 1 or more"),
     ],
-    ids=["option", "target", "value"],
+    ids=["option", "target", "value", "no cores"],
 )
 def test_what_snakemake_refuses_is_a_sentence(typed: Typed, words: tuple[str, ...], code: int, said: str) -> None:
     found, out, err = typed(*words)

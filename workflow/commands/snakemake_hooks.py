@@ -123,6 +123,8 @@ def _load(workflow: Any) -> Graph:
     limits = workflow.resource_settings
     mode = execution.mode_of(limits.overwrite_resource_scopes, workflow.global_resources, os.environ)
     try:
+        if limits.cores is not None and limits.cores < 1:
+            raise errors.ConfigError(f"--cores {limits.cores}: no run could ever start; valid: 1 or more, or all (the default)")
         return refusals.load_graph(workflow.config_settings.config, workflow.configfiles, workflow.basedir, os.environ, mode, print_site)
     except errors.SlipwayError as error:
         sys.stderr.write(f"snakemake: {error}\n")
