@@ -400,7 +400,8 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
         raise RecordError(f"all runs have a result, but the report is not complete: {problem}")
     if code and not others_made_it:
         rules = ", ".join(failed) or f"snakemake (exit code {code})"
-        raise RecordError(f"all runs have a result, but the report is not complete: {rules} failed; snakemake's log: {log}")
+        mend = f"`{command(graph.study, 'report')}` makes it, or says what is in the way"
+        raise RecordError(f"all runs have a result, but the report is not complete: {rules} failed; {mend}; snakemake's log: {log}")
 
 
 def _raise_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
@@ -570,7 +571,7 @@ def _make_log(log: Path, study: Study) -> None:
         log.open("xb").close()
     except OSError as error:
         raise StorageError(
-            f"the results of {study.name} cannot be written: {error.filename}: {error.strerror}; site {study.site.name}"
+            f"the results of {study.name} cannot be written: {error.filename}: {error.strerror} (site {study.site_words})"
         ) from error
 
 

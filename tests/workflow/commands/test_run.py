@@ -18,9 +18,10 @@ from tests.base.test_frozen import still_frozen
 from tests.data_prep.staging.disks import ext4
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
-from workflow.commands.run import Child, _dry, end
+from workflow.commands.run import Child, _dry, _make_log, end
 from workflow.commands.watching.live_table import Lines
 from workflow.dag.graph import Graph
+from workflow.study.study import load_study
 
 pytestmark = pytest.mark.processes
 
@@ -195,8 +196,18 @@ def test_where_another_start_made_the_results_the_report_is_made_and_all_is_well
     for run in study.runs:
         house.record(run.run_id, "ok")
     asked = [run.run_id for run in study.runs]
-    with pytest.raises(RecordError, match="the report is not complete: page failed"):
+    with pytest.raises(
+        RecordError, match="the report is not complete: page failed; `slipway report .*` makes it, or says what is in the way"
+    ):
         ended(asked, "page")
     assert not (study.results_dir / "report.html").exists()
     ended(asked, "stage_train_push")
     assert (study.results_dir / "report.html").exists()
+
+
+def test_results_that_cannot_be_written_name_the_site_file(house: House) -> None:
+    site = house.root / "site.yaml"
+    site.write_text("storage: /proc/nowhere\ncache: {path: cache}\n")
+    study = load_study(house.path, str(site), {})
+    with pytest.raises(StorageError, match=rf"cannot be written: /proc/nowhere: .* \(site {site}\)$"):
+        _make_log(study.results_dir / "logs" / "snakemake.log", study)
