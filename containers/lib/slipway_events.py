@@ -391,7 +391,7 @@ class Run:
                     if self.step >= total:
                         break
                 if self.step == before:
-                    raise RuntimeError("the loader gave no batch, and %d of %d steps are done" % (self.step, self.totals()[0]))
+                    raise RuntimeError("the loader gave no batch after %d of %d steps: used up, or a batch too large?" % (self.step, total))
                 if self.inside_epochs:
                     return
         finally:

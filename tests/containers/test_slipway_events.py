@@ -506,7 +506,7 @@ def test_what_cannot_be_read_at_the_end_is_a_warning_and_the_run_ends_well(tmp_p
     [
         (f"{STARTED}for _ in run.steps('ab'):\n    for _ in run.steps('c'): pass\n", "run.steps was called in another run.steps loop"),
         (f"{STARTED}for _ in run.epochs(3): pass\n", "an epoch went by without a step: go through the loader by run.steps(loader)"),
-        (f"{STARTED}for _ in run.steps([]): pass\n", "the loader gave no batch, and 0 of 7 steps are done"),
+        (f"{STARTED}for _ in run.steps([]): pass\n", "the loader gave no batch after 0 of 7 steps: used up, or a batch too large?"),
         (LIBRARY.replace("SHORT", "6"), "the study asks for 7 steps, and max_steps would end the training after 6: raise it"),
         (
             TORCH.format(seed="1", dtype="float32", model="dict(network.named_parameters())", step="1"),
