@@ -33,6 +33,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"axes": {"nodes": [1, -2]}}, ["axes.nodes[1]", "-2", "1 or more"]),
         ({"axes": {"nodes": [1, "2"]}}, ["axes.nodes[1]", "text '2'", "whole number"]),
         ({"axes": {"nodes": [2.0]}}, ["axes.nodes[0]", "write 2"]),
+        ({"base": {"nodes": [1, 2]}}, ["base.nodes: found a list; valid: a whole number; several values are written under axes"]),
         ({"axes": {"nodes": [True]}}, ["axes.nodes[0]", "truth value true", "whole number"]),
         ({"axes": {"nodes": 2}}, ["axes.nodes", "a list", "[2]"]),
         ({"axes": {"nodes": []}}, ["axes.nodes", "at least one"]),

@@ -201,7 +201,7 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ({}, {"base": {"program": "gpt", "framework": "pytorch"}}, "framework and program are both given"),
         ({}, {"base": {"program": "gpt", "epochs": 3}}, "base.epochs: found epochs, and how many steps are an epoch is up to the program"),
         ({}, {"base": {"program": "gpt", "args": {"Width": 3}}}, "base.args.Width: found the text 'Width'; valid: the name of an argument"),
-        ({}, {"base": {"program": "gpt", "args.width": [3]}}, "base.args.width: found a list; valid: a word or line"),
+        ({}, {"base": {"program": "gpt", "args.width": [3]}}, "a finite number, or true or false; several values are written under axes"),
         ({}, {"base": {"program": "gpt", "args": {"depth": 1}, "args.depth": 2}}, "args.depth stands here twice"),
         ({}, {"base": {"model": "lenet", "args": {"depth": 1}}}, "found an argument for cells without a program"),
         ({"command": ["x", "--data={data}"]}, {"base": {"program": "gpt", "dataset": None}}, "programs.gpt.command[1]: found {data}, and"),
