@@ -341,7 +341,7 @@ class Watch:
         held = None if self._knows_other_start else next((message for _, message in logged if HELD in message), None)
         if held is not None:
             self._knows_other_start = True
-            self._notices.append(f"another start of this study is at work: {held}")
+            self._notices.append(f"this study was started twice: {held}")
         if not seen.push_noted and step.startswith(REFUSED if level != "ERROR" else (*REFUSED, PUSH)):
             seen.push_noted = True
             self._notices.append(f"{self._words(run)}: {self._whole(step)}")

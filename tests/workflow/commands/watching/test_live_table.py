@@ -328,7 +328,7 @@ def test_another_start_of_the_study_is_told_once(house: House) -> None:
     assert watch.look().notices == ()
     held = f"{second} is running already, attempt 1 of this run, since 10:00:00; waiting until it ends, then its result is used"
     write_log(study, second, f"10:00:01 run WARNING {held}\n")
-    assert watch.look().notices == (f"another start of this study is at work: {held}",)
+    assert watch.look().notices == (f"this study was started twice: {held}",)
     write_log(study, second, f"10:00:01 run WARNING {held}\n10:00:02 run WARNING {held}\n")
     assert watch.look().notices == ()
 
