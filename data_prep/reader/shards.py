@@ -157,7 +157,7 @@ class _Shard:
         """Return where a value begins and how long it is. LMDB's own search reads it too, page by page from a disk that has to be waited
         for; here all values of a page are located together, once."""
         at = 2 * int(key)
-        if at >= len(self.flat) or not self.flat[at]:
+        if at >= len(self.flat) or not self.flat[at + 1]:  # the length is written last, as another thread may read here
             self._descend(key)
         return self.flat[at], self.flat[at + 1]
 
@@ -176,8 +176,8 @@ class _Shard:
                     break
                 nodes = page[_PAGE_HEADER:end].cast("H")
                 if kind & _P_LEAF:
-                    self._locate(key, number * self.page_bytes, np.frombuffer(page, np.uint8), np.array(nodes, np.int64))
-                    if int(key) >= len(self.extents) or not self.extents[int(key), 0]:
+                    self._note_page(key, number * self.page_bytes, np.frombuffer(page, np.uint8), np.array(nodes, np.int64))
+                    if int(key) >= len(self.extents) or not self.extents[int(key), 1]:
                         raise self.changed(key, "page %d names no place in the file where it lies" % number)
                     return
                 first, last = 0, len(nodes)
@@ -190,7 +190,7 @@ class _Shard:
             pass
         raise self.changed(key, "page %d, which leads to it, is damaged" % number)
 
-    def _locate(self, key: bytes, first: int, page: np.ndarray, nodes: np.ndarray) -> None:
+    def _note_page(self, key: bytes, first: int, page: np.ndarray, nodes: np.ndarray) -> None:
         """Note where the values of a leaf page lie that begins at byte `first`. Its samples follow one another, and `key` is among them:
         else a damaged digit would make one sample another, and nothing is noted. Values that make no sense are left out."""
         nodes = nodes[nodes <= len(page) - _SMALLEST]

@@ -26,10 +26,6 @@ OwnKeys = dict[str, Any]
 """A record as JSON, or an object in it with keys that are not ours."""
 
 
-MIN_STAGED: Final = 64 << 20
-"""Bytes; the time of fewer is that of starting, not of copying."""
-
-
 class NotBelieved(ValueError):
     """What keeps a record from being believed, in words."""
 

@@ -1,4 +1,7 @@
-"""Ask for a checkpoint a margin before the walltime or the job ends, and end the attempt in time for its push."""
+"""Ask for a checkpoint a margin before the walltime or the job ends, and end the attempt in time for its push.
+
+The time of an attempt begins when it has its nodes.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,10 @@ from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
-
-# The deadline of an attempt. Its time begins when it has its nodes; a margin before the end it asks for a checkpoint.
-
-
 OnSaved = Callable[[int | None, str | None], None]
-"""Told once of a checkpoint: its step, or why there is none."""
+"""Take the step of a checkpoint, or why there is none. It is called once."""
 Save = Callable[[OnSaved], str | None]
-"""Asks the ranks for a checkpoint. Why there can be none; None: it is asked for."""
+"""Ask the ranks for a checkpoint. Returns why there can be none; None if it is asked for."""
 
 
 class TimeLimit:

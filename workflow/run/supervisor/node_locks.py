@@ -1,4 +1,7 @@
-"""Lock the machine, or nodes of a job, for one run, so that two runs never share a node or its GPUs."""
+"""Lock the machine, or nodes of a job, for one run, so that two runs never share a node or its GPUs.
+
+The kernel frees a lock when the last process that has its file open ends.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,6 @@ from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
-
-
-# Locks on what runs must not share: this machine while a run measures, or some nodes of a job with many runs. The kernel frees a lock when
-# the last process that has its file open ends.
-
 
 MACHINE: Final = "this machine"
 QUEUE: Final = ".queue"
