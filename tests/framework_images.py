@@ -26,7 +26,7 @@ from tests import images
 
 ROOT: Final = Path(__file__).parents[1]
 LEVEL_A: Final = ("pytorch", "jax", "tensorflow", "keras")
-LEVEL_B: Final = tuple(name for name in framework_folders() if name not in LEVEL_A and not load_framework(name).containers_only)
+LEVEL_B: Final = tuple(name for name in framework_folders() if name not in LEVEL_A)
 PYTHON: Final = "slipway-test/python{}:bookworm"
 NOT_OF_PYTHON: Final = ("__pycache__", "test", "tests", "idlelib", "share")
 FOR_SOURCES: Final = ("setuptools<81", "wheel")

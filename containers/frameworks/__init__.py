@@ -18,10 +18,7 @@ from containers.models import reads_tokens
 
 _HERE: Final = Path(__file__).resolve().parent
 OWN: Final = ("pytorch", "jax", "keras", "paddle", "tensorflow")
-HISTORIC: Final = (
-    *("bigdl", "caffe", "caffe2", "chainer", "cntk", "dl4j", "dsstne", "dynet", "lasagne", "matconvnet", "mxnet", "neon", "theano"),
-    "torch7",
-)
+HISTORIC: Final = ("bigdl", "caffe", "caffe2", "chainer", "cntk", "dynet", "lasagne", "mxnet", "theano")
 """What HISTORIC_DISTRIBUTION brings: the frameworks of the literature that are no longer developed."""
 HISTORIC_DISTRIBUTION: Final = "slipway-cluster-historic"
 HISTORIC_IN_CHECKOUT: Final = process.CODE_ROOT / "historic" / "slipway_historic"

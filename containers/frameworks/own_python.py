@@ -62,8 +62,6 @@ def own_python(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto"
 
 def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto") -> str | None:
     """Return why the bare engine cannot run it here, and what to do; None: it can."""
-    if spec.containers_only is not None:
-        return f"framework {spec.name!r} runs in containers only: {spec.containers_only}; take a site with another engine than bare"
     found = environment_of(spec, strategy, backend)
     if found is None:
         module = next((package.partition("==")[0] for package in spec.packages), None)

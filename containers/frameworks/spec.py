@@ -255,8 +255,6 @@ class FrameworkSpec(Closed):
     """version of Python that the program needs, such as `"3.8"`, if Slipway's is too new"""
     checkpoint: bool = False
     """whether the program writes a checkpoint when asked, and resumes from one"""
-    containers_only: Text | None = None
-    """why it cannot run without a container; sites with `engine: bare` refuse its cells with these words"""
     own_order: bool = False
     """whether it chooses the order of the samples by itself. Then only the loss of step 0 is compared"""
     facts: Facts | None = None

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from base.process import CODE_ROOT
-from containers.frameworks import framework_folders, load_framework
-from containers.step_lines import GROUPS, StepLines, events_of, expression_fault
+from containers.step_lines import GROUPS, StepLines, expression_fault
 from tests.containers.specs import library
 
 CASES = sorted((CODE_ROOT / "tests" / "captured" / "step-lines").glob("*.json"))
@@ -83,14 +82,6 @@ def test_a_loss_that_is_no_number_is_found_in_such_lines(path: Path, text: str) 
     line = match.string
     event = MODULE.Steps(case["settings"], WINDOW, 0.0).take([line[:begin] + text + line[end:]], 1.0)
     assert math.isnan(event["loss"])
-
-
-@pytest.mark.parametrize("name", [name for name in framework_folders() if events_of(load_framework(name).events)[0] == "log"])
-def test_the_expression_of_a_framework_is_one_that_is_tested(name: str) -> None:
-    _, lines = events_of(load_framework(name).events)
-    assert lines is not None
-    tested = json.loads((CASES[0].parent / f"{name}.json").read_text())["settings"]
-    assert StepLines(**tested) == lines
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.slurm.place import Place
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 FEWEST: Final = 10
 """Frameworks that the acceptance wants in the study."""
-BARE: Final = [name for name in framework_folders() if not load_framework(name).containers_only]
+BARE: Final = [*framework_folders()]
 KINDS: Final = [kind for name in BARE for kind in kinds_of(name)]
 
 

@@ -94,7 +94,7 @@ def _short(title: str) -> str:
 
 def _facts(spec: FrameworkSpec) -> dict[str, object]:
     missing = "; ".join(f"{', '.join(one.words)}: {one.why}" for one in spec.missing)
-    row = {"framework": spec.name, "version": _version(spec), "launcher": spec.launcher, "missing": missing, "note": _note(spec)}
+    row = {"framework": spec.name, "version": _version(spec), "launcher": spec.launcher, "missing": missing}
     return {**row, "networks": _networks(spec), **_known_facts(spec.facts)}
 
 
@@ -120,12 +120,6 @@ def _version(spec: FrameworkSpec) -> str:
     """Return the pinned version; the tag of the image for a framework that is no package."""
     pinned = next((package for package in spec.packages if "==" in package), None)
     return pinned.split("==")[1] if pinned else spec.image.rpartition(":")[2]
-
-
-def _note(spec: FrameworkSpec) -> str:
-    if spec.facts is None or spec.facts.verified is not None:
-        return ""
-    return "never run by a test of ours" + (f": {spec.containers_only}" if spec.containers_only else "")
 
 
 # Table `frameworks`: frameworks x networks x processes, as in dlbench's paper: seconds per batch, and the rate.

@@ -281,8 +281,6 @@ def _check_parameters(maker: CellMaker, cell: Cell) -> Verdict:
 
 
 _ONLY: Final[Mapping[str, tuple[object, str]]] = {
-    "nodes": (1, "frameworks whose processes share their work"),
-    "gpus_per_node": (1, "frameworks whose processes share their work"),
     "crop_size": (None, "images that Slipway reads, and frameworks that take parts of them"),
     "augmentation": ("none", "mode train on images that Slipway reads"),
     "reader": ("slipway", "frameworks; native in mode train, with encoding: jpeg or layout: caffe in the dataset"),
@@ -298,13 +296,9 @@ _ONLY: Final[Mapping[str, tuple[object, str]]] = {
 def _check_only(maker: CellMaker, cell: Cell) -> Verdict:
     data, own = maker.datasets[cell.dataset], load_framework(cell.framework) if cell.program is None else None
     trains, is_seen = cell.mode == "train", cell.reader != "native"
-    # else its rate would stand in a row of several
-    shares_work = own is None or own.launcher != "single" or any(one.where == "each" for one in own.sidecars)
     reads_native = trains and (data.encoding != "raw" or data.layout == "caffe")
     exchanges_buckets = trains and cell.strategy == "ddp" and cell.comm_hook != "powersgd"
     fits = {
-        "nodes": shares_work,
-        "gpus_per_node": shares_work,
         "crop_size": data.has_images and is_seen and (own is None or own.supports.augmentation != ("none",)),
         "augmentation": trains and is_seen and (own is None or data.has_images),
         "reader": own is not None and (cell.reader == "memory" or reads_native),

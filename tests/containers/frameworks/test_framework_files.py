@@ -130,9 +130,6 @@ def test_nothing_beside_the_program_hides_a_package(spec: FrameworkSpec) -> None
 def test_its_environment_is_pinned(spec: FrameworkSpec) -> None:
     """What is installed for the bare engine, what the image installs, and what framework.yaml says are one version."""
     pins, packages = spec.folder / "requirements.txt", spec.folder / "debian-packages.txt"
-    if spec.containers_only is not None:
-        assert not pins.is_file()
-        return
     exact = [package for package in spec.packages if "==" in package]
     assert exact
     for package in exact:
@@ -178,28 +175,25 @@ def names_imported(path: Path, module: str) -> set[str]:
 
 
 def test_whoever_trains_on_what_slipway_reads_has_images_that_are_augmented(spec: FrameworkSpec) -> None:
-    """slipway_program's plan does it: for those that its driver runs, and those that are given plain files."""
+    """slipway_program's plan does it, for those that its driver runs."""
     driven = any("run" in names_imported(path, "slipway_program.driver") for path in spec.folder.rglob("*.py"))
-    if driven or {"slipway_program", "slipway_historic_program.theano_flags", "slipway_historic_program.raw_files"} & set(spec.command):
+    if driven or {"slipway_program", "slipway_historic_program.theano_flags"} & set(spec.command):
         assert spec.supports.augmentation == get_args(Augmentation)
     else:
-        assert spec.name in ("pytorch", "bigdl", "dsstne"), "it reads by itself: say here that it does"
+        assert spec.name in ("pytorch", "bigdl"), "it reads by itself: say here that it does"
 
 
 def test_its_facts_name_a_test_that_is_there(spec: FrameworkSpec) -> None:
     assert spec.facts is not None, "slipway tables framework-facts needs a row"
     if spec.facts.verified is not None:
         assert all((ROOT / name).is_file() for name in spec.facts.verified.by.split(", "))
-        assert spec.containers_only is None
         assert set(spec.facts.verified.devices) <= set(spec.supports.devices)
 
 
 def test_its_facts_tell_all_that_tests_hold(spec: FrameworkSpec) -> None:
     assert spec.facts is not None
     verified = spec.facts.verified
-    if verified is None:
-        assert spec.containers_only is not None
-        return
+    assert verified is not None, "each is run by a test of ours"
     assert ("test_token_models.py" in verified.by) == bool(set(spec.supports.models) & set(of_tokens()))
     assert ("test_native_readers.py" in verified.by) == ("native" in spec.supports.readers) == bool(verified.lmdb)
     assert ("test_pytorch_strategies.py" in verified.by) == (len(spec.supports.strategies) > 1)
@@ -362,7 +356,6 @@ def test_a_cell_it_cannot_run_is_refused(change: dict[str, Any], expected: str) 
             r"'tensorflow' does not support device 'cuda': .*no GPU was at hand to try it on; valid: cpu",
         ),
         ("jax", {"precision": "bf16"}, r"'jax' does not support precision 'bf16': .*computes in 32 bits: .*; valid: fp32, tf32"),
-        ("dl4j", {"model": "vgg16"}, r"'dl4j' does not support model 'vgg16': its program builds no dropout; valid: "),
         ("bigdl", {"augmentation": "crop"}, r"augmentation 'crop': it reads each sample once and keeps it, .*; valid: none"),
     ],
 )

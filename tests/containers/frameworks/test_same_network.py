@@ -17,11 +17,7 @@ from tests.containers.frameworks.programs import checksum_of_file, distance, par
 
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
-COMPARED = [
-    name
-    for name in framework_folders()
-    if name != "pytorch" and not (load_framework(name).containers_only or load_framework(name).own_order)
-]
+COMPARED = [name for name in framework_folders() if name != "pytorch" and not load_framework(name).own_order]
 OTHERS = [name for name in COMPARED if name in OWN]
 """The others are tested in tests/historic."""
 MODELS_OF = {name: set(load_framework(name).supports.models) for name in framework_folders()}

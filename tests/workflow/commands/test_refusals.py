@@ -72,12 +72,6 @@ FREE = re.compile(r"room for [\d.]+ \wB")
 """What the disk has, which changes between two looks."""
 CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
     "missing source": (lambda house: house.study(datasets=PHOTOS), 10, "datasets.digits.path: "),
-    "containers only": (
-        lambda house: house.study(base={"framework": "torch7"}, axes={"nodes": [1]}),
-        10,
-        "framework 'torch7' runs in containers only: it is in no package index and no Debian release since 11, and builds from its sources "
-        "alone; take a site with another engine than bare",
-    ),
     "large batch": (
         lambda house: house.study(axes={"batch_size": [900]}),
         10,

@@ -134,14 +134,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ),
         ({"base": {"framework": "jax", "strategy": "fsdp2"}}, ["base.strategy", "'jax' does not support strategy 'fsdp2'; valid: ddp"]),
         ({"base": {"strategy": "fsdp2"}, "axes": {"comm_hook": ["fp16"]}}, ["base.strategy", "has no hooks, found comm_hook 'fp16'"]),
-        (
-            {"base": {"framework": "torch7"}, "axes": {"nodes": [2]}},
-            ["axes.nodes", "found 2, which is only for frameworks whose processes share", "valid: 1"],
-        ),
-        (
-            {"base": {"framework": "torch7", "gpus_per_node": 4}, "axes": {"nodes": [1]}},
-            ["base.gpus_per_node", "found 4, which is only for frameworks whose processes share"],
-        ),
+        ({"base": {"framework": "torch7"}}, ["base.framework", "'torch7' is not known", "valid: "]),
         ({"base": {"threads": 0}}, ["base.threads", "0", "auto"]),
         ({"base": {"threads": "all"}}, ["base.threads", "'all'", "auto"]),
         ({"base": {"seed": -1}}, ["base.seed", "0 or more"]),
