@@ -96,9 +96,6 @@ class Jobs(Protocol):
     def cancel(self, job_ids: Sequence[str], patience_s: float) -> None:
         """Cancel jobs, by one command if possible. Jobs that are over or unknown are no failure."""
 
-    def forget(self, job_ids: Sequence[str], patience_s: float) -> None:
-        """Remove jobs from the queue whose `lost` node has long been silent, without waiting for that node."""
-
     def never_starts(self, size: JobSize) -> str | None:
         """Explain why such a job can never start on this cluster, and what to change, or return None."""
 

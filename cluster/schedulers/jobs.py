@@ -120,7 +120,7 @@ class QueuedJob:
     directory: str = ""
     """The directory from which the job was submitted."""
     lost: str = ""
-    """The first node of the job, if that node is silent and the scheduler keeps the job because of it (`Jobs.forget` ends the wait).
+    """The first node of the job, if that node is silent and the scheduler keeps the job because of it.
 
     Also a node that could not start the job, which is over then. The next job of the run excludes this node.
     """

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.minicluster import Cluster, queue
+from tests.workflow.run.valid import validate_record
 from workflow.run.plan import TAG
-from workflow.run.record.reading import validate_record
 
 # Network storage that can be full, for a whole cluster.
 

@@ -26,8 +26,8 @@ from tests.containers.conftest import Dockerd
 from tests.minicluster.gpus import STAND_INS
 from tests.workflow.run.hostile import a_pipe_freezes_nobody, links_lead_nowhere
 from tests.workflow.run.test_programs import LOOP, program
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import ROOT, World
-from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 FOREIGN = "slipway-test-foreign"

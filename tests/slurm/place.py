@@ -11,7 +11,7 @@ from typing import Any
 from containers.spec import TAG
 from tests.checkout import copy_checkout
 from tests.minicluster import Cluster
-from workflow.run.record.reading import validate_record
+from tests.workflow.run.valid import validate_record
 
 
 class Place:

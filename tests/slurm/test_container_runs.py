@@ -15,8 +15,8 @@ from containers.spec import TAG
 from tests import images
 from tests.minicluster import Cluster
 from tests.slurm.test_scheduler import ClusterWorld
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import ROOT
-from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 

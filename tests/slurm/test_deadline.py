@@ -8,7 +8,7 @@ import pytest
 
 from tests.minicluster import Cluster
 from tests.slurm.test_scheduler import ClusterWorld, world  # noqa: F401 - the fixture
-from workflow.run.record.reading import validate_record
+from tests.workflow.run.valid import validate_record
 
 pytestmark = pytest.mark.slow
 STEP_S = 0.05

@@ -13,7 +13,7 @@ import pytest
 
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
-from workflow.run.record.reading import validate_record
+from tests.workflow.run.valid import validate_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from tests import images
 from tests.checkout import copy_checkout
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import FAKE
-from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 

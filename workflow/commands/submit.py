@@ -28,7 +28,7 @@ from workflow.commands import chosen_study, snakemake_hooks
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, RetryOption, SiteOption, StudyArgument, snakemake_config
 from workflow.commands.watching import live_table, output
 from workflow.commands.watching.watch import Watch
-from workflow.dag import cell_needs, end_of_study, execution, job_plans, queue_view, refusals, watched_jobs
+from workflow.dag import cell_needs, end_of_study, execution, job_plans, queue_view, refusals
 from workflow.dag.graph import Graph
 from workflow.report.files import PAGE_FILE
 from workflow.run.record.step_clock import with_login
@@ -333,15 +333,13 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
 
 def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: queue_view.PolledQueue, view: live_table.View) -> QueuedJob | None:
     """Return what the scheduler said of the job last, when it is over; None if it has forgotten it."""
-    refresher, lost = live_table.Refresher(watch.look), watched_jobs.LostJobs(jobs, output.line)
+    refresher = live_table.Refresher(watch.look)
     seen: float | None = None
     info: QueuedJob | None = None
     while True:
         time.sleep(live_table.DRAW_S)
         refresher.draw(view)
         answer = queue.view()
-        if lost.take_out(answer, {job.job_id}):
-            queue.ask_soon()
         if answer.began is None or answer.began == seen or any(one.job_id == job.job_id for one in answer.jobs):
             continue
         seen = answer.began

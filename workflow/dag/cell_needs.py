@@ -1,7 +1,7 @@
 """Estimate what a cell's dataset and model need: samples and bytes, parameters and memory.
 
-It is read from dataset.json, the manifest and plan.json where they are there, else computed where possible; nothing is written. GPU hours
-and times of runs are estimated here too.
+It is read from dataset.json and the manifest where they are there, else computed where possible; nothing is written. GPU hours and times
+of runs are estimated here too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Final, TypedDict, TypeVar
+from typing import Final, TypeVar
 
-from base import humanize, jsonfile, typed
+from base import humanize, jsonfile
 from base.errors import ConfigError, RecordError, SlipwayError
 from containers.engines import in_container
 from containers.models import MODELS, Model, build, build_for_tokens, memory, reads_tokens
@@ -111,8 +111,7 @@ def requirements_of(study: Study, name: str) -> DatasetRequirements:
         )
     from data_prep.sources import estimated_bytes, known_samples
 
-    plan = _plan(study.build_dir(name))
-    samples = sum(shard["samples"] for shard in plan["shards"]) if plan else known_samples(spec)
+    samples = known_samples(spec)
     num_bytes = estimated_bytes(spec, samples)
     return DatasetRequirements(
         name=name,
@@ -123,7 +122,7 @@ def requirements_of(study: Study, name: str) -> DatasetRequirements:
         bytes_are="unknown until built" if num_bytes is None else "estimated",
         channels=channels,
         size=size,
-        num_classes=len(plan["classes"]) if plan else classes,
+        num_classes=classes,
     )
 
 
@@ -220,23 +219,6 @@ def _root(study: Study, name: str, read: Callable[[Path], M]) -> tuple[Path, M] 
     try:
         root = study.datasets_dir / read_dataset_file(receipt.parent).path
         return root, read(root)
-    except SlipwayError:
-        return None
-
-
-class _PlannedShard(TypedDict):
-    samples: typed.Count
-
-
-class _Plan(TypedDict):
-    shards: list[_PlannedShard]
-    classes: list[str]
-
-
-def _plan(build_dir: Path) -> _Plan | None:
-    path = build_dir / "plan.json"
-    try:
-        return typed.read_as(_Plan, jsonfile.read_json(path), path) if path.exists() else None
     except SlipwayError:
         return None
 

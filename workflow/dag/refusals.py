@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from base import calls, errors, untrusted
+from base import calls, errors
 from base.humanize import choices, counted, format_size, some
 from cluster import detection, schedulers
 from cluster.schedulers.local import NAME as LOCAL
@@ -23,7 +23,7 @@ from data_prep.tree.manifest import advice
 from workflow.dag import execution, queue_view
 from workflow.dag.cell_needs import DatasetRequirements, refuse_over_budget, requirements_of
 from workflow.dag.graph import Graph
-from workflow.run.node import caches, program_check
+from workflow.run.node import program_check
 from workflow.run.plan import allocation_request, of_program
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import first_names
@@ -89,8 +89,7 @@ def refuse_unreadable_storage(study: Study) -> None:
 
 def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements], cells: Sequence[Cell]) -> None:
     """Raise NotEnoughSpace for a dataset that a node's cache may not hold, or cannot where this machine is the node; and where storage has
-    no room for those that are still to be built; and where either may hold no more files. In a child with a time limit."""
-    _refuse_missing_inodes(study)
+    no room for those that are still to be built. In a child with a time limit."""
     site, known = study.site, [needs for needs in datasets if needs.bytes is not None]
     for needs in known:
         size, most = needs.bytes or 0, site.cache.max_bytes
@@ -108,15 +107,6 @@ def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements
         size = sum(needs.bytes or 0 for needs in unbuilt)
         names = some([needs.name for needs in unbuilt], 8)
         _refuse_room(f"{study.path}: {names} would take {format_size(size)} on storage when built", study.datasets_dir, size)
-
-
-def _refuse_missing_inodes(study: Study) -> None:
-    """Refuse a cache without inodes for the study, unless it holds something that it may remove."""
-    cache = study.site.cache.path
-    for directory in (study.results_dir, *([cache] if study.site.scheduler == LOCAL else [])):
-        place = mounts.nearest_mount(directory)[0]
-        if free_space.free_inodes(place) == 0 and not (directory == cache and allocated_bytes(cache)):
-            raise free_space.not_enough_space(place, 0, f"{study.path}: the runs write files there")
 
 
 def _refuse_room(what: str, directory: Path, need: int) -> None:
@@ -239,7 +229,6 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
             lambda: _refuse_silent_engine(study.site),
             lambda: _refuse_missing_environments(study, cells, environ),
             lambda: _refuse_missing_packages(study, cells, environ),
-            lambda: _refuse_open_cache(study.site),
             lambda: _refuse_missing_gpus(study, cells, environ),
         )
     )
@@ -249,17 +238,6 @@ def _refuse_datasets(study: Study, cells: Sequence[Cell]) -> None:
     refuse_missing_sources(study, datasets_of(cells))
     needs = [requirements_of(study, name) for name in datasets_of(cells)]
     _raise_all((lambda: refuse_too_little_space(study, needs, cells), lambda: _refuse_large_batches(study, cells, needs)))
-
-
-def _refuse_open_cache(site: Site) -> None:
-    """Raise StagingError where this machine is the node and somebody else could change what its cache holds, as the run would."""
-    if site.scheduler == LOCAL and (cache := caches.cache_or_none(site)) is not None:
-        own = cache / f"{LOCAL}-0"
-        if problem := untrusted.why_distrusted(own, group=site.shared == "group"):
-            raise errors.StagingError(
-                f"{own} cannot be the cache, since somebody else could change the data in it: {problem}; another cache.path, or have its "
-                "owner mend that"
-            )
 
 
 def _refuse_silent_engine(site: Site) -> None:

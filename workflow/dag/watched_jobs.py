@@ -96,50 +96,6 @@ def describe_end(job: Submitted, known: QueuedJob | None) -> str:
     return f"job {job.job_id} {words} {code}"
 
 
-# Jobs whose first node answers nobody.
-
-
-LOST_S: Final = 120.0
-
-
-class LostJobs:
-    """The jobs that the scheduler keeps in its queue although their first node answers nobody.
-
-    After a while they are taken out, and tried again. Only Grid Engine keeps them: until the node is back, for ever if need be. Its nodes
-    all seem lost for half a minute after a restart of qmaster, which is why a node must have been silent in all answers of two minutes,
-    with no silence of qmaster itself among them. `say` prints a message for a person.
-    """
-
-    def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
-        self._jobs, self._say = jobs, say
-        self._since: dict[str, float] = {}
-        """The moment of the first of the answers that have all called its node lost, by job."""
-
-    def take_out(self, view: QueueView, job_ids: set[str]) -> tuple[QueuedJob, ...]:
-        """Take out jobs whose node is lost, and return those of `job_ids` that were taken out now.
-
-        A job that could not be taken out, or that stays, is tried again after a while.
-        """
-        if view.began is None or view.silent_s is not None:
-            self._since = {}
-            return ()
-        self._since = {job.job_id: self._since.get(job.job_id, view.began) for job in view.jobs if job.lost}
-        done = []
-        for job in view.jobs:
-            if job.job_id not in job_ids or view.began - self._since.get(job.job_id, view.began) < LOST_S:
-                continue
-            del self._since[job.job_id]
-            words = f"job {job.job_id} has lost its first node: {job.lost} has not answered for {LOST_S / 60:.0f} minutes"
-            try:
-                self._jobs.forget((job.job_id,), 0.0)
-            except (SlipwayError, ValueError) as error:
-                self._say(f"{words}, and the job could not be taken out of the queue: {error}")
-                continue
-            self._say(f"{words}; the job is taken out of the queue")
-            done.append(job)
-        return tuple(done)
-
-
 # The batch job of one run, or of one shard.
 
 
@@ -203,7 +159,6 @@ class WatchedJobs:
         """The jobs of this Snakemake that somebody has cancelled."""
         self.lost: dict[Key, tuple[str, ...]] = {}
         """Nodes that were lost, and recorded nothing."""
-        self._lost_jobs = LostJobs(jobs, say)
         self._tried: dict[str, float | None] = {}
         """The answer of the scheduler after which it was last tried to take out a job that cannot start."""
         self._away: set[str] = set()
@@ -243,7 +198,6 @@ class WatchedJobs:
         files = self._files({job.directory for job, _ in watched.values()})
         watched = {job_id: (job, what) for job_id, (job, what) in watched.items() if job.directory in files}
         view, now = self._queue.view(), time.monotonic()
-        watched |= self._take_out_lost(view, watched)
         watched |= self._take_out_failed(view, watched)
         doubtful: dict[str, Submitted] = {}
         for job_id, (before, _) in watched.items():
@@ -259,16 +213,6 @@ class WatchedJobs:
                 doubtful[job_id] = job
         if doubtful:
             self._end_doubtful(doubtful, now)
-
-    def _take_out_lost(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
-        """Take out the jobs whose node is lost; their next jobs avoid these nodes."""
-        found = {}
-        for queued in self._lost_jobs.take_out(view, set(watched)):
-            job, what = watched[queued.job_id]
-            self.lost[job.work.rule, job.work.wildcards] = (queued.lost,)
-            found[queued.job_id] = (replace(job, taken_out=f"has lost its node {queued.lost}"), what)
-            self._queue.ask_soon()
-        return found
 
     def _take_out_failed(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
         """Take out the jobs that the scheduler could not start and keeps: nobody may be there to release them, and the next job may get

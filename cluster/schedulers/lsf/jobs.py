@@ -157,10 +157,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     ask(LSF, ("bkill", *job_ids), patience_s, ANSWER_S)
 
 
-forget = cancel
-"""The same as cancel: no job of LSF is `lost`, because LSF itself ends the jobs of a silent node."""
-
-
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     return len(lsf.hosts_of_job(environ)) or None
 

@@ -228,10 +228,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     ask(answers.PBS, ("qdel", *job_ids), patience_s, ANSWER_S)
 
 
-forget = cancel
-"""The same as cancel: a job of PBS is `lost` only when it is over."""
-
-
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     try:
         return len(node_names(environ)) if environ.get(JOB_ID) else None

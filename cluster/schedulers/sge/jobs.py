@@ -231,15 +231,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     answers.ask_about(("qdel", *job_ids), (*answers.NO_SUCH_JOB, "already in deletion"), patience_s)
 
 
-def forget(job_ids: Sequence[str], patience_s: float) -> None:
-    """Delete jobs whose node is silent, for which qdel alone waits.
-
-    A job that is being deleted and is put back into the queue by force is gone at once, and its owner may do that.
-    """
-    cancel(job_ids, patience_s)
-    answers.ask_about(("qmod", "-f", "-rj", *job_ids), ("invalid queue or job",), patience_s)
-
-
 def never_starts(size: JobSize) -> str | None:
     """Compare a job with its parallel environment, which may give other nodes than the job needs."""
     name = (size.parallel_environment or "").split(None, 1)[:1]

@@ -180,10 +180,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     ask(SLURM, ("scancel", *job_ids), patience_s, answers.SHORT_ANSWER_S)
 
 
-forget = cancel
-"""The same as cancel: no job of Slurm is `lost`, because Slurm itself ends the jobs of a silent node."""
-
-
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     """Read the number of nodes from the job's own variable, which steps do not change."""
     return ascii_int(environ.get("SLURM_JOB_NUM_NODES", ""))

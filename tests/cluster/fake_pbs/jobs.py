@@ -28,9 +28,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:  # noqa: ARG001 -
     QUEUE[:] = [job for job in QUEUE if job.job_id not in job_ids]
 
 
-forget = cancel
-
-
 def never_starts(size: JobSize) -> str | None:
     return f"a job of {size.nodes} nodes never starts" if size.nodes > 8 else None
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from base.errors import SlipwayError
-from tests.data_prep.staging.disks import tmpfs
 from tests.nobody import as_nobody
 from tests.workflow.commands.conftest import House
 from workflow.dag.refusals import load_graph, why_unusable
@@ -27,12 +26,6 @@ PHOTOS = {"digits": {"source": "folder", "path": "photos", "size": 32}}
 def _below_a_file(house: House) -> None:
     (house.root / "file").write_text("")
     house.site.write_text(f"{SITE}storage: file/storage\n")
-
-
-def _open_cache(house: House) -> None:
-    (house.root / "open").mkdir()
-    (house.root / "open").chmod(0o777)
-    house.site.write_text("cache: {path: open/cache}\nstorage: s\n")
 
 
 def _gpus(house: House) -> None:
@@ -98,7 +91,6 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
         15,
         " TB on storage when built, and ",
     ),
-    "open cache": (_open_cache, 15, "open/cache/local-0 cannot be the cache, since somebody else could change the data in it: "),
     "no GPU": (_gpus, 14, "device: cuda was asked, and "),
     "no engine": (
         lambda house: house.site.write_text(f"{SITE}storage: s\nengine: docker\n"),
@@ -121,16 +113,6 @@ def no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools))
-
-
-@pytest.mark.parametrize("key", ["storage", "cache"])
-def test_a_file_system_without_inodes_is_refused_by_the_plan(house: House, key: str) -> None:
-    with tmpfs(house.root / "full", 1 << 24, num_inodes=1) as full:
-        paths = {"storage": house.root / "storage", "cache": house.root / "cache", key: full / key}
-        house.site.write_text(f"storage: {paths['storage']}\ncache: {{path: {paths['cache']}}}\ndevice: cpu\n")
-        said = house("plan")
-        assert said.code == 15, said.err
-        assert f"no inodes are left on the file system of {full}" in said.err
 
 
 @pytest.mark.usefixtures("no_gpus")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.workflow.report.builder import failed, make_cell, make_record
-from workflow.run.record.reading import validate_record
+from tests.workflow.run.valid import validate_record
 
 CELLS = [
     make_cell(),

@@ -27,12 +27,13 @@ from tests.workflow.report.builder import (
     write_records,
     write_study,
 )
+from tests.workflow.run.valid import validate_record
 from workflow.report.analysis import analyse
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.record_reader import read_rows, read_runs
 from workflow.run.record.parquet_columns import FIELDS, MISSING, PREVENTED, RESULTS, UNREADABLE
-from workflow.run.record.reading import find_record, validate_record
+from workflow.run.record.reading import find_record
 from workflow.run.record.step_clock import STEPS
 
 CELL = make_cell()

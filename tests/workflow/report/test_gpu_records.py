@@ -10,8 +10,8 @@ import pytest
 
 from tests.workflow.report.builder import collected
 from tests.workflow.report.test_tables import cells_of
+from tests.workflow.run.valid import validate_record
 from workflow.report.tables import TABLES
-from workflow.run.record.reading import validate_record
 
 CAPTURED = Path(__file__).parents[2] / "captured" / "records"
 

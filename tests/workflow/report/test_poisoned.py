@@ -14,6 +14,7 @@ import pytest
 from base.seal import sealed_text
 from tests.workflow.report.builder import failed, make_cell, make_record, scaling_cells, sealed_bytes, write_records, write_study
 from tests.workflow.report.poison import FORMULAS, LONG, MARKUP, paths, poisoned, with_value
+from tests.workflow.run.valid import validate_record
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
@@ -24,7 +25,7 @@ from workflow.report.plots import PLOTS
 from workflow.report.tables import all_tables
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.parquet_columns import FIELDS
-from workflow.run.record.reading import read_record, validate_record
+from workflow.run.record.reading import read_record
 
 BASE, CELL = scaling_cells(nodes=[1, 2])
 RECORD = make_record(
@@ -125,9 +126,6 @@ def test_what_the_model_refuses_is_refused_here_too(path: str) -> None:
 
 REFUSED: dict[str, dict[str, Any]] = {
     "a negative 95th percentile": {"performance.step_s.p95": -0.1},
-    "p95 below p50": {"performance.step_s.p95": 0.05},
-    "min above max": {"performance.step_s.min": 9.0},
-    "a mean outside of all steps": {"performance.step_s.mean": 9.0},
     "no window": {"performance.window_s": 0.0},
     "a negative time": {"steps_s": {**RECORD["steps_s"], "push": -1.0}},
     "an end before the start": {"time": {"start": "2026-05-02T10:00:00Z", "end": "2026-05-01T10:00:00Z"}},

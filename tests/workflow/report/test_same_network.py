@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.workflow.report.builder import collected, failed, make_cell, make_record, scaling_cells
+from tests.workflow.run.valid import validate_record
 from tests.workflow.study.studies import changed, load
 from workflow.report import same_network, tables
 from workflow.report.analysis import Analysis
@@ -17,7 +18,6 @@ from workflow.report.formats import FORMATS
 from workflow.report.page import page
 from workflow.report.same_network import FirstRun, Group, Losses, first_difference, groups_of, has_random_dropout, to_json, trainer_name
 from workflow.run.record.rate import first_losses
-from workflow.run.record.reading import validate_record
 from workflow.study.cell import Cell
 
 LOSSES = {step: 2.3 - 0.1 * step for step in range(5)}

@@ -30,6 +30,7 @@ from tests.workflow.report.builder import (
     write_records,
     write_study,
 )
+from tests.workflow.run.valid import validate_record
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import MARKS, Estimate, LogSample, ratio
 from workflow.report.collect import collect, read_records
@@ -42,7 +43,6 @@ from workflow.report.table import MAX_ROWS, Column, Table, estimate_text, number
 from workflow.report.tables import TABLES, all_tables
 from workflow.report.terminal import print_speedup
 from workflow.run.record.rate import NOT_COMPARED
-from workflow.run.record.reading import validate_record
 
 HOSTILE = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
 

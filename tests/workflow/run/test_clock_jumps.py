@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import World
-from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 HOUR_S = 3600

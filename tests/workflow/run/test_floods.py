@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import ROOT, World
-from workflow.run.record.reading import validate_record
 
 # long: how soon the attackers find what listens is for the machine to decide, so the run has to be long.
 pytestmark = [

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import World
-from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 TRIALS = int(os.environ.get("SLIPWAY_KILLS", "2"))

@@ -23,9 +23,9 @@ from data_prep.push import deliver_pending
 from tests.cluster import smi
 from tests.data_prep.staging.disks import tmpfs
 from tests.workflow.run.reading import held_up
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import World
 from workflow.run.node.workdir import check_target, deliver
-from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 

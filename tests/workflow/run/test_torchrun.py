@@ -13,8 +13,8 @@ import pytest
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.workflow.run.supervisor.test_preflight_runs import Loopback
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import ROOT
-from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 240.0

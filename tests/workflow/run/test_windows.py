@@ -11,9 +11,9 @@ import pytest
 
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import World
 from workflow.run.record.events import parse_line
-from workflow.run.record.reading import validate_record
 from workflow.run.record.window_check import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Summarise the load of a node for its record: what its watchers saw before and during the measured window.
+"""Summarise the load of a node for its record: what its watchers saw during the measured window.
 
 The window is that of the node's ranks, by the clock of their events; watcher and ranks of a node read the same monotonic clock, so a window
 that lies outside of the watcher's own time was told by another clock, and nothing is said of it. It is widened to the lines around it: what
@@ -186,14 +186,13 @@ def load_of(watched: Watched, window: Span | None) -> Load:
         return load
     first, last = watched.lines[0].t, watched.lines[-1].t
     if window is None or not first <= window[0] <= window[1] <= last + 60.0:
-        return replace(load, before=_between(watched, first, last, inner=True))
-    before = _between(watched, first, window[0], inner=True)
-    return replace(load, before=before, during=_between(watched, *window, inner=False))
+        return load
+    return replace(load, during=_between(watched, *window))
 
 
-def _between(watched: Watched, begin: float, end: float, *, inner: bool) -> LoadOf | None:
-    """Describe the samples from `begin` to `end`: only those inside (`inner`), or also one on each side. None for fewer than two."""
-    cut = _Cut(watched.lines, begin, end, inner)
+def _between(watched: Watched, begin: float, end: float) -> LoadOf | None:
+    """Describe the samples from `begin` to `end`, with one more on each side. None for fewer than two."""
+    cut = _Cut(watched.lines, begin, end)
     seconds = cut.seconds("own")
     if seconds is None:
         return None
@@ -225,33 +224,26 @@ def _between(watched: Watched, begin: float, end: float, *, inner: bool) -> Load
         mhz_mean=_round(sum(mean for mean, _ in mhz) / len(mhz)) if mhz else None,
         mhz_min=_round(min((least for _, least in mhz), default=None)),
         throttle_events=_count(cut.change("throttled")),
-        gpus=_gpus(cut.having("gpus"), (begin, end), inner=inner),
-        package_j=None
-        if inner
-        else energy_of([(line.t, line.package_j) for line in cut.having("package_j") if line.package_j is not UNSET], begin, end),
+        gpus=_gpus(cut.having("gpus"), (begin, end)),
+        package_j=energy_of([(line.t, line.package_j) for line in cut.having("package_j") if line.package_j is not UNSET], begin, end),
     )
 
 
 class _Cut:
     """The samples of a time."""
 
-    def __init__(self, lines: Sequence[Sample], begin: float, end: float, inner: bool) -> None:
-        self._lines, self._begin, self._end, self._inner = lines, begin, end, inner
+    def __init__(self, lines: Sequence[Sample], begin: float, end: float) -> None:
+        self._lines, self._begin, self._end = lines, begin, end
         self._found: dict[str, list[Sample]] = {}
 
     def having(self, key: str) -> list[Sample]:
-        """Return the samples in the time that have `key`, with one before and one after it unless only those inside count."""
+        """Return the samples in the time that have `key`, with one before and one after it."""
         if key not in self._found:  # there may be many lines
-            self._found[key] = self._having(key)
+            known = [line for line in self._lines if getattr(line, key) is not UNSET]
+            before = [line for line in known if line.t <= self._begin][-1:]
+            after = [line for line in known if line.t >= self._end][:1]
+            self._found[key] = [*before, *(line for line in known if self._begin < line.t < self._end), *after]
         return self._found[key]
-
-    def _having(self, key: str) -> list[Sample]:
-        known = [line for line in self._lines if getattr(line, key) is not UNSET]
-        if self._inner:
-            return [line for line in known if self._begin <= line.t <= self._end]
-        before = [line for line in known if line.t <= self._begin][-1:]
-        after = [line for line in known if line.t >= self._end][:1]
-        return [*before, *(line for line in known if self._begin < line.t < self._end), *after]
 
     def values(self, key: str) -> list[Any]:
         return [getattr(line, key) for line in self.having(key)]
@@ -292,19 +284,19 @@ def _busiest(lines: Sequence[Sample], seconds: float) -> tuple[Busiest, ...]:
     return tuple(Busiest(name=name, cores=round(used[name] / span, 4)) for name in ordered) if span > 0 else ()
 
 
-def _gpus(lines: Sequence[Sample], span: Span, *, inner: bool) -> tuple[GpuLoad, ...] | None:
-    """Describe what each GPU did, or return None where nobody looked. `inner`: beside a window, of which alone the energy is told."""
+def _gpus(lines: Sequence[Sample], span: Span) -> tuple[GpuLoad, ...] | None:
+    """Describe what each GPU did, or return None where nobody looked."""
     seen: dict[str, list[tuple[float, GpuSample]]] = {}
     for line in lines:
         for gpu in line.gpus or ():
             seen.setdefault(sanitize.text(gpu.uuid, MAX_NAME), []).append((line.t, gpu))
-    return tuple(_gpu(uuid, looks, span, inner) for uuid, looks in seen.items()) or None
+    return tuple(_gpu(uuid, looks, span) for uuid, looks in seen.items()) or None
 
 
-def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], span: Span, inner: bool) -> GpuLoad:
+def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], span: Span) -> GpuLoad:
     begin, end = span
     looks = [look for _, look in timed]
-    in_time = [look for t, look in timed if begin + (0.0 if inner else GPU_MEAN_S) <= t <= end]  # a look tells of the second before it
+    in_time = [look for t, look in timed if begin + GPU_MEAN_S <= t <= end]  # a look tells of the second before it
 
     def known(key: str, of: Sequence[GpuSample] = looks) -> list[Any]:
         return [value for look in of if (value := getattr(look, key)) is not None]
@@ -314,7 +306,6 @@ def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], span: Span, inner:
         values = known(key, in_time)
         return _round(sum(values) / len(values)) if values else None
 
-    energy_j = None if inner else energy_of([(t, look.joules) for t, look in timed if look.joules is not None], begin, end)
     reasons = known("reasons")
     ecc = known("ecc_errors")
     return GpuLoad(
@@ -328,7 +319,7 @@ def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], span: Span, inner:
         throttled=tuple(name for name, bit in REASONS.items() if any(bits & bit for bits in reasons)) if reasons else None,
         ecc_errors=_count(ecc[-1] - ecc[0]) if ecc and ecc[-1] >= ecc[0] else None,
         others_max=_count(max(known("others"), default=None)),
-        energy_j=energy_j,
+        energy_j=energy_of([(t, look.joules) for t, look in timed if look.joules is not None], begin, end),
     )
 
 

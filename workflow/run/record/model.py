@@ -221,14 +221,13 @@ class LoadOf(Part, frozen=True, kw_only=True):
 
 
 class Load(Part, frozen=True, kw_only=True):
-    """How loaded a machine was, of so many cores of the run: before the measured window, and during it."""
+    """How loaded a machine was, of so many cores of the run, during the measured window."""
 
     cores: FromOne
     kernel_seen: bool = True
     rapl: Rapl | None = None
     """word or null | whether the energy of the processors could be read: `read`, `not permitted` (most machines let only root),
     `none`; null in records of earlier versions"""
-    before: LoadOf | None = None
     during: LoadOf | None = None
 
 

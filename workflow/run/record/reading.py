@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from base import errors, jsonfile
+from base import jsonfile
 from base.seal import WRONG, seal_state
-from workflow.run.record import outcome, step_clock
-from workflow.run.record.model import NotBelieved, OwnKeys, RunRecord, Steps, StepSeconds
+from workflow.run.record import outcome
+from workflow.run.record.model import NotBelieved, OwnKeys, RunRecord, StepSeconds
 
 # The attempt that counts: the latest result, else the latest prevented one.
 #
@@ -149,11 +149,6 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
-CLOSING_RATIO: Final = 0.01
-CLOSING_S: Final = 0.001
-OPEN: Final = ("provenance",)
-"""Objects to which a program may add keys of its own."""
-ULPS: Final = 1 + 1e-9  # a mean of equal numbers may differ from them by the last digit
 _DECODER: Final = msgspec.json.Decoder(RunRecord)
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
 
@@ -199,37 +194,6 @@ def record_of(content: bytes, run_id: str, attempt: int | None = None, study: st
     if study is not None and record.study not in (None, study):
         raise NotBelieved(f"it says that it is of the study {record.study}, and lies in the results of {study}")
     return record
-
-
-def validate_record(value: Any, where: str = "the record") -> RunRecord:
-    """Return the record in `value`, as JSON gives it. Raises RecordError for one that readers do not believe, that has keys which this
-    version does not write, or whose steps do not add up."""
-    try:
-        record = decoded(json.dumps(value).encode())
-        unknown = next(_unknown(value, msgspec.to_builtins(record)), None)
-        if unknown is not None:
-            raise NotBelieved(f"unknown key {unknown}")
-        if (record.status == "ok") != (record.status_reason is None):
-            raise NotBelieved(f"its status is {record.status}, and its status_reason {record.status_reason!r}")
-        steps = {entry.name: getattr(record.steps_s, entry.name) or 0.0 for entry in msgspec.structs.fields(Steps)}
-        total = sum(seconds for step, seconds in steps.items() if step not in step_clock.BESIDE)
-        if abs(total - record.run_s) > max(CLOSING_RATIO * record.run_s, CLOSING_S):
-            raise NotBelieved(f"stage to release add up to {total:g} s, run_s is {record.run_s:g} s")
-    except ValueError as error:
-        raise errors.RecordError(f"{where} is not a valid record: {error}") from error
-    return record
-
-
-def _unknown(value: Any, known: Any, path: str = "") -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key not in known:
-                yield f"{path}{key}"
-            elif key not in OPEN:
-                yield from _unknown(inner, known[key], f"{path}{key}.")
-    elif isinstance(value, list | tuple):
-        for place, (inner, read) in enumerate(zip(value, known, strict=True)):
-            yield from _unknown(inner, read, f"{path.rstrip('.')}[{place}].")
 
 
 def shown(value: Any) -> str:
@@ -293,11 +257,6 @@ def _check(record: RunRecord) -> None:
 
 
 def _check_steps(steps: StepSeconds, window_s: float | None) -> None:
-    if not steps.min <= steps.p50 * ULPS <= steps.p90 * ULPS**2 <= steps.p95 * ULPS**3 <= steps.p99 * ULPS**4 <= steps.max * ULPS**5:
-        names = ("min", "p50", "p90", "p95", "p99", "max")
-        raise NotBelieved(f"its steps contradict: {', '.join(f'{name} is {getattr(steps, name)} s' for name in names)}")
-    if not steps.min <= steps.mean * ULPS <= steps.max * ULPS**2:
-        raise NotBelieved(f"its steps contradict: from {steps.min} to {steps.max} s, and {steps.mean} s in the mean")
     if steps.p50 <= 0 or (window_s is not None and window_s <= 0):
         raise NotBelieved(f"its median step is {steps.p50} s, its window {window_s} s")
 

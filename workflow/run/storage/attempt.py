@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -278,7 +279,7 @@ def _record(directory: Path, note: EndedNote, facts: RunFacts, whole: bool, file
     elif ending.status == "ok" and found.contradiction is not None:
         ending = Ending(status="error", reason=found.contradiction)
     record = reading.fitting(build_record(facts, ending, note.times, found, files).to_json())
-    reading.validate_record(record)
+    reading.decoded(json.dumps(record).encode())
     return record
 
 

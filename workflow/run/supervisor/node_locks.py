@@ -24,22 +24,16 @@ from workflow.run.supervisor.run_scope import RunScope
 logger = logging.getLogger(__name__)
 
 MACHINE: Final = "this machine"
-QUEUE: Final = ".queue"
-"""The suffix of the file in which runs queue for several locks; the rest of its name is that of the first lock."""
 
 
 class NodeLocks:
-    """A number (`count`) of the locks `paths` for one supervisor; taken with `take`, given back with `give` or by our end.
-
-    One supervisor at a time collects its locks, each as it becomes free; the others queue behind it. So two waiting supervisors never block
-    each other, and a run of many nodes gets its turn among runs of one node.
-    """
+    """A number (`count`) of the locks `paths` for one supervisor, all at once or none; taken with `take`, given back with `give` or by our
+    end. Snakemake starts no more runs than there are nodes for."""
 
     def __init__(self, scope: RunScope, paths: Sequence[Path], count: int) -> None:
         self._scope = scope
         self.paths, self.count = tuple(paths), count
         self._locks = [self._open(path) for path in paths]
-        self._queue = self._open(paths[0].with_suffix(QUEUE)) if len(paths) > 1 else None
 
     def _open(self, path: Path) -> LockFile:
         with _explained(path):
@@ -58,36 +52,24 @@ class NodeLocks:
         return tuple(lock.descriptor for lock in self._locks if lock.held)
 
     def try_take(self) -> bool:
-        done = self._collect()
-        if not done:
+        """Take as many of the locks that are free as we need; none, and False, if these are too few."""
+        for lock in self._locks:
+            if len(self.taken) < self.count:
+                with _explained(lock.path):
+                    lock.try_take()
+        if len(self.taken) < self.count:
             self._let_go()
-        return done
+        return len(self.taken) == self.count
 
     def take(self, look: Callable[[], None] = lambda: None) -> None:
         """Take the locks, waiting in the loop, which calls `look` now and then. Raises RunEnded if the run ends meanwhile."""
         self._scope.loop.every(time_limits.SHOW_EVERY_S, look)
-        while not self._collect():
+        while not self.try_take():
             self._scope.wait(lambda: False, time_limits.NODE_LOCKS_AGAIN_S)
 
-    def _collect(self) -> bool:
-        """Keep what is free, as far as we need it, if we are the first in the queue. When that is all, the next in the queue may."""
-        if self._queue is not None and not self._queue.held and not _try_take(self._queue):
-            return False
-        for lock in self._locks:
-            if len(self.taken) < self.count and not lock.held:
-                _try_take(lock)
-        if len(self.taken) < self.count:
-            return False
-        if self._queue is not None:
-            self._queue.unlock()
-        return True
-
     def _let_go(self) -> None:
-        for lock in self._all():
+        for lock in self._locks:
             lock.unlock()
-
-    def _all(self) -> list[LockFile]:
-        return self._locks if self._queue is None else [*self._locks, self._queue]
 
     def sign(self, text: str) -> None:
         """Say in the files who has them."""
@@ -104,15 +86,10 @@ class NodeLocks:
         """Release them now, or when a program that has `inherited` them has ended too. May be called twice."""
         if not inherited:
             self._let_go()
-        for lock in self._all():
+        for lock in self._locks:
             self._scope.loop.private.remove(lock.descriptor)
             lock.close()
-        self._locks, self._queue = [], None
-
-
-def _try_take(lock: LockFile) -> bool:
-    with _explained(lock.path):
-        return lock.try_take()
+        self._locks = []
 
 
 @contextlib.contextmanager

@@ -1,9 +1,8 @@
 """Stage one dataset on all nodes of the allocation at once.
 
 `python -m workflow.run.supervisor.stage_all_nodes --results DIR --dataset NAME --output FILE`, inside the batch job of a study, before its
-runs: runs of few nodes side by side would each read storage. What a node cannot stage is said in FILE, and does not stop the others; a run
-on that node tries again. FILE: {"dataset", "job_id", "seconds", "nodes": [{"name", "bytes", "storage_bytes", "peer_bytes", "seconds",
-"hit"} or {"name", "error"}]}.
+runs: runs of few nodes side by side would each read storage. What a node cannot stage is logged, and does not stop the others; a run on
+that node tries again. FILE says that it was done: {"dataset", "nodes", "storage_bytes"}, the nodes by name, null or why one has nothing.
 """
 
 from __future__ import annotations
@@ -48,25 +47,12 @@ class PreparedStaging(Struct, frozen=True, kw_only=True):
     dataset: PublishedDataset
 
 
-class StagedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A row of FILE: what a node has done, or why it has nothing."""
-
-    name: str
-    error: str | None = None
-    bytes: int | None = None
-    storage_bytes: int | None = None
-    peer_bytes: int | None = None
-    seconds: float | None = None
-    hit: bool | None = None
-
-
 class StagedNodes(Struct, frozen=True, kw_only=True):
     """The content of FILE."""
 
-    dataset: PublishedDataset
-    job_id: str
-    seconds: float
-    nodes: tuple[StagedNode, ...]
+    dataset: str
+    nodes: dict[str, str | None]
+    storage_bytes: int
 
 
 def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) -> PreparedStaging:
@@ -100,15 +86,13 @@ class StageAllNodes:
         self.held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
 
-    def run(self, output: str) -> StagedNodes:
-        """Run the staging, write the file `output`, and return its content. Raises SlipwayError."""
+    def run(self, output: str) -> None:
+        """Run the staging, and write the file `output`. Raises SlipwayError."""
         with self.held, run_scope.supervising(self.loop, self._signalled, self._orphaned):
             try:
-                found = self._work()
-                self.scope.call("publish", write, output, found)
+                self.scope.call("publish", write, output, self._work())
             except run_scope.RunEnded as ended:
                 raise (ended.ending.error or AllocationError)(ended.ending.reason or ended.ending.status) from ended
-        return found
 
     def _work(self) -> StagedNodes:
         try:
@@ -173,29 +157,25 @@ class StageAllNodes:
             node.note(reports.Failed(during="stage", error="NodeLost", message=why))
 
     def _results(self, work: PreparedStaging) -> StagedNodes:
-        """Return per node what was done. Raises what stopped the first node, if no node has the dataset."""
+        """Return what was done. Raises what stopped the first node, if no node has the dataset."""
         assert self.nodes is not None
-        rows = tuple(map(_row, self.nodes.all))
-        if all(row.error is not None for row in rows):
-            error = error_named(self.nodes.all[0].answer(reports.Failed).error)
-            raise error(f"staging {work.dataset.name} on {rows[0].name}: {rows[0].error}")
-        seconds = time.monotonic() - self.began
-        return StagedNodes(dataset=work.dataset, job_id=work.allocation.job_id, seconds=seconds, nodes=rows)
-
-
-def _row(node: NodeHandle) -> StagedNode:
-    staged = node.last(reports.Staged)
-    found = None if staged is None else staged.dataset
-    if found is None:
-        return StagedNode(name=node.node.name, error=node.answer(reports.Failed).message)
-    return StagedNode(
-        name=node.node.name,
-        bytes=found.bytes,
-        storage_bytes=found.storage_bytes,
-        peer_bytes=found.peer_bytes,
-        seconds=found.seconds,
-        hit=found.hit,
-    )
+        told = {node.node.name: node.last(reports.Staged) for node in self.nodes.all}
+        found = {name: staged.dataset for name, staged in told.items() if staged is not None and staged.dataset is not None}
+        failed = {node.node.name: node.answer(reports.Failed) for node in self.nodes.all if node.node.name not in found}
+        if not found:
+            name, problem = next(iter(failed.items()))
+            raise error_named(problem.error)(f"staging {work.dataset.name} on {name}: {problem.message}")
+        read = sum(copy.storage_bytes for copy in found.values())
+        logger.info(
+            "%s is on %d of %d nodes after %s; %s came from storage",
+            work.dataset.name,
+            len(found),
+            len(told),
+            humanize.format_duration(time.monotonic() - self.began),
+            humanize.format_size(read),
+        )
+        nodes = {name: failed[name].message if name in failed else None for name in told}
+        return StagedNodes(dataset=work.dataset.name, nodes=nodes, storage_bytes=read)
 
 
 def write(path: str, content: StagedNodes) -> None:
@@ -217,20 +197,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.configure("stage")
     staging = StageAllNodes(os.path.abspath(arguments.results), arguments.dataset)
     try:
-        found = staging.run(os.path.abspath(arguments.output))
+        staging.run(os.path.abspath(arguments.output))
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code
-    read = sum(row.storage_bytes or 0 for row in found.nodes)
-    here = sum(row.error is None for row in found.nodes)
-    logger.info(
-        "%s is on %d of %d nodes after %s; %s came from storage",
-        found.dataset.name,
-        here,
-        len(found.nodes),
-        humanize.format_duration(found.seconds),
-        humanize.format_size(read),
-    )
     return 0
 
 

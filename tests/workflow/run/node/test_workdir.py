@@ -26,11 +26,11 @@ from tests.data_prep.staging.disks import immutable
 from tests.workflow.report.builder import make_cell, make_record
 from tests.workflow.run.cells import document, ended_note
 from tests.workflow.run.storage.test_results import write
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import World
 from workflow.run.link.commands import Pending
 from workflow.run.node.workdir import WorkDirectory, check_target, hold, of_run, publish_delivered, remove_delivered, sweep
 from workflow.run.record.outcome import Ending, RankEnd
-from workflow.run.record.reading import validate_record
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease
 from workflow.run.storage.prepare import prepare

@@ -11,11 +11,12 @@ import pytest
 
 from base.seal import sealed_text
 from tests.workflow.report.builder import make_cell, make_record
+from tests.workflow.run.valid import validate_record
 from workflow.run.record.events import parse_events
 from workflow.run.record.model import Performance
 from workflow.run.record.outcome import Ending
 from workflow.run.record.parquet_columns import PROVENANCE
-from workflow.run.record.reading import fitting, read_record, validate_record
+from workflow.run.record.reading import fitting, read_record
 from workflow.run.record.run_record import Measurements, RunFacts, RunTimes, build_record, measured
 
 NUMBERS = (0, -0.0, -1e-9, -5, 1e-300, 1e-15, 1e-9, 0.1, 0.1, 0.1, 0.2, 1, 3, 1e9, 1e16, 1e300, 2**63 - 1, 2**62, True, None, "0.1", 1.5)

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from cluster.processes import TICKS_PER_S
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import World
 from workflow.run.record.machine_load import is_loaded_by_others
-from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 

@@ -47,7 +47,7 @@ def watched(*lines: Any) -> Watched:
     return found
 
 
-def test_before_and_during_stand_apart() -> None:
+def test_what_was_before_the_window_is_not_in_its_load() -> None:
     quiet = [line(t) for t in (0, 1, 2, 3)]
     loud = [
         {**line(3 + t, others=0), "idle": quiet[-1]["idle"] + t * (CORES - 2 - 1.5 - 0.1), "busiest": [["python3 of alice", 1.4]]}
@@ -55,8 +55,7 @@ def test_before_and_during_stand_apart() -> None:
     ]
     found = load_of(watched(*quiet, *loud), (3.2, 4.8))
     msgspec.convert(msgspec.to_builtins(found), Load)
-    assert found.before.others_cores == pytest.approx(0.0, abs=1e-3)
-    assert (found.before.seconds, found.during.seconds) == (3, 2), "the window is widened to the lines around it"
+    assert found.during.seconds == 2, "the window is widened to the lines around it"
     assert found.during.others_cores == pytest.approx(1.5, abs=1e-3)
     assert found.during.own_cores == pytest.approx(2.0)
     assert found.during.interrupt_cores == pytest.approx(0.1)
@@ -88,7 +87,6 @@ def test_each_counter_has_its_own_lines() -> None:
 def test_a_window_of_another_clock_is_none(window: tuple[float, float] | None) -> None:
     found = load_of(watched(*[line(float(t)) for t in range(5)]), window)
     assert found.during is None
-    assert found.before.seconds == 4
 
 
 def test_the_end_of_a_container_takes_no_time_of_ours_away() -> None:
@@ -210,13 +208,9 @@ def test_what_can_have_moved_the_number_is_said(during: dict[str, Any], words: s
     assert all(said.startswith("n1: ") and str(words) in said for said in found)
 
 
-def test_others_count_during_the_window_alone() -> None:
-    """Before it a daemon loads our image, and that is no other's work."""
-    quiet = node()
-    early = replace(quiet, load=replace(quiet.load, before=replace(quiet.load.before, others_cores=0.5)))
-    assert not others_seen([quiet, early, without_load("n3")])
-    assert not busy([early])
-    assert others_seen([quiet, node(others_cores=0.5)])
+def test_others_on_one_node_are_others() -> None:
+    assert not others_seen([node(), without_load("n3")])
+    assert others_seen([node(), node(others_cores=0.5)])
 
 
 def test_two_watchers_that_write_in_turn_lose_no_line() -> None:

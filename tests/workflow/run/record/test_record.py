@@ -15,14 +15,14 @@ import pytest
 from msgspec.structs import replace
 
 from base.errors import RecordError
-from base.jsonfile import json_text
 from base.seal import sealed_text
 from tests.workflow.run.record.test_machine_load import node
+from tests.workflow.run.valid import validate_record
 from workflow.run.record.events import RankEvents, RunStart, RunStop, Step, parse_events, read_events
-from workflow.run.record.model import File, NewRecord, Performance, Steps, StepSeconds
+from workflow.run.record.model import File, Performance, Steps, StepSeconds
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.rate import performance, summarise, thinned, training
-from workflow.run.record.reading import read_record, validate_record
+from workflow.run.record.reading import read_record
 from workflow.run.record.run_record import Measurements, RunFacts, RunTimes, build_record, disagreements, measured
 from workflow.run.record.schema import SCHEMA_FILE, schema_text
 
@@ -372,24 +372,6 @@ def test_records_of_earlier_versions_are_believed(path: Path) -> None:
     found = validate_record(value)  # their seals do not fit: directories and times in them were changed
     assert (found.run_id, found.run_s, found.seal) == (value["run_id"], value["run_s"], value.get("seal"))
     assert [node.hostname for node in found.nodes] == [node["hostname"] for node in value["nodes"]]
-
-
-def test_a_record_is_written_with_the_keys_that_it_had_before() -> None:
-    """The commit before the record was built of structs has written this one."""
-    content = (CAPTURED / "cpu-records" / "two-nodes.json").read_bytes()
-    value = json.loads(content)
-    written = NewRecord(read_record(content), value["provenance"]).to_json()
-    del value["seal"]
-    assert json_text(without_new(written, value)) == json_text(value)
-
-
-def without_new(written: Any, before: Any) -> Any:
-    """What is written, without keys that were added since and are null in an older record."""
-    if isinstance(before, dict):
-        return {key: without_new(inner, before.get(key)) for key, inner in written.items() if key in before or inner is not None}
-    if isinstance(before, list):
-        return [without_new(inner, old) for inner, old in zip(written, before, strict=True)]
-    return written
 
 
 def test_keys_of_a_later_version_are_passed_over() -> None:

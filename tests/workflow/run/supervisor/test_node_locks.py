@@ -107,45 +107,6 @@ def test_who_waits_is_told_of_each_holder(paths: list[Path], monkeypatch: pytest
 
 
 @pytest.mark.processes
-def test_who_waits_first_is_served_first(paths: list[Path]) -> None:
-    holders = take_apart(paths)
-    wide, narrow = NodeLocks(scope := new_scope(), paths, 4), NodeLocks(new_scope(), paths, 1)
-    tried: list[bool] = []
-
-    def free_one() -> None:
-        end(holders[0])
-        tried.append(narrow.try_take())
-
-    scope.loop.after(0.05, free_one)
-    for position, holder in enumerate(holders[1:], 1):
-        scope.loop.after(0.05 + position * 0.01, lambda holder=holder: end(holder))  # type: ignore[misc]
-    wide.take()
-    assert tried == [False]
-    wide.give()
-    assert narrow.try_take()
-    narrow.give()
-
-
-@pytest.mark.processes
-def test_who_waits_for_some_nodes_keeps_nobody_from_others(paths: list[Path]) -> None:
-    """Sets of nodes have queues of their own: a run that waits for the first set is not in the way of one of the second."""
-    holders = take_apart(paths[:2])
-    waiting, other = NodeLocks(scope := new_scope(), paths[:2], 2), NodeLocks(new_scope(), paths[2:], 2)
-    tried: list[bool] = []
-
-    def take_the_others() -> None:
-        tried.append(other.try_take())
-        for holder in holders:
-            end(holder)
-
-    scope.loop.after(0.05, take_the_others)
-    waiting.take()
-    assert tried == [True]
-    waiting.give()
-    other.give()
-
-
-@pytest.mark.processes
 def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Path]) -> None:
     turn = NodeLocks(new_scope(), paths, 1)
     assert turn.try_take()

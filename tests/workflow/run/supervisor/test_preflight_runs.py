@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import PATIENCE_S, ROOT, World
-from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 
