@@ -198,9 +198,7 @@ class DatasetSpec(BaseModel):
         description="order of raw pixels. `hwc`: height, width, channels in RGB. `caffe`: planes in BGR. Default: `hwc`; of "
         "`caffe-lmdb` with raw pixels `caffe`",
     )
-    strict: StrictBool = Field(
-        default=False, description="`true`: the dataset is refused if anything is rejected, as with `slipway dataset build --strict`"
-    )
+    strict: StrictBool = Field(default=False, description="`true`: the dataset is refused if anything is rejected")
     max_rejected_ratio: Annotated[float, Field(ge=0, le=1, strict=True)] | None = Field(
         default=None, description="the dataset is refused if a larger part is rejected"
     )

@@ -156,16 +156,6 @@ def test_no_command_executes_what_lies_where_the_user_is(checkout: Checkout, tmp
     assert not (tmp_path / "executed").exists()
 
 
-def test_without_a_profile_the_command_that_runs_it_is_told(checkout: Checkout) -> None:
-    done = checkout.typed("--config", "retry=failed")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-2:] == [
-        "Error: cores have to be specified for local execution (use --cores N with N being a number >= 1 or 'all')",
-        f"snakemake: neither a profile nor --cores was given; `slipway run {checkout.study}` takes the profile that fits the site",
-    ]
-    assert "neither a profile" not in checkout.typed("-n").stderr
-
-
 def test_an_edited_rule_runs_nothing(checkout: Checkout) -> None:
     rules = checkout.root / "workflow" / "rules" / "run.smk"
     rules.write_text(rules.read_text().replace("{PY} workflow.run.supervisor", "true; {PY} workflow.run.supervisor"))

@@ -249,7 +249,6 @@ def build(  # noqa: PLR0913 - its options
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Shards at once; default: the cores.", show_default=False)] = len(
         os.sched_getaffinity(0)
     ),
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a dataset with a damaged image, instead of listing it.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Read the source again, whose files have changed since the last build.")] = False,
 ) -> None:
     """Build the datasets that the study's cells use, or the named ones, on network storage.
@@ -263,17 +262,12 @@ def build(  # noqa: PLR0913 - its options
     if not chosen:
         output.line(f"no cell of {loaded.name} has a dataset: there is nothing to build")
     for name in chosen:
-        _build(loaded, name, jobs, strict=strict, fresh=fresh)
+        _build(loaded, name, jobs, fresh=fresh)
 
 
-def _build(study: Study, name: str, jobs: int, *, strict: bool, fresh: bool) -> None:
+def _build(study: Study, name: str, jobs: int, *, fresh: bool) -> None:
     spec = study.datasets[name]
     is_built = not fresh and not spec.is_tree and (study.build_dir(name) / steps.DATASET_FILE).exists()
-    if strict and not spec.is_tree and not spec.strict:
-        # `strict` is part of the specification, and so of the name under which runs look for the dataset: first see that it is refused
-        # or not, then build what the study asks for, which has the same content
-        with output.progress(f"dataset {name}, strictly", "samples") as callback:
-            dataset.build_dataset(spec.model_copy(update={"strict": True}), name, study.datasets_dir, jobs, callback, fresh=fresh)
     with output.progress(f"dataset {name}", "bytes" if spec.is_tree else "samples") as callback:
         built = dataset.build_dataset(spec, name, study.datasets_dir, jobs, callback, fresh=fresh)
     samples = "" if built.samples is None else f"{built.samples} samples, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,10 +18,10 @@ from workflow.commands import chosen_study, options, plan_cell, tables
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag import cell_needs, execution, job_plans, refusals
-from workflow.study import cell_maker, publishing
+from workflow.study import publishing
 from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
 from workflow.study.next_command import command
-from workflow.study.series import NOT_SERIES, Series, flat, keys_not_in_ids, redundant_keys, series_of
+from workflow.study.series import NOT_SERIES, Series, differing_keys, flat, keys_not_in_ids, series_of, value_words
 from workflow.study.site import Site, device_of, refuse_other_scheduler
 from workflow.study.study import Study
 
@@ -103,7 +102,7 @@ def plan_study(study: Study) -> StudyPlan:
             *study.notes,
             *_cache_notes(study.site),
             *_series_notes(series),
-            *([found.silence] if found.silent else _queue_notes(study, [state.run for state in states if state.to_run])),
+            *([found.silence] if found.silence else _queue_notes(study, [state.run for state in states if state.to_run])),
         ),
     )
 
@@ -134,9 +133,6 @@ def _series_notes(series: Sequence[Series]) -> list[str]:
     verb, whose = ("has", "its") if len(without) == 1 else ("have", "their")
     notes = [f"{len(without)} of {len(series)} series {verb} no baseline cell: {whose} speed-up is null"] if without else []
     notes += list(dict.fromkeys(one.missing_baseline_key for one in without if one.missing_baseline_key))[:3]
-    if narrowed := [one for one in series if one.narrowed]:
-        what = f"in {len(narrowed)} of {len(series)} series all cells have what the baseline names"
-        notes.append(f"{what}: those with the fewest processes ({min(narrowed[0].world_sizes)}) are the baseline")
     unmatched = sum(one.unmatched for one in series if one.has_baseline)
     if unmatched:
         has, whose = ("cell has", "its") if unmatched == 1 else ("cells have", "their")
@@ -364,20 +360,10 @@ def _series_rows(series: Sequence[Series]) -> list[Sequence[object]]:
 
 def _labels(series: Sequence[Series]) -> list[str]:
     """Return a name for each series: model and dataset, and whatever else differs between the series."""
-    keys = [one.cells[0].all_keys() for one in series]
-    for key in NOT_SERIES + ("dataset_spec",):
-        for one in keys:
-            one.pop(key)
-    flat = [_flat(one) for one in keys]
-    names = sorted({name for one in flat for name in one} - {"model", "dataset"} - redundant_keys(flat))
-    varying = [name for name in names if len({json.dumps(one.get(name)) for one in flat}) > 1]
-    trained = [f"{one['model']} on {one['dataset']}" if one["dataset"] != NO_DATASET else str(one["model"]) for one in flat]
-    return [" ".join([what, *(f"{name}={one.get(name)}" for name in varying)]) for what, one in zip(trained, flat, strict=True)]
-
-
-def _flat(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return flat keys, as `optimizer.momentum`, without a total of steps that only adds up the others."""
-    return flat({**keys, "steps": cell_maker.without_sum(keys["steps"] or {})})
+    flats = [{key: value for key, value in flat(one.cells[0].all_keys()).items() if key not in NOT_SERIES} for one in series]
+    names = [name for name in differing_keys(flats) if name != "dataset"]
+    trained = [f"{one['model']} on {one['dataset']}" if one["dataset"] != NO_DATASET else str(one["model"]) for one in flats]
+    return [", ".join([what, *(value_words(name, one.get(name)) for name in names)]) for what, one in zip(trained, flats, strict=True)]
 
 
 def _cell_row(plan: CellPlan, differences: Mapping[str, str]) -> Sequence[object]:

@@ -16,18 +16,17 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import typer
 
 from base import calls, logs, process, system
 from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
-from base.humanize import closest, counted
-from cluster import detection, installation, machine, processes, storage_guard
+from base.humanize import counted
+from cluster import detection, installation, processes, storage_guard
 from cluster.limits import SAME_INTERRUPT_S
 from cluster.schedulers import Jobs, jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, QueuedJob
-from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.chosen_study import print_site
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, PassingCommand, RetryOption, SiteOption, snakemake_config
 from workflow.commands.snakemake_hooks import SHOWN, WOULD_RUN, print_ending
@@ -39,7 +38,6 @@ from workflow.dag.graph import Graph
 from workflow.dag.job_plans import refuse_jobs
 from workflow.run.record import events, step_clock
 from workflow.study.cell import datasets_of
-from workflow.study.model import CellKeys
 from workflow.study.next_command import command, completed
 from workflow.study.series import words_of
 from workflow.study.site import Site
@@ -71,7 +69,6 @@ class Child:
     def __init__(self, argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
         self.signals: list[int] = []
         self._passed: dict[int, float] = {}
-        self._abandoned = False
         self._early: list[int] = []
         heard = [number for number in storage_guard.PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
         self._handlers = {number: signal.signal(number, lambda number, _: self._early.append(number)) for number in heard}
@@ -93,7 +90,7 @@ class Child:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._process.poll() is None and not self._abandoned:
+        if self._process.poll() is None:
             self._stop()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -103,24 +100,6 @@ class Child:
         """Wait for the end of the child, for `limit_s` at most, and return its exit code, negative for a signal."""
         select.select([self._descriptor], [], [], limit_s)
         return self._process.poll()
-
-    def is_stuck(self, grace_s: float = GRACE_S) -> bool:
-        """Return True if the child must end at once, has not within `grace_s`, and it or a process of it waits for storage."""
-        at_once = len(self.signals) > 1 or any(number != signal.SIGTERM for number in self.signals)
-        if not at_once or time.monotonic() - max(self._passed.values()) < grace_s:
-            return False
-        every = processes.all_processes()
-        waiting = {state.pid for state in every if state.state == "D"}
-        return not waiting.isdisjoint((self._process.pid, *processes.descendants(self._process.pid, every)))
-
-    def abandon(self) -> NoReturn:
-        """Kill it and do not wait for its end, for which storage has to answer. Raises StorageError."""
-        self._abandoned = True
-        self._process.kill()
-        raise StorageError(
-            f"snakemake (process {self._process.pid}) was told to end, and it or a job of it waits for storage, which does not answer; "
-            "it is killed, and what waits ends when storage answers; then the same command continues the study"
-        )
 
     def _stop(self) -> None:
         """Interrupt the child and wait for its end, since we leave first by a fault of ours: its runs end as by Ctrl-C, if they can."""
@@ -261,10 +240,11 @@ def _names(word: str) -> list[str]:
 # Snakemake's command line, and its output when it failed.
 
 
-_OURS: Final = re.compile(r"^snakemake: (?P<message>.+)$")
-_USAGE: Final = re.compile(r"^\S+: error: (?P<message>.+)$")
-_ERROR: Final = re.compile(r"^(?:\w+\.)*(?P<kind>\w*(?:Error|Exception))(?: in (?!rule )[^:]*(?:, line \d+)?)?:(?P<message>.*)$")
-_IN_RULE: Final = re.compile(r"^Error in rule (?P<rule>\w+):$")
+_ENDED: Final = re.compile(r"^(?:snakemake|\S+: error): (.+)$", re.MULTILINE)
+"""The last line of our Snakefile's own errors, and of Snakemake's about an option."""
+_IN_RULE: Final = re.compile(r"^Error in rule (\w+):$", re.MULTILINE)
+USAGE: Final = 2
+"""Snakemake's exit code where it refuses an option."""
 FILE_OPTIONS: Final = ("--report", "--report-stylesheet", "--archive", "--export-cwl")
 """Options of Snakemake whose value is a file."""
 A_JOB_FAILED: Final = "At least one job did not complete successfully."
@@ -333,43 +313,17 @@ def _files_of_the_user(rest: Sequence[str], directory: Path) -> list[str]:
 
 
 def snakemake_error(log: str) -> str:
-    """Return the error in Snakemake's words, as far as it can be told from all else that it prints; "" if there is none."""
-    lines = log.splitlines()
-    for index in reversed(range(len(lines))):
-        found = _OURS.match(lines[index]) or _USAGE.match(lines[index])
-        if found:
-            return found["message"]
-        error = _ERROR.match(lines[index])
-        message = " ".join(filter(None, [error["message"].strip(), *_paragraph(lines[index + 1 :])])) if error else ""
-        if error and message and message != A_JOB_FAILED:
-            return message if error["kind"] in ("Error", "WorkflowError") else f"{error['kind']}: {message}"
-    return ""
-
-
-def is_usage(log: str) -> bool:
-    """Return True if Snakemake refused an option."""
-    return any(_USAGE.match(line) for line in log.splitlines()[-3:])
+    """Return the sentence with which our Snakefile, or Snakemake over an option, ended; else the end of the log's last paragraph."""
+    sentences = _ENDED.findall(log)
+    return str(sentences[-1]) if sentences else "\n".join(log.strip().rpartition("\n\n")[2].splitlines()[-5:])
 
 
 def failed_rules(log: str) -> list[str]:
     """Return the rules of which a job failed, each once."""
-    return list(dict.fromkeys(match["rule"] for line in log.splitlines() if (match := _IN_RULE.match(line))))
-
-
-def _paragraph(lines: Sequence[str]) -> list[str]:
-    taken = []
-    for line in lines:
-        if not line.strip() or line.startswith(("  File ", "[", "Traceback")):
-            break
-        taken.append(line.strip())
-    return taken
+    return list(dict.fromkeys(_IN_RULE.findall(log)))
 
 
 # The end of `slipway run`.
-
-
-UNKNOWN: Final = "unrecognized arguments: "
-OURS: Final = frozenset(("site", "profile", "retry", "adopt", "study"))
 
 
 def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int], log: Path, *, table: bool) -> None:
@@ -380,13 +334,14 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
     """
     text = log_text(log)
     failed = failed_rules(text)
-    if code and not signals and not failed and (message := snakemake_error(text)):
-        refuse(text, code, message, f"; snakemake's log: {log}")
+    if code > 0 and not signals and not failed and A_JOB_FAILED not in text:
+        refuse(code, f"{snakemake_error(text)}; snakemake's log: {log}")
     unmet = graph.unmet(requested) if code and not signals else []
     others_made_it = code > 0 and not signals and not unmet and failed == [RUN]
     problem = end_of_study.after_failure(graph) if others_made_it else ""
     if table:
         with suppress(OSError) if signals else nullcontext():  # after SIGHUP nobody may be there to read it
+            output.notice("snakemake has ended; the table is made from the records")
             print_ending(graph)
     if code and signals:
         raise Cancelled(f"ended by {signal.Signals(signals[0]).name}; snakemake's log: {log}")
@@ -418,14 +373,11 @@ def _raise_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
     raise RecordError(f"{without}; `{command(study, 'status')}` says why; snakemake's log: {log}")
 
 
-def refuse(text: str, code: int, message: str, where: str) -> None:
-    """Raise the reason for which Snakemake did not begin, by its own words.
-
-    It is what our Snakefile ended with, else ConfigError; BadParameter for an option that Snakemake does not know.
-    """
-    if is_usage(text):
-        raise WrongUsage(usage_words(message, where))
-    raise error_of_exit(code, ConfigError)(f"snakemake: {message}{where}")
+def refuse(code: int, message: str) -> None:
+    """Raise the reason for which Snakemake did not begin: what our Snakefile ended with, else ConfigError; WrongUsage for an option."""
+    if code == USAGE:
+        raise WrongUsage(f"snakemake does not accept this: {message}")
+    raise error_of_exit(code, ConfigError)(f"snakemake: {message}")
 
 
 class WrongUsage(typer.BadParameter):
@@ -434,26 +386,6 @@ class WrongUsage(typer.BadParameter):
     def format_message(self) -> str:
         """Return the message without `Invalid value:`, since more was wrong than a value."""
         return self.message
-
-
-def snakemake_options() -> frozenset[str]:
-    """Return the long options of Snakemake and its plug-ins, without their dashes."""
-    from snakemake.cli import get_argument_parser
-
-    return frozenset(name[2:] for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--"))
-
-
-def usage_words(message: str, where: str) -> str:
-    """Explain what is wrong with an option, by Snakemake's words."""
-    if not message.startswith(UNKNOWN):
-        return f"snakemake does not accept this: {message}{where}"
-    words = [word for word in message.removeprefix(UNKNOWN).split() if word.startswith("-")] or [message.removeprefix(UNKNOWN)]
-    if keys := [word for word in words if word.partition("=")[0].lstrip("-").replace("-", "_") in CellKeys.model_fields]:
-        return f"{', '.join(keys)}: a key of a cell is written in the study file, under axes (several values) or base (one)"
-    known = snakemake_options() | OURS
-    near = [f"--{found}" for word in words if (found := closest(word.partition("=")[0].lstrip("-"), known)) is not None]
-    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ";"
-    return f"neither slipway run nor snakemake has the option {', '.join(words)}{hint} both --help texts list them"
 
 
 def log_text(log: Path) -> str:
@@ -549,8 +481,6 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     with open_view() as view:
         view.print(f"{study.name}: {counted(len(watch.requested), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
         view.print(f"results: {study.results_dir} (site {study.site_words})")
-        if nodes := local_nodes(study, len(machine.usable_cores())):
-            view.print(nodes)
         login = step_clock.with_login(os.environ, processes.age_s(os.getpid()))
         with Child(argv, log, {**os.environ, **process.packages_environ(os.environ), **login, SHOWN: "1"}) as child:
             code, jobs = _follow(child, Refresher(watch.look), view, watch)
@@ -560,8 +490,6 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
             queue.stop()
         if own_jobs is not None and jobs and (set(signals) != {signal.SIGTERM} or len(signals) > 1):
             view.print(queue_view.describe_cancelled(own_jobs, jobs, _queue_now(own_jobs)))
-        if table and not is_usage(log_text(log)):
-            view.print("snakemake has ended; the table is made from the records")
     end(graph, watch.requested, code, signals, log, table=table)
 
 
@@ -575,19 +503,6 @@ def _make_log(log: Path, study: Study) -> None:
         ) from error
 
 
-def local_nodes(study: Study, cores: int) -> str:
-    """Describe the nodes, where this machine stands for them; "" elsewhere."""
-    if study.site.scheduler != LOCAL:
-        return ""
-    count = max((run.cell.nodes for run in study.runs), default=1)
-    if count == 1:
-        return f"node {LOCAL}-0: this machine"
-    nodes = f"nodes {LOCAL}-0 {'and' if count == 2 else 'to'} {LOCAL}-{count - 1}"
-    if count > cores:
-        return f"{nodes}: shares of this machine's {counted(cores, 'core')}; runs whose nodes share one are marked oversubscribed"
-    return f"{nodes}: equal shares of this machine's cores, in runs of several nodes"
-
-
 def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
     try:
         return offered.our_jobs(0.0, queue_view.QUEUE_S)
@@ -596,16 +511,10 @@ def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
 
 
 def _follow(child: Child, refresher: Refresher, view: View, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:
-    """Show the study until Snakemake ends. Return its exit code, and the jobs that it had in the queue when it was told to end.
-
-    Raises StorageError where it was told to end, and waits for storage.
-    """
+    """Show the study until Snakemake ends. Return its exit code, and the jobs that it had in the queue when it was told to end."""
     shown = 0
     jobs: tuple[QueuedJob, ...] = ()
     while (code := child.wait(DRAW_S)) is None:
-        if child.is_stuck():
-            refresher.stop(view)
-            child.abandon()
         for number in child.signals[shown:]:
             jobs = jobs or watch.jobs()
             view.print(_signal_text(number, again=number in child.signals[:shown]))
@@ -628,8 +537,7 @@ def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
     if code and child.signals:
         raise Cancelled(f"ended by {signal.Signals(child.signals[0]).name}")
     if code != 0:
-        text = log_text(log)
-        refuse(text, code or 0, snakemake_error(text) or f"it did not end within {DRY_S:.0f} s, or failed: exit code {code}", "")
+        refuse(code or 0, snakemake_error(log_text(log)) if code else f"it did not end within {DRY_S:.0f} s")
     study, names = graph.study, set(chosen.read_text().splitlines())
     runs = [run for run in study.runs if run.run_id in names]
     words = words_of(study.cells, study.site, study.repeats)

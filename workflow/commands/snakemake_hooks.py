@@ -25,7 +25,6 @@ from workflow.dag.end_of_study import REPORT_TIMEOUT_S, advice_lines, after_fail
 from workflow.dag.graph import Graph
 from workflow.run.record.step_clock import planned
 from workflow.run.storage.results import parse_requested
-from workflow.study.next_command import command
 
 PYTHON: Final = f"exec {shlex.quote(sys.executable)} -P -m"
 """The beginning of the rules' commands, which are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is
@@ -104,10 +103,6 @@ class SnakemakeHooks:
             results = [job.wildcards.run for job in needed if job.rule.name == "stage_train_push"]
             to_make = set(self.graph.requested)  # --forceall starts a job for a finished run too, which finds its result and ends
             Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_requested(name)[0]}\n" for name in results if name in to_make))
-        limits = workflow.resource_settings
-        if limits.cores is None and limits.nodes is None and not self._ended:
-            mend = f"`{command(self.graph.study)}` takes the profile that fits the site"
-            sys.stderr.write(f"snakemake: neither a profile nor --cores was given; {mend}\n")
         ran = getattr(workflow, "scheduler", None) is not None and not workflow.dryrun and not workflow.touch
         if ran and not len(workflow.dag) and not self._ended:
             self._ended = True

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -65,9 +65,6 @@ def pin_here(graph: Graph) -> bool:
 LOOK_S: Final = 600.0
 SETTLE_S: Final = 3.0
 """The seconds that a job may be on its way into the queue when its submitter died."""
-CLAIM_S: Final = 900.0
-"""The seconds that a submission takes at the most, by a process on another machine, which cannot be asked."""
-PAUSE_S: Final = 2.0
 
 
 def submitted_as(study: Study, jobs: Jobs, token: str) -> QueuedJob | None:
@@ -76,88 +73,45 @@ def submitted_as(study: Study, jobs: Jobs, token: str) -> QueuedJob | None:
     The job has a name that is made of the token, by which the scheduler finds it; a note on storage, made after the submission, has it when
     the scheduler has forgotten.
     """
-    name = job_name(study.name, token)
-    noted = _noted_job(study, token)
-    if noted is None and not _claim(study, token, 1).exists():
-        return None  # nobody has begun
-    found = jobs.jobs_named(name, LOOK_S)
-    if found:
+    name, note = job_name(study.name, token), _note(study, token)
+    if found := jobs.jobs_named(name, LOOK_S):
         return found[-1]
-    return None if noted is None else QueuedJob(job_id=noted, name=name, stage="over", state="gone")
+    return QueuedJob(job_id=str(jsonfile.read_json(note)["job_id"]), name=name, stage="over", state="gone") if note.exists() else None
 
 
 def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
-    """Submit the job of this token once, and return its id. Raises SubmitError, SchedulerSilent.
+    """Submit the job of this token, which has none in the queue, and return its id. Raises SubmitError, SchedulerSilent.
 
-    A submission that is requested again, since nobody heard its answer, is not repeated. Whoever submits has claimed the token, so that two
-    who ask at once, on two login nodes, do not both submit.
+    Whoever submits has claimed the token, so that two who ask at once, on two login nodes, do not both submit.
     """
-    number, noted_wait = 1, False
-    while not publish.publish_new(_claim(study, token, number), jsonfile.json_line(holder_of(os.getpid(), LOCAL, "submit", 0))):
-        if not noted_wait:
-            output.notice("the same submission is at work in another process; it is waited for")
-            noted_wait = True
-        noted = _await_end(study, token, number)
-        if noted is not None:
-            return noted
-        number += 1
-    if number > 1:  # whoever began has died, perhaps after sbatch
+    claim = study.results_dir / "logs" / f".submission-{token}"
+    if _is_dead(claim):  # whoever began has died, perhaps after sbatch
+        claim.unlink(missing_ok=True)
         time.sleep(SETTLE_S)
         if found := jobs.jobs_named(job.name, LOOK_S):
-            return _note(study, token, found[-1].job_id)
-    try:
-        return _note(study, token, jobs.submit(job, LOOK_S))
-    except errors.SubmitUnsure:  # it may be in the queue: who asks again looks there first
-        raise
-    except errors.SubmitError:
-        _claim(study, token, number).unlink(missing_ok=True)  # refused: the next try is a new one
-        raise
-
-
-def _await_end(study: Study, token: str, number: int) -> str | None:
-    """Wait until that claim's process has noted the job, whose id is returned, or has died."""
-    path, give_up = _claim(study, token, number), time.monotonic() + CLAIM_S
-    while True:
-        alive = _alive(path)
-        noted = _noted_job(study, token)
-        if noted is not None or alive is False or not path.exists() or time.monotonic() > give_up:
-            return noted
-        time.sleep(PAUSE_S)
-
-
-def _alive(claim: Path) -> bool | None:
-    try:
-        holder = Holder(**jsonfile.read_json(claim))
-    except (errors.RecordError, TypeError):
-        return None  # not whole yet
-    return holder_alive(holder)
-
-
-def _noted_job(study: Study, token: str) -> str | None:
-    """Read the job that was noted for the token. Raises RecordError for a note that is none."""
-    path = _file(study, token)
-    if not path.exists():
-        return None
-    found: Any = jsonfile.read_json(path)
-    if not isinstance(found, dict) or not isinstance(found.get("job_id"), str):
-        raise errors.RecordError(
-            f"{path}: expected an object with job_id, found {found!r}; look whether the queue has the job, then remove the file"
+            return found[-1].job_id
+    if not publish.publish_new(claim, jsonfile.json_line(holder_of(os.getpid(), LOCAL, "submit", 0))):
+        raise errors.SubmitUnsure(
+            "the same submission is at work in another process; the same command again tells what became of it; "
+            f"if that process is gone, remove {claim}"
         )
-    job_id: str = found["job_id"]
-    return job_id
+    try:
+        job_id = jobs.submit(job, LOOK_S)
+        jsonfile.publish_json(_note(study, token), {"job_id": job_id})
+        return job_id
+    finally:
+        claim.unlink(missing_ok=True)
 
 
-def _note(study: Study, token: str, job_id: str) -> str:
-    jsonfile.publish_json(_file(study, token), {"job_id": job_id})
-    return job_id
+def _is_dead(claim: Path) -> bool:
+    try:
+        return holder_alive(Holder(**jsonfile.read_json(claim))) is False
+    except (errors.RecordError, TypeError):
+        return False  # there is none, or it is not whole yet
 
 
-def _file(study: Study, token: str) -> Path:
+def _note(study: Study, token: str) -> Path:
     return study.results_dir / "logs" / f"submission-{token}.json"
-
-
-def _claim(study: Study, token: str, number: int) -> Path:
-    return study.results_dir / "logs" / f".submission-{token}.{number}"
 
 
 NOTICE_AFTER_S: Final = 10.0

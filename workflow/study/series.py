@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePath
@@ -61,7 +61,7 @@ def file_digest(file: Any) -> Any:
     return file["blake3"] if isinstance(file, Mapping) and "blake3" in file else file
 
 
-def redundant_keys(flats: Sequence[Keys]) -> set[str]:
+def redundant_keys(flats: Collection[Keys]) -> set[str]:
     """Return the flat keys that need not be shown beside the others.
 
     They are what the framework's name tells of a program, that name where it is the model's, as a program's is by default, and the file
@@ -164,7 +164,6 @@ class Series:
     scaling: str
     has_baseline: bool
     unmatched: int  # cells that no baseline cell can be compared with: their speed-up is null
-    narrowed: bool = False  # all cells have what the baseline names, and only the smallest are the baseline
     missing_baseline_key: str = ""  # without baseline cells: which key stands in the way
 
     @property
@@ -182,14 +181,14 @@ def series_of(cells: Sequence[Cell], baseline: Keys) -> tuple[Series, ...]:
         groups.setdefault(name or _key(cell, {}, specs), []).append(cell)
         families.setdefault(_key(cell, baseline, specs), []).append(cell)
     bases = {key: baselines(family, baseline, lambda cell: cell) for key, family in families.items()}
-    found = [_series(tuple(group), bases[_key(group[0], baseline, specs)], baseline) for group in groups.values()]
+    found = [_series(tuple(group), bases[_key(group[0], baseline, specs)]) for group in groups.values()]
     named = list({_key(cell, {}, specs): cell for cell in cells if is_named(cell, baseline)}.values())
     return tuple(
         one if one.has_baseline else replace(one, missing_baseline_key=baseline_mismatch(one.cells[0], named, baseline)) for one in found
     )
 
 
-def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Keys) -> Series:
+def _series(cells: tuple[Cell, ...], base: Sequence[Cell]) -> Series:
     smallest = min(cell.world_size for cell in cells)
     against = base or [cell for cell in cells if cell.world_size == smallest]
     batches = {cell.batch_size for cell in against}
@@ -198,8 +197,7 @@ def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Keys) -> Se
     others = [cell for cell in cells if cell.cell_id not in chosen]
     kinds = [(cell.batch_size in batches, cell.global_batch_size in totals) for cell in others]
     unmatched = len(others) if not base else sum(not any(kind) for kind in kinds)
-    narrowed = bool(base) and any(is_named(cell, baseline) for cell in others)
-    return Series(cells=cells, scaling=_scaling(kinds), has_baseline=bool(base), unmatched=unmatched, narrowed=narrowed)
+    return Series(cells=cells, scaling=_scaling(kinds), has_baseline=bool(base), unmatched=unmatched)
 
 
 def _scaling(kinds: Sequence[tuple[bool, bool]]) -> str:
@@ -265,11 +263,11 @@ _NAMED: Final = ("comm_hook", "augmentation")
 def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run], str]:
     """Return a function that tells a run from the others of its study: model, batch, size, and every other key that differs in `cells`."""
     flats = {cell.cell_id: flat(cell.all_keys()) for cell in cells}
-    names = _differing(flats)
+    names = differing_keys(flats.values())
 
     def words(run: Run) -> str:
         cell, keys = run.cell, flats[run.cell.measured_id]
-        values = [_value(name, keys.get(name)) for name in names]
+        values = [value_words(name, keys.get(name)) for name in names]
         repeat = ["profile"] if cell.profile is not None else [f"repeat {run.repeat}"] if repeats > 1 else []
         return ", ".join([cell.model, *values, f"batch {cell.batch_size}", _size(cell, site), *repeat])
 
@@ -282,15 +280,15 @@ def keys_not_in_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
     It is empty where ids tell all: they are names of results, and stay what they are when a key is added.
     """
     flats = {cell.cell_id: flat(cell.all_keys()) for cell in cells}
-    names = [name for name in _differing(flats) if name not in WORDS or name == "dataset"]
-    return {cell_id: ", ".join(_value(name, keys.get(name)) for name in names) for cell_id, keys in flats.items()} if names else {}
+    names = [name for name in differing_keys(flats.values()) if name not in WORDS or name == "dataset"]
+    return {cell_id: ", ".join(value_words(name, keys.get(name)) for name in names) for cell_id, keys in flats.items()} if names else {}
 
 
-def _differing(flats: Mapping[str, Keys]) -> list[str]:
+def differing_keys(flats: Collection[Keys]) -> list[str]:
     """Return the keys with more than one value, except those that are described elsewhere."""
-    described = {*_DESCRIBED_ELSEWHERE, *redundant_keys(list(flats.values()))}
-    names = dict.fromkeys(name for keys in flats.values() for name in keys)
-    return [name for name in names if name not in described and len({repr(keys.get(name)) for keys in flats.values()}) > 1]
+    described = {*_DESCRIBED_ELSEWHERE, *redundant_keys(flats)}
+    names = dict.fromkeys(name for keys in flats for name in keys)
+    return [name for name in names if name not in described and len({repr(keys.get(name)) for keys in flats}) > 1]
 
 
 def stage_words(cell: Cell) -> str:
@@ -316,5 +314,6 @@ def _size(cell: Cell, site: Site) -> str:
     return f"{counted(cell.nodes, 'node')}{each}"
 
 
-def _value(name: str, value: Any) -> str:
+def value_words(name: str, value: Any) -> str:
+    """Return the value of a key for people, with its name unless the value speaks for itself."""
     return str(value) if name in WORDS and name not in _NAMED else f"{name.rpartition('.')[2].replace('_', ' ')} {value}"

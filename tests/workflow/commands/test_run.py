@@ -14,8 +14,6 @@ import pytest
 
 from base.errors import Cancelled, LeaseError, RecordError, StorageError
 from cluster.limits import SAME_INTERRUPT_S
-from tests.base.test_frozen import still_frozen
-from tests.data_prep.staging.disks import ext4
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
 from workflow.commands.run import Child, _dry, _make_log, end
@@ -125,23 +123,6 @@ def test_a_ctrl_c_that_comes_three_times_is_one(tmp_path: Path) -> None:
         assert child.wait(30) == -signal.SIGTERM
     assert (tmp_path / "log").read_text() == "interrupted\n"
     assert child.signals == [signal.SIGINT, signal.SIGTERM]
-
-
-@pytest.mark.slow
-def test_who_was_told_to_end_and_waits_for_storage_is_not_waited_for(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.touch()
-    with ext4(tmp_path) as disk:
-        job = f"trap '' INT; echo begun; mkdir {disk.place}/x & wait; wait"
-        with still_frozen(disk), Child(["/bin/sh", "-c", job], log, os.environ) as child:
-            while child.wait(0.1) is None and "begun" not in log.read_text():
-                assert not child.is_stuck(0.0), "nobody has told it to end"
-            os.kill(os.getpid(), signal.SIGINT)
-            while not child.is_stuck(0.0):
-                assert child.wait(0.1) is None
-            with pytest.raises(StorageError, match="it or a job of it waits for storage"):
-                child.abandon()
-        child._process.wait(60)
 
 
 # How `slipway run` ends where another start of the study had some of its runs.

@@ -8,19 +8,18 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from base.errors import ConfigError, SubmitError, SubmitUnsure
+from base.jsonfile import json_line
 from cluster.holder import holder_of
 from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
 from cluster.schedulers.slurm.answers import COLUMNS
 from tests.workflow.commands.conftest import House, Said
 from workflow.commands import main
-from workflow.commands.submit import submit_once
 from workflow.dag.job_plans import refuse_jobs
 from workflow.run.storage.lease import acquire, new_lease
 from workflow.study.publishing import publish_resolved
@@ -234,19 +233,23 @@ def test_a_job_that_slurm_may_have_taken_keeps_the_directory_of_its_log(house: H
     assert (house.load().results_dir / "logs").is_dir()
 
 
-@pytest.mark.parametrize(("error", "kept"), [(SubmitUnsure("nobody can say"), 1), (SubmitError("refused"), 0)])
-def test_a_claim_stays_where_the_job_may_be_in_the_queue(house: House, error: SubmitError, kept: int) -> None:
-    """Who asks again with the same token looks into the queue first; after a refusal it submits anew."""
-
-    def refuse(_job: Any, _patience_s: float) -> str:
-        raise error
-
-    study = house.load()
-    (study.results_dir / "logs").mkdir(parents=True)
-    before = set(house.root.rglob("*"))
-    with pytest.raises(type(error)):
-        submit_once(study, cast(Any, SimpleNamespace(submit=refuse)), cast(Any, SimpleNamespace(name="slipway-small")), "0a1b2c3d")
-    assert len([path for path in set(house.root.rglob("*")) - before if path.is_file()]) == kept
+def test_a_submission_is_done_once_however_often_it_is_asked_for(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    """As over a line that is cut: by the queue, by the note where that has forgotten the job, and never beside a process at work."""
+    queue.command("sbatch", f"cat > /dev/null; echo 42; echo >> {queue.root}/submitted")
+    queue.command("sacct", "true")
+    logs = house.load().results_dir / "logs"
+    logs.mkdir(parents=True)
+    claim = logs / ".submission-0a1b2c3d"
+    claim.write_bytes(json_line(holder_of(os.getpid(), "local", "submit", 0)))
+    at_work = submit("--token", "0a1b2c3d")
+    assert (at_work.code, (queue.root / "submitted").exists()) == (SubmitUnsure.exit_code, False), at_work.err
+    assert f"if that process is gone, remove {claim}" in at_work.err
+    claim.write_bytes(json_line(replace(holder_of(os.getpid(), "local", "submit", 0), pid_start=1)))
+    first, again = (submit("--token", "0a1b2c3d") for _ in range(2))
+    assert first.code == 0, first.err
+    assert "job 42 (slipway-small-0a1b2c3d) was submitted by this command before" in again.out
+    assert len((queue.root / "submitted").read_text().splitlines()) == 1
+    assert sorted(path.name for path in logs.iterdir() if "submission" in path.name) == ["submission-0a1b2c3d.json"]
 
 
 def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:

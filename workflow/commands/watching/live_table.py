@@ -6,15 +6,13 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from base.humanize import and_more, counted, whole_duration
 from base.logs import printable
-from cluster.schedulers import jobs_of, with_jobs
-from workflow.run.record.progress_line import says_waiting
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,12 +21,6 @@ if TYPE_CHECKING:
 # The values that people see of a study that runs.
 
 
-ADVICE: Final = {
-    "failed": "",
-    "prevented": "; it runs again with the same command",
-    "waits": "; the same command does so first where the run gets that node again, else it trains the run again",
-    "refused": "; correct the site file or the study, then the same command runs it",
-}
 STYLES: Final = {"done": "green", "failed": "bold red", "prevented": "yellow"}
 ENDS: Final = "ends what it has started"
 SILENT_S: Final = 10.0
@@ -65,17 +57,6 @@ class Ended:
     seconds: float
     reason: str | None = None
     log: str | None = None
-
-    @property
-    def refused(self) -> bool:
-        """Return True if the run cannot go on before somebody changes something."""
-        return self.state == "prevented" and (self.reason or "").startswith(
-            tuple(f"{jobs.SERVER.title} refused" for name in with_jobs() if (jobs := jobs_of(name)))
-        )
-
-    @property
-    def style(self) -> str:
-        return STYLES["failed" if self.refused else self.state]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +111,11 @@ def activity(study: StudyState) -> list[tuple[str, str]]:
     nobody can say."""
     at_work, waiting = ([(run.words, run.now) for run in study.active if run.waits == waits] for waits in (False, True))
     before = [(what, step) for what, _, step in (text.partition(": ") for text in study.before)]
-    rows = [*at_work, *before, *waiting]
-    shown = study.queued if len(study.queued) <= MAX_QUEUED else study.queued[: MAX_QUEUED - 1]
-    rows += shown
-    if len(shown) < len(study.queued):
-        rows.append((and_more(len(study.queued), len(shown), "runs"), "jobs of theirs are in the queue too"))
+    rows = [*at_work, *before, *waiting, *study.queued[:MAX_QUEUED]]
+    if more := and_more(len(study.queued), MAX_QUEUED, "runs"):
+        rows.append((more, "jobs of theirs are in the queue too"))
     left = study.waiting - len(study.queued)
-    if left > 0 and (study.active or shown) and study.queue and not study.ending:
+    if left > 0 and (study.active or study.queued) and study.queue and not study.ending:
         rows.append((f"{counted(left, 'run')} wait{'s' if left == 1 else ''}", study.queue))
     if study.ending and not rows:
         rows.append(("snakemake", ENDS))
@@ -152,21 +131,13 @@ def ended_line(ended: Ended) -> str:
     if ended.state == "done":
         return f"done: {ended.words}, in {whole_duration(ended.seconds)}{f' ({ended.reason})' if ended.reason else ''}"
     reason = ended.reason or "no reason is known"
-    advice = ADVICE["refused" if ended.refused else "waits" if says_waiting(reason) else ended.state]
+    advice = "; the same command runs it again" if ended.state == "prevented" else ""
     return f"{ended.state}: {ended.words}: {reason}{advice}; log: {ended.log}"
 
 
 def plain_line(what: str, step: str) -> str:
     """Format a row of `activity`."""
     return f"  {what}{': ' if step else ''}{step}"
-
-
-def folded(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
-    """Return at most so many rows; the last then says how many are left out."""
-    if len(rows) <= most:
-        return list(rows)
-    kept = rows[: max(0, most - 1)]
-    return [*kept, (and_more(len(rows), len(kept)), "")]
 
 
 EVERY_S: Final = 8.0
@@ -176,7 +147,6 @@ ALL_EVERY_S: Final = 60.0
 DRAW_S: Final = 0.5
 """The seconds between two drawings of a table."""
 LATE_S: Final = 20.0
-GAP: Final = "  "
 Clock = Callable[[], float]
 
 
@@ -194,7 +164,7 @@ class View(Protocol):
         for text in study.notices:
             self.print(text, "yellow")
         for one in study.ended:
-            self.print(ended_line(one), one.style)
+            self.print(ended_line(one), STYLES[one.state])
 
     def clear(self) -> None:
         """Clear the state that was shown last: nothing runs any more."""
@@ -257,7 +227,7 @@ def _table(stream: TextIO) -> Iterator[View]:
         class Table(View):
             def show(self, study: StudyState, age_s: float) -> None:
                 with suppress(OSError):  # the terminal is gone: the study goes on, or ends by SIGHUP
-                    live.update(drawn(study, age_s, console.width, console.height), refresh=True)
+                    live.update(drawn(study, age_s), refresh=True)
 
             def print(self, text: str, style: str = "") -> None:
                 with suppress(OSError):
@@ -270,24 +240,16 @@ def _table(stream: TextIO) -> Iterator[View]:
         yield Table()
 
 
-def drawn(study: StudyState, age_s: float, width: int, height: int) -> Group:
-    """Draw the table: a row per run that runs, of two lines where one has no room for it; cut where the terminal ends."""
+def drawn(study: StudyState, age_s: float) -> Group:
+    """Draw the table: a row per run that runs, folded to the width of the terminal; what is too high for it is cut by `Live`."""
     from rich.console import Group
+    from rich.table import Table
     from rich.text import Text
 
-    found = activity(study)
-    widest = max(len(what) for what, _ in found)
-    two = any(widest + len(GAP) + len(step) > width for _, step in found)
-    style = "bold red" if study.failed or study.prevented else "bold"
-    lines = [Text(headline(study) + _late(age_s), style=style)]
-    for what, step in folded(found, max(1, (height - 2) // (2 if two else 1))):
-        if two:
-            lines += [Text(printable(what), style="cyan"), Text(f"  {printable(step)}")] if step else [Text(what)]
-        else:
-            lines.append(Text.assemble((printable(what).ljust(widest), "cyan"), GAP, printable(step)))
-    for line in lines:
-        line.no_wrap, line.overflow = True, "ellipsis"
-    return Group(*lines)
+    rows = Table.grid(padding=(0, 2))
+    for what, step in activity(study):
+        rows.add_row(Text(printable(what), style="cyan"), Text(printable(step)))
+    return Group(Text(headline(study) + _late(age_s), style="bold red" if study.failed or study.prevented else "bold"), rows)
 
 
 def _late(age_s: float) -> str:

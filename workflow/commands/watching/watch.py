@@ -215,7 +215,6 @@ class Watch:
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _notices: list[str] = field(default_factory=list)
     _knows_other_start: bool = False
-    _known_holds: set[tuple[str, str]] = field(default_factory=set)
     _took: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -246,7 +245,6 @@ class Watch:
             self._jobs = {f"{name}.log": job for name, job in jobs_of_rule(self._view.jobs, self._mark, RUN).items()}
         logs = dict(self._logs())
         ended = [end for name in logs if name in self._runs and (end := self._look_at(name, logs[name], now)) is not None]
-        self._note_held_jobs()
         queued = {name: job for name, job in self._jobs.items() if name in self._runs and self._is_queued(name, job)}
         seen = {name: seen for name, seen in self._seen.items() if name not in queued}
         ends = Counter(one.ended for one in seen.values() if one.ended is not None)
@@ -283,15 +281,6 @@ class Watch:
         if seen is None:
             return True
         return job.waits and seen.ended not in ("done", "failed") and self._view.known_since(seen.changed)
-
-    def _note_held_jobs(self) -> None:
-        """Note once for each job that it waits until somebody releases it: nothing else says that it may wait for ever."""
-        whose = {self._jobs[name].job_id: self._words(run) for name, run in self._runs.items() if name in self._jobs}
-        for job in self._view.jobs:
-            ours = job.job_id in whose or (job.name == self.submission and self.submission is not None)
-            if job.hold and ours and (job.job_id, job.hold) not in self._known_holds:
-                self._known_holds.add((job.job_id, job.hold))
-                self._notices.append(": ".join(filter(None, [whose.get(job.job_id), job_words(job, time.time())])))
 
     def _logs(self) -> Iterator[tuple[str, Stamp]]:
         """Yield the names and stamps of the logs of the requested runs."""
@@ -437,12 +426,11 @@ UNKNOWN: Final = "whether runs wait in its queue, and whether those that run sti
 class StudyStates:
     """The states of a study's runs.
 
-    `silence`: why the states are incomplete, "" where they are complete; `silent`: the scheduler is here, and does not answer.
+    `silence`: why the states are incomplete, "" where they are complete.
     """
 
     states: tuple[RunState, ...]
     silence: str = ""
-    silent: bool = False
 
 
 def study_states(study: Study) -> StudyStates:
@@ -453,13 +441,9 @@ def study_states(study: Study) -> StudyStates:
         return StudyStates(states=run_states(study))
     try:
         jobs = offered.our_jobs(0.0, QUEUE_ANSWER_S)
-    except SchedulerSilent:
-        silence = f"{offered.SERVER.name} does not answer: {UNKNOWN} now"
-        return StudyStates(states=run_states(study, _elsewhere(name)), silence=silence, silent=True)
-    except SchedulerOutputError:
-        return StudyStates(
-            states=run_states(study, _elsewhere(name)), silence=f"{offered.SERVER.title} cannot be asked from here: {UNKNOWN}"
-        )
+    except SchedulerOutputError as error:
+        how = "does not answer now" if isinstance(error, SchedulerSilent) else "cannot be asked from here"
+        return StudyStates(states=run_states(study, _elsewhere(name)), silence=f"{offered.SERVER.name} {how}: {UNKNOWN}")
     return StudyStates(states=with_queue(run_states(study, _within_limit(get_scheduler(name), jobs)), study, jobs, time.time()))
 
 
