@@ -187,12 +187,11 @@ class Naming(NamedTuple):
     """The names that a node's files get on storage.
 
     Those in `first` keep their path and come before all others; the others go below the directory `below`, since other nodes have files of
-    the same names. Beside each file in `passed_on`, which nodes later send to each other, the list of its chunks is written.
+    the same names.
     """
 
     first: tuple[str, ...] = ()
     below: str | None = None
-    passed_on: tuple[str, ...] = ()
 
     def path(self, path: str) -> str:
         return path if self.below is None or path in self.first else f"{self.below}/{path}"
@@ -234,7 +233,7 @@ def push_files(
             for entry in listing.files:
                 target = naming.path(entry.path) if theirs else entry.path
                 sources.append(_Source(root, entry.path, target, theirs, entry.status.st_size))
-        return _Push(local_dir, part_dir, log_bytes).run(sources, refused, naming)
+        return _Push(local_dir, part_dir, log_bytes).run(sources, refused)
 
 
 class _Source(NamedTuple):
@@ -252,14 +251,14 @@ class _Push:
         self._local, self._part, self._log_bytes = local_dir, part_dir, log_bytes
         self._written: list[Path] = []
 
-    def run(self, sources: Sequence[_Source], refused: list[Refusal], naming: Naming) -> list[PushedFile]:
+    def run(self, sources: Sequence[_Source], refused: list[Refusal]) -> list[PushedFile]:
         need = sum(self._limited(source.path, source.size) for source in sources)
         try:
             make_directory(self._part)
             if need > free_bytes(self._part):
                 raise OSError(errno.ENOSPC, "not enough room")
             with directory(self._part) as part:
-                files = list(self._copied(part, sources, refused, naming.passed_on))
+                files = list(self._copied(part, sources, refused))
                 if refused:
                     text = refused_text(refused)
                     files.append(self._write(part, f"not-pushed-{blake3(text).hexdigest()[:12]}.jsonl", text))
@@ -275,7 +274,7 @@ class _Push:
             raise _full(self._local, self._part, need, str(error.strerror)) from error
         return sorted(files, key=lambda file: file["path"])
 
-    def _copied(self, part: int, sources: Sequence[_Source], refused: list[Refusal], passed_on: Sequence[str]) -> Iterator[PushedFile]:
+    def _copied(self, part: int, sources: Sequence[_Source], refused: list[Refusal]) -> Iterator[PushedFile]:
         """Copy the files. Files that have changed their kind since they were listed are refused, and names of the program's files that
         storage does not take."""
         for source in sources:
@@ -294,8 +293,6 @@ class _Push:
                     continue
                 hashes = self._filled(target, _pieces(file, self._log_bytes if _is_log(source.path) else None))
             yield _pushed(source.target, hashes)
-            if source.path in passed_on:
-                yield self._write(part, chunks.chunks_name(source.target), json_text(hashes.chunk_list(Path(source.target).name)))
 
     def _limited(self, path: str, size: int) -> int:
         return min(size, self._log_bytes) if _is_log(path) else size

@@ -110,7 +110,7 @@ def push(root: int, name: str, note: _Note, check: Check) -> str:
     part = publish.part_path(target)
     try:
         own_dir = None if own is None else here / own
-        naming = Naming(tuple(note.get("first", ())), note.get("below"), tuple(note.get("passed_on", ())))
+        naming = Naming(tuple(note.get("first", ())), note.get("below"))
         files = push_files(here / out, part, own_dir=own_dir, naming=naming)
         if own is not None:
             files.append(write_list(part, target.name, files))

@@ -105,7 +105,6 @@ def _stage(arguments: argparse.Namespace, group_staging: GroupStaging | None) ->
             check_s=arguments.check_s,
             group=arguments.group,
             single=arguments.single,
-            num_bytes=arguments.bytes,
             group_staging=group_staging,
             copy=copy.CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
         ),
@@ -144,7 +143,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m data_prep.staging", description="Bring a dataset into this node's cache.")
     parser.add_argument("--source", type=Path, required=True, help="<storage>/datasets/<name>-<digest12>")
     parser.add_argument("--single", action="store_true", help="SOURCE is one file, beside which the hashes of its chunks lie")
-    parser.add_argument("--bytes", type=int, help="of that file, where they are known: with another list of chunks nothing is copied")
     parser.add_argument("--cache", type=Path, required=True, help="this node's cache")
     parser.add_argument("--max-bytes", type=int, help="limit of all that is staged in the cache")
     parser.add_argument("--holder", help="JSON object: who uses the dataset; without it there is no lease")

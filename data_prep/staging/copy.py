@@ -176,17 +176,14 @@ def open_dataset(root: Path, patience_s: float) -> Source:
     return Source(root=root, name=name, file_set=file_set, patience_s=patience_s, advice=advice)
 
 
-def open_single(file: Path, patience_s: float, num_bytes: int | None = None) -> Source:
-    """Open a single file and the list of its chunk hashes, which lies beside it. `num_bytes` is the length that the file must have, where
-    that is known, so that an exchanged list cannot claim more room. Raises StagingError where there are no hashes."""
+def open_single(file: Path, patience_s: float) -> Source:
+    """Open a single file and the list of its chunk hashes, which lies beside it. Raises StagingError where there are no hashes."""
     path = chunks_path(file)
     file_set = _read(path, patience_s, parse_chunk_list)
     if [member.path for member in file_set.files] != [file.name]:
         raise DigestMismatch(
             f"{path} lists chunks of {file_set.files[0].name!r}, expected {file.name!r}; remove both, and make the file again"
         )
-    if num_bytes is not None and file_set.bytes != num_bytes:
-        raise DigestMismatch(f"{path} lists chunks of {file_set.bytes} bytes, expected {num_bytes} of {file.name}: the list was changed")
     name = dataset_name(Path(f"{file.name}-{file_set.digest[:12]}"))
     advice = f"it was cut or changed on storage; remove it and {path.name}, and make it again"
     return Source(root=file.parent, name=name, file_set=file_set, patience_s=patience_s, advice=advice)

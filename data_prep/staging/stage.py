@@ -135,14 +135,13 @@ class StageOptions:
     A file that storage does not show yet is looked for during `patience_s`. A dataset that is here already is hashed for `check_s`, or
     whole with None. `group_staging` is the group that stages the same dataset at the same time, which the caller serves afterwards; None
     means this node alone. `group` is explained at open_cache. With `single` the source is one file with the list of its chunk hashes beside
-    it, and `num_bytes` its length, where known.
+    it.
     """
 
     patience_s: float = 60.0
     check_s: float | None = limits.RECHECK_S
     group: bool = False
     single: bool = False
-    num_bytes: int | None = None
     group_staging: GroupStaging | None = None
     copy: CopyOptions = field(default_factory=CopyOptions)
 
@@ -375,7 +374,7 @@ def stage(
         with GroupStaging(PeerGroup()) as alone:
             options = replace(options, group_staging=alone)
             return stage(source, cache_dir, holder=holder, max_bytes=max_bytes, progress=progress, options=options)
-    file = open_single(source, options.patience_s, options.num_bytes) if options.single else None
+    file = open_single(source, options.patience_s) if options.single else None
     name = dataset_name(source) if file is None else file.name
     cache = open_cache(cache_dir, group=options.group)
     show = _shown_by(progress, group)

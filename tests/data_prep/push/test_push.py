@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 from base.calls import call_limited
-from base.chunks import chunks_name
 from base.errors import PushError, StorageError
 from base.publish import part_path
 from base.untrusted import directory
 from data_prep.cache.entries import ls
-from data_prep.file_set import parse_chunk_list
-from data_prep.hashing import hash_file
 from data_prep.push import Naming, deliver_pending, keep_pending, publish_checked_files, push_files
 from data_prep.push.copy import MAX_FILES, list_files
 from tests.data_prep.tree.corpus import contents
@@ -344,25 +341,6 @@ def test_more_files_than_a_record_takes_are_refused_and_what_is_named_comes_firs
     assert len(files) == 6
     assert "events-7.jsonl" in {file["path"] for file in files}
     assert set(refused(part, files).values()) == {"one too many: 5 files with paths of 524 bytes together are pushed"}
-
-
-def test_beside_what_is_passed_on_later_lies_the_list_of_its_chunks(tmp_path: Path) -> None:
-    out, part, name = tmp_path / "out", part_path(tmp_path / "1"), "checkpoint.safetensors"
-    out.mkdir()
-    content = bytes(range(256)) * 20_000
-    (out / name).write_bytes(content)
-    (out / chunks_name(name)).write_text("a list that the program made")
-    (out / "other").write_bytes(content)
-    (tmp_path / "own").mkdir()
-    files = push_files(out, part, own_dir=tmp_path / "own", naming=Naming(first=(name,), passed_on=(name,)))
-    found = parse_chunk_list((part / chunks_name(name)).read_bytes(), "the list")
-    hashes = hash_file(part / name)
-    assert [(file.path, file.bytes, file.chunks) for file in found.files] == [(name, len(content), hashes.chunks)]
-    assert len(hashes.chunks) == 2
-    assert refused(part, files) == {chunks_name(name): "Slipway itself writes a file of this name"}
-    paths = [file["path"] for file in files if not file["path"].startswith("not-pushed")]
-    assert paths == [name, chunks_name(name), "other"]
-    assert publish_checked_files(part, files, tmp_path / "1")
 
 
 @pytest.mark.parametrize("nodes", [1, 4])

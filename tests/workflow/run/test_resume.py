@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from base.humanize import format_duration, format_size
+from base.humanize import format_duration
 from base.seal import publish_sealed
 from extras.verify.runs import verify_runs
 from tests.workflow.run.test_runs import checked, ended
@@ -147,9 +147,6 @@ def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes
     assert code == 0, log
     assert world.left() == []
     last = checked(world, run_id)
-    size = format_size(first["checkpoint"]["bytes"])
-    sent = size if nodes == 2 else format_size(0)
-    assert f"checkpoint: {size} were read from storage, {sent} sent by other nodes" in log
     assert (last["status"], last["attempt"], last["result_number"], last["checkpoint"]) == ("ok", 2, 1, None)
     used = last["resumed_from"]["used_s"]
     assert last["resumed_from"] == {"attempt": 1, "step": step, "used_s": used}

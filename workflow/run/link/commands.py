@@ -160,8 +160,6 @@ class Fetch(Message, frozen=True, kw_only=True):
     limit_s: float
     bytes_per_s: float | None
     """The most that this node may read from storage."""
-    listed: bool
-    """True if the list of its chunks lies beside it: then nodes pass it on to each other."""
 
 
 class Forget(Message, frozen=True, kw_only=True):

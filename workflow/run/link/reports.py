@@ -16,7 +16,7 @@ from cluster.types import GpuFault, Grant, OtherUse
 from workflow.run.record.model import File, Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState
 
-What = Literal["dataset", "image", "checkpoint"]
+What = Literal["dataset", "image"]
 """Which files are staged."""
 
 
@@ -210,10 +210,6 @@ class Fetched(Message, frozen=True, kw_only=True):
     """The file that was ordered is here, or is not what its record, or the study, says."""
 
     problem: str | None
-    storage_bytes: int
-    """Bytes of it that were read from storage."""
-    peer_bytes: int
-    """Bytes of it that were sent by other nodes."""
 
 
 class StagingEnded(Message, frozen=True, kw_only=True):

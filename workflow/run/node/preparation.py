@@ -61,9 +61,7 @@ class Preparation:
         self._holder: CacheUser | None = None
         """The holder of the leases of what is staged, from the moment in which a stager may write one."""
         self._archive: reports.StagedCopy | None = None
-        """The image's archive in the cache, where the engine did not have the image."""
-        self._passing: list[str] = []
-        """What lies in the cache only until all nodes have it: the archive, and checkpoints."""
+        """The image's archive, which lies in the cache only until all nodes have it, where the engine did not have the image."""
         self._staging: dict[reports.What, Worker[reports.StagedCopy]] = {}
         self._loading: ImageChild | None = None
         self._calls: list[Call] = []
@@ -165,19 +163,19 @@ class Preparation:
         """Stop passing chunks on, and remove copies of which the ranks use nothing, before the ranks are measured."""
         for child in self._staging.values():
             child.send(staged_all=True)
-        if not self._passing or self._holder is None:
+        if self._archive is None or self._holder is None:
             self.report(reports.StagingEnded())
             return
         from data_prep.cache.entries import remove_unused
 
-        arguments = (Path(self.plan.cache), self._passing, self._holder, self.plan.group)
+        arguments = (Path(self.plan.cache), [Path(self._archive.root).name], self._holder, self.plan.group)
         self._call("remove what was passed on", remove_unused, *arguments, timeout_s=limits.COPIES_REMOVAL_S, then=self._dropped)
 
     def _dropped(self, call: Call) -> None:
         try:
             call.result()
         except SlipwayError as error:
-            logger.warning("%s: it stays in the cache until its room is needed: %s", ", ".join(self._passing), error)
+            logger.warning("the image's archive stays in the cache until its room is needed: %s", error)
         self.report(reports.StagingEnded())
 
     def stage_ended(self, result: reports.StagedCopy | None, error: Problem | None) -> None:
@@ -256,8 +254,6 @@ class Preparation:
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None
         self._archive = result
-        if result is not None:
-            self._passing.append(Path(result.root).name)
         if self._loading is None:
             return
         if result is None:
@@ -296,30 +292,12 @@ class Preparation:
             self._reservation = None
 
     def fetch(self, order: commands.Fetch) -> None:
-        """Bring the checkpoint of an earlier attempt to this node: with the other nodes if it has the list of its chunks, else alone."""
-        if order.listed and len(self.allocation.nodes) > 1:
-            self._begin("checkpoint", order.source, partial(self._checkpoint_ended, order), "--single", "--bytes", str(order.bytes))
-        else:
-            self._copy_checkpoint(order, None)
-
-    def _checkpoint_ended(self, order: commands.Fetch, result: reports.StagedCopy | None, error: Problem | None) -> None:
-        """Take the checkpoint from the cache, or from storage, which tells what is wrong with it."""
-        if result is None:
-            assert error is not None
-            logger.warning("this node reads the checkpoint for itself: %s", error[1])
-        else:
-            self._passing.append(Path(result.root).name)
-        self._copy_checkpoint(order, result)
-
-    def _copy_checkpoint(self, order: commands.Fetch, brought: reports.StagedCopy | None) -> None:
-        source = order.source if brought is None else str(Path(brought.root, Path(order.source).name))
+        """Copy the checkpoint of an earlier attempt, or the file of parameters, to this node."""
         target = self.directory.resume / (CHECKPOINT if order.what == "checkpoint" else PARAMETERS)
-        arguments = (source, str(target), order.bytes, order.blake3, brought is not None, order.bytes_per_s)
-        then = partial(self._fetched, order, brought)
-        self._call(order.what, fetch_file, *arguments, timeout_s=order.limit_s, then=then)
+        arguments = (order.source, str(target), order.bytes, order.blake3, order.bytes_per_s)
+        self._call(order.what, fetch_file, *arguments, timeout_s=order.limit_s, then=partial(self._fetched, order))
 
-    def _fetched(self, order: commands.Fetch, brought: reports.StagedCopy | None, call: Call) -> None:
-        read, sent = (order.bytes, 0) if brought is None else (brought.storage_bytes, brought.peer_bytes)
+    def _fetched(self, order: commands.Fetch, call: Call) -> None:
         problem = None
         try:
             call.result()
@@ -329,14 +307,11 @@ class Preparation:
             self.fail("fetch", type(error).__name__, str(error))
             return
         self.resumed = problem is None and order.what == "checkpoint"
-        self.report(reports.Fetched(problem=problem, storage_bytes=read, peer_bytes=sent))
+        self.report(reports.Fetched(problem=problem))
 
     def forget(self) -> None:
         """Remove the checkpoint, which is not whole on another node."""
         self.resumed = False
-        child = self._staging.pop("checkpoint", None)
-        if child is not None:
-            child.kill()
         (self.directory.resume / CHECKPOINT).unlink(missing_ok=True)
 
     def release(self) -> None:

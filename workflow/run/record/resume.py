@@ -8,7 +8,6 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from base import chunks
 from containers.spec import CHECKPOINT
 from workflow.run.record.events import MAX_KEPT, RankEvents
 from workflow.run.record.model import Checkpoint, File, Performance, RunRecord, Training, WindowSeen
@@ -33,8 +32,6 @@ class EarlierAttempt(Struct, frozen=True, kw_only=True):
     """The size of the checkpoint."""
     blake3: str
     """The hash of the checkpoint."""
-    listed: bool
-    """True if the list of its chunks is beside it: not so of earlier versions."""
     program_digest: str | None = None
     """The digest of the folder of the program that trained, where it was one of the study."""
     several_programs: bool = False
@@ -65,8 +62,7 @@ def resumable(records: Iterable[RunRecord], cell: Cell, budget: Budget) -> list[
 
 def _earlier(record: RunRecord, cell: Cell) -> EarlierAttempt | None:
     """Return the attempt as one to resume from, or None if it has no checkpoint that was pushed, or is of another cell."""
-    files = record.files or ()
-    file = next((file for file in files if file.path == CHECKPOINT), None)
+    file = next((file for file in record.files or () if file.path == CHECKPOINT), None)
     if record.cell != cell or record.checkpoint is None or record.checkpoint.step is None or file is None:
         return None
     digest = record.provenance.program_digest
@@ -75,7 +71,6 @@ def _earlier(record: RunRecord, cell: Cell) -> EarlierAttempt | None:
         step=record.checkpoint.step,
         bytes=file.bytes,
         blake3=file.blake3,
-        listed=any(other.path == chunks.chunks_name(CHECKPOINT) for other in files),
         program_digest=digest if isinstance(digest, str) else None,
         several_programs=any(OTHER_PROGRAM in warning for warning in record.warnings or ()),
         used_s=round((record.resumed_from.used_s if record.resumed_from else 0.0) + (record.steps_s.train or 0.0), 6),

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from base import humanize, jsonfile, untrusted
 from base.errors import DigestMismatch, LeaseError, PushError, RecordError, StagingError, StorageError
-from base.publish import NO_LINKS, move_directory, part_path, remove_leftover, remove_tree
+from base.publish import move_directory, part_path, remove_leftover, remove_tree
 from base.seal import publish_checked, publish_sealed, read_sealed, read_sealed_bytes
 from containers.spec import CHECKPOINT, PARAMETERS
 from workflow.run.record import machine_load, reading
@@ -106,9 +106,8 @@ def give_up(run: PreparedRun) -> None:
 READ_BYTES = 4 << 20
 
 
-def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: bool = False, bytes_per_s: float | None = None) -> None:
-    """Copy the file from storage with at most `bytes_per_s` and check its hash. A file that `is_here`, on the disk of `target`, is linked
-    instead of copied. An incomplete copy is removed.
+def fetch_file(source: str, target: str, num_bytes: int, digest: str, bytes_per_s: float | None = None) -> None:
+    """Copy the file from storage with at most `bytes_per_s` and check its hash. An incomplete copy is removed.
 
     Raises:
         DigestMismatch: the file is gone, or is not the expected one.
@@ -118,10 +117,7 @@ def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: b
     from data_prep.staging.copy import Rate
 
     try:
-        rate = Rate(None if is_here else bytes_per_s)
-        found = _copy(source, os.devnull if is_here else target, num_bytes, rate)
-        if is_here and not _link(source, target):
-            found = _copy(source, target, num_bytes, rate)
+        found = _copy(source, target, num_bytes, Rate(bytes_per_s))
     except FileNotFoundError as error:
         raise DigestMismatch(f"the file {source} is not there any more") from error
     except untrusted.Unusable as error:
@@ -138,17 +134,6 @@ def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: b
             f"the file {source} is damaged or was changed: found {humanize.format_size(found[0])} with hash {found[1][:12]}, "
             f"expected {humanize.format_size(num_bytes)} with {digest[:12]}"
         )
-
-
-def _link(source: str, target: str) -> bool:
-    """Give the file another name. Return False where the file system has no links, as exFAT and BeeGFS across directories."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        return False
-    return True
 
 
 def _copy(source: str, target: str, most: int, rate: Rate) -> tuple[int, Any]:
@@ -314,7 +299,7 @@ def names_on_storage(ranks: Sequence[int], index: int) -> Naming:
     from data_prep.push import Naming
 
     events = tuple(f"events-{rank}.jsonl" for rank in ranks)
-    return Naming((*events, PARAMETERS, CHECKPOINT), None, (CHECKPOINT,)) if index == 0 else Naming(events, f"of-node-{index}")
+    return Naming((*events, PARAMETERS, CHECKPOINT)) if index == 0 else Naming(events, f"of-node-{index}")
 
 
 def push_node_files(places: tuple[str, str, str], names: Naming, nodes: int) -> list[PushedFile]:

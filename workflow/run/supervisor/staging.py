@@ -112,7 +112,6 @@ class Staging:
         self._scope, self._nodes, self._clock = scope, nodes, clock
         self._heard = self._shown = self._clock()
         self._transfers: dict[reports.What, Transfer] = {}
-        self._readers: int | None = None
         self._is_limited = False
         self.bytes_per_s: float | None = None
         """The most that each node may read from storage while all of them read; None: no limit."""
@@ -140,7 +139,7 @@ class Staging:
     def run(self, plan: commands.Plan, readers: int | None) -> None:
         """Wait until every node, which has the plan, has dataset and image, and the ports of its processes. At most `readers` nodes read
         storage; None: all may."""
-        self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
+        self._is_limited = plan.bytes_per_s is not None or readers is not None
         self.bytes_per_s = plan.bytes_per_s and plan.bytes_per_s / len(self._nodes.all)
         self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(reports.What)}
         self._nodes.send_all(commands.Stage())
@@ -155,21 +154,11 @@ class Staging:
         )
 
     def bring_file(self, order: commands.Fetch) -> bool:
-        """Wait until every node has answered. Return False if no node has got on for as long as one may take to copy it."""
-        transfer = self._transfers["checkpoint"] = Transfer("checkpoint", self._nodes, self._readers)
-        self._heard = self._clock()
+        """Wait until every node has answered. Return False if one has not for as long as it may take to copy it."""
         self._nodes.forget(reports.Fetched)
-        self._nodes.send_all(order)
-
-        def is_over() -> bool:
-            transfer.introduce(self._clock(), _has_answered)
-            return all(map(_has_answered, self._nodes.all))  # one that goes while its job is ended is lost, and is no end of ours
-
-        while not self._scope.wait(is_over, 1.0):
-            if self._clock() - self._heard > order.limit_s + time_limits.CHECKPOINT_ANSWER_S:
-                return False
-        show_origin(order.what, [node.answer(reports.Fetched) for node in self._nodes.all])
-        return True
+        self._nodes.send_all(order)  # a node that goes while its job is ended is lost, and is no end of ours
+        is_here = lambda: all(node.has_reported(reports.Fetched) for node in self._nodes.all)  # noqa: E731
+        return self._scope.wait(is_here, order.limit_s + time_limits.CHECKPOINT_ANSWER_S)
 
     def end(self) -> None:
         """Wait until nothing of it goes on on any node: what is measured comes next."""
@@ -236,15 +225,11 @@ class Staging:
         return True
 
 
-def show_origin(what: str, brought: Sequence[reports.LoadedImage | reports.Fetched]) -> None:
+def show_origin(what: str, brought: Sequence[reports.LoadedImage]) -> None:
     """Log what the nodes have read from storage, and what they have sent each other."""
     read, sent = sum(one.storage_bytes for one in brought), sum(one.peer_bytes for one in brought)
     if read or sent:
         logger.info("%s: %s were read from storage, %s sent by other nodes", what, format_size(read), format_size(sent))
-
-
-def _has_answered(node: NodeHandle) -> bool:
-    return node.has_reported(reports.Fetched)
 
 
 def _has_dataset(node: NodeHandle) -> bool:
@@ -274,7 +259,7 @@ def bring_checkpoint(
     """Return the earlier attempt whose checkpoint every node now has, None for a start from scratch. Warn of damaged ones."""
     for offer in run.resumable:
         source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
-        order = _order("checkpoint", source, offer.bytes, offer.blake3, staging.bytes_per_s, listed=offer.listed)
+        order = _order("checkpoint", source, offer.bytes, offer.blake3, staging.bytes_per_s)
         problem = _bring(scope, nodes, staging, order)
         if problem is None:
             before = format_duration(offer.used_s)
@@ -287,7 +272,7 @@ def bring_checkpoint(
 
 def bring_parameters(scope: run_scope.RunScope, nodes: Nodes, staging: Staging, given: Mapping[str, Any]) -> None:
     """Bring the file of parameters `given` to all nodes. Ends the run where it is not the one that the study was read with."""
-    order = _order("parameters", given["path"], given["bytes"], given["blake3"], staging.bytes_per_s, listed=False)
+    order = _order("parameters", given["path"], given["bytes"], given["blake3"], staging.bytes_per_s)
     problem = _bring(scope, nodes, staging, order)
     if problem is not None:
         reason = f"parameters: {problem}: a file that is another one now makes other cells; the same command reads the study again"
@@ -295,10 +280,10 @@ def bring_parameters(scope: run_scope.RunScope, nodes: Nodes, staging: Staging, 
 
 
 def _order(
-    what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str, bytes_per_s: float | None, *, listed: bool
+    what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str, bytes_per_s: float | None
 ) -> commands.Fetch:
     limit_s = max(time_limits.CHECKPOINT_MIN_S, num_bytes / MIN_RATE) + (num_bytes / bytes_per_s if bytes_per_s else 0.0)
-    return commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, bytes_per_s=bytes_per_s, listed=listed)
+    return commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, bytes_per_s=bytes_per_s)
 
 
 def _bring(scope: run_scope.RunScope, nodes: Nodes, staging: Staging, order: commands.Fetch) -> str | None:

@@ -63,7 +63,7 @@ SAID: Final[tuple[reports.Report, ...]] = (
     reports.Staged(
         dataset=DATASET, image=reports.LoadedImage(image_id="sha256:0", seconds=1.0, storage_bytes=2, peer_bytes=0), other_use=()
     ),
-    reports.Fetched(problem=None, storage_bytes=1, peer_bytes=2),
+    reports.Fetched(problem=None),
     reports.StagingEnded(),
     reports.GpusSeen(seen=("GPU-1",)),
     reports.Overdue(ranks=(RANK,)),
@@ -106,7 +106,7 @@ ORDERED: Final[tuple[commands.Command, ...]] = (
         what="image", others=commands.Others(peers=(None, ("127.0.0.1", 4000, "all")), readers=(0,), most_readers=None, late=False)
     ),
     commands.AllStaged(),
-    commands.Fetch(what="checkpoint", source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, bytes_per_s=None, listed=True),
+    commands.Fetch(what="checkpoint", source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, bytes_per_s=None),
     commands.Forget(),
     commands.Start(ports=((61001,), ()), left_s=-1.0),
     commands.Checkpoint(),

@@ -4,7 +4,6 @@ stagers."""
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import shutil
 import sys
@@ -15,21 +14,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from blake3 import blake3
 from msgspec import structs
 
-from base.chunks import chunks_path
 from cluster import processes
 from cluster.types import Allocation, Node
 from containers.images.archiving import archive
 from containers.images.pinning import pin
-from containers.spec import CHECKPOINT
 from data_prep.cache.layout import open_cache
 from data_prep.cache.lock import Lock
-from data_prep.hashing import new_hasher
 from data_prep.staging import StagedFiles, StageOptions, stage
 from tests.data_prep.reader.small import random_dataset
-from tests.data_prep.staging.disks import tmpfs
 from tests.workflow.run.link.test_messages import FRAMEWORK, PLAN, RANKS
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
@@ -97,17 +91,6 @@ class Nodes:
         self.staging.look(self.plan, lambda node: str(self.caches[int(node.name[1:])]))
         self.staging.run(self.plan, readers)
 
-    def resume(self, source: Path, listed: bool = True) -> list[reports.Fetched]:
-        digest = blake3(CONTENT).hexdigest()
-        order = commands.Fetch(
-            what="checkpoint", source=str(source), bytes=len(CONTENT), blake3=digest, limit_s=60.0, bytes_per_s=None, listed=listed
-        )
-        assert self.staging.bring_file(order)
-        return [node.answer(reports.Fetched) for node in self.all]
-
-    def brought(self) -> list[bytes]:
-        return [(preparation.directory.resume / CHECKPOINT).read_bytes() for preparation in self.preparations]
-
 
 @pytest.fixture
 def new_nodes(tmp_path: Path) -> Iterator[Nodes]:
@@ -117,93 +100,6 @@ def new_nodes(tmp_path: Path) -> Iterator[Nodes]:
         preparation.stop()
         with contextlib.suppress(FileNotFoundError):
             preparation.directory.remove()
-
-
-@pytest.fixture
-def nodes(new_nodes: Nodes) -> Nodes:
-    new_nodes.stage()
-    return new_nodes
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "storage" / "attempts" / "1" / CHECKPOINT
-    path.parent.mkdir(parents=True)
-    path.write_bytes(CONTENT)
-    hashes = new_hasher()
-    hashes.update(CONTENT)
-    chunks_path(path).write_text(json.dumps(hashes.chunk_list(CHECKPOINT)))
-    return path
-
-
-def test_a_checkpoint_is_read_from_storage_once_and_its_copies_are_gone_before_the_ranks_start(nodes: Nodes, source: Path) -> None:
-    fetched = nodes.resume(source)
-    assert [one.problem for one in fetched] == [None] * NODES
-    assert sum(one.storage_bytes for one in fetched) == len(CONTENT)
-    assert sum(one.peer_bytes for one in fetched) == (NODES - 1) * len(CONTENT)
-    assert nodes.brought() == [CONTENT] * NODES
-    assert all(preparation.resumed for preparation in nodes.preparations)
-    dataset = Path(nodes.plan.source).name
-    assert [len(nodes.entries(cache)) for cache in nodes.caches] == [2] * NODES, "others may still need chunks of it"
-    nodes.staging.end()
-    assert nodes.kept_when_ended == [[dataset]] * NODES, "removed when a node says that its staging has ended"
-
-
-@pytest.mark.parametrize("damage", ["no list", "list of something else", "list is no list"])
-def test_without_its_list_each_node_reads_the_checkpoint(nodes: Nodes, source: Path, damage: str) -> None:
-    if damage == "no list":
-        chunks_path(source).unlink()
-    elif damage == "list is no list":
-        chunks_path(source).write_text("{")
-    else:
-        chunks_path(source).write_text(chunks_path(source).read_text().replace(CHECKPOINT, "other"))
-    fetched = nodes.resume(source, listed=damage != "no list")
-    assert [(one.problem, one.storage_bytes, one.peer_bytes) for one in fetched] == [(None, len(CONTENT), 0)] * NODES
-    assert nodes.brought() == [CONTENT] * NODES
-    nodes.staging.end()
-
-
-def test_a_disk_with_room_for_one_copy_of_a_checkpoint_is_enough(tmp_path: Path, source: Path) -> None:
-    with contextlib.ExitStack() as disks:
-        nodes = Nodes(tmp_path)
-        nodes.caches = [disks.enter_context(tmpfs(cache, len(CONTENT) * 3 // 2)) for cache in nodes.caches]
-        nodes.stage()
-        disks.callback(lambda: [preparation.stop() for preparation in nodes.preparations])
-        assert [one.problem for one in nodes.resume(source)] == [None] * NODES
-        assert nodes.brought() == [CONTENT] * NODES
-        nodes.staging.end()
-        assert nodes.kept_when_ended == [[Path(nodes.plan.source).name]] * NODES
-
-
-def test_a_damaged_checkpoint_is_named_by_every_node_and_an_older_one_is_taken(nodes: Nodes, source: Path, tmp_path: Path) -> None:
-    older = tmp_path / "storage" / "attempts" / "0" / CHECKPOINT
-    older.parent.mkdir()
-    older.write_bytes(CONTENT)
-    chunks_path(older).write_bytes(chunks_path(source).read_bytes())
-    source.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
-    fetched = nodes.resume(source)
-    assert all(one.problem is not None and f"the file {source} is damaged" in one.problem for one in fetched)
-    nodes.send_all(commands.Forget())
-    fetched = nodes.resume(older)
-    assert [one.problem for one in fetched] == [None] * NODES
-    assert sum(one.storage_bytes for one in fetched) == len(CONTENT)
-    assert nodes.brought() == [CONTENT] * NODES
-    nodes.staging.end()
-    assert nodes.kept_when_ended == [[Path(nodes.plan.source).name]] * NODES
-
-
-def test_what_fits_its_list_and_not_its_record_is_damaged(nodes: Nodes, source: Path) -> None:
-    """Whoever can write beside it can exchange both."""
-    other = bytes(len(CONTENT))
-    source.write_bytes(other)
-    hashes = new_hasher()
-    hashes.update(other)
-    chunks_path(source).write_text(json.dumps(hashes.chunk_list(CHECKPOINT)))
-    assert all("is damaged" in str(one.problem) for one in nodes.resume(source))
-    nodes.send_all(commands.Forget())
-    assert not any((preparation.directory.resume / CHECKPOINT).exists() for preparation in nodes.preparations)
-    nodes.staging.end()
-    assert nodes.kept_when_ended == [[Path(nodes.plan.source).name]] * NODES
 
 
 def test_while_a_node_lacks_the_dataset_another_run_that_shares_one_gets_the_image(

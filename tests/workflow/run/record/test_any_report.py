@@ -52,7 +52,7 @@ def lines_of(rng: random.Random, rank: int) -> list[bytes]:
 def built(plain: dict[str, Any], found: Measurements, earlier: dict[str, Any] | None = None) -> dict[str, Any]:
     """The record that is written of a run with these measurements; all else in it is as in `plain`."""
     allocation = {key: plain[key] for key in ("scheduler", "scheduler_version", "job_id", "restart_count", "oversubscribed", "device")}
-    checkpoint = {"bytes": 1, "blake3": "a" * 64, "listed": False}
+    checkpoint = {"bytes": 1, "blake3": "a" * 64}
     before = None if earlier is None else {**checkpoint, **earlier}
     run = msgspec.convert({**plain, "allocation": allocation, "earlier": before, "result_number": 1, "warnings": []}, RunFacts)
     times = msgspec.convert({**plain["time"], "run_s": plain["run_s"], "steps_s": plain["steps_s"]}, RunTimes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from base.chunks import chunks_name
 from base.errors import DigestMismatch, StagingError
-from containers.spec import CHECKPOINT
 from extras.remote.command import with_time
 from tests.workflow.report.builder import make_cell, make_record
 from tests.workflow.run.cells import document, made_site
@@ -188,12 +184,6 @@ def test_the_time_of_all_earlier_attempts_counts() -> None:
     assert (earlier.attempt, earlier.step, earlier.used_s) == (4, 5, 150.5)
 
 
-def test_a_checkpoint_is_passed_on_where_its_list_was_pushed_with_it() -> None:
-    listed = File(path=chunks_name(CHECKPOINT), bytes=1, blake3=HASH)
-    records = [record(2, files=(PUSHED, listed)), record(1)]
-    assert [offer.listed for offer in resumable(records, CELL, budget(1000.0, margin_s=100.0))] == [True, False]
-
-
 def test_it_is_known_whose_program_trained_before() -> None:
     old, new = (Provenance(program_digest=digest) for digest in "ab")
     warned = record(4, provenance=new, warnings=(f"attempt 1 {OTHER_PROGRAM}",))
@@ -288,24 +278,6 @@ def test_a_file_from_storage_comes_at_the_rate_of_the_site(tmp_path: Path, monke
     assert not sleeps
     fetch_file(str(source), str(target), len(content), good, bytes_per_s=1 << 20)
     assert sum(sleeps) == pytest.approx(5)
-
-
-@pytest.mark.parametrize("has_links", [True, False])
-def test_a_checkpoint_on_the_same_disk_is_linked_where_there_are_links(
-    has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from blake3 import blake3
-
-    def refused(*_names: object) -> None:
-        raise OSError(errno.EPERM, "no links here")
-
-    if not has_links:
-        monkeypatch.setattr(os, "link", refused)
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_bytes(b"numbers")
-    fetch_file(str(source), str(target), 7, blake3(b"numbers").hexdigest(), is_here=True)
-    assert target.read_bytes() == b"numbers"
-    assert target.samefile(source) == has_links
 
 
 def test_an_ending_by_our_own_clock_has_time_to_push() -> None:

@@ -18,7 +18,7 @@ from workflow.study.cell import Cell, RunLimits
 
 NODES = tuple(Node(name=f"n{index}", hostname="here", address=f"127.0.0.{index + 1}") for index in range(2))
 ALLOCATION = Allocation(scheduler="local", job_id="1", nodes=NODES, device="cpu", exclusive=True)
-EARLIER = EarlierAttempt(attempt=1, step=5, bytes=10, blake3="0" * 64, listed=False, used_s=1.0, performance=None, training=None)
+EARLIER = EarlierAttempt(attempt=1, step=5, bytes=10, blake3="0" * 64, used_s=1.0, performance=None, training=None)
 RUN = PreparedRun(
     study="study",
     run_id="cell-r1",
