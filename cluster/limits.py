@@ -33,5 +33,5 @@ STORAGE_WAIT_SHOWN_S: Final = 10.0
 STORAGE_WAIT_S: Final = 120.0
 """The longest wait for storage of a command that has started nothing."""
 SAME_INTERRUPT_S: Final = 1.0
-"""So close together, two interrupts are one: a terminal sends it to the command too, and so may whoever signals all of a group. Snakemake
-that gets a second one leaves its runs to themselves."""
+"""So close together, two interrupts are one: whoever signals a process may signal all of its group too. Snakemake that gets a second one
+leaves its runs to themselves."""

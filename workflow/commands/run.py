@@ -70,7 +70,7 @@ class Child:
         self.signals: list[int] = []
         self._passed: dict[int, float] = {}
         self._early: list[int] = []
-        heard = [number for number in storage_guard.PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
+        heard = [number for number in storage_guard.ENDS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
         self._handlers = {number: signal.signal(number, lambda number, _: self._early.append(number)) for number in heard}
         dies = process.dies_with_us()
         self._process = subprocess.Popen(

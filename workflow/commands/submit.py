@@ -14,15 +14,14 @@ from typing import Annotated, Final
 
 import typer
 
-from base import errors, jsonfile, logs, publish
+from base import errors, logs
 from base.humanize import counted, format_duration
-from cluster.holder import holder_of
+from base.lock import LockFile
 from cluster.installation import FILES
 from cluster.processes import age_s
-from cluster.schedulers import Jobs, holder_alive, jobs_of, refuse_what_never_starts
+from cluster.runtime import runtime_directory
+from cluster.schedulers import Jobs, jobs_of, refuse_what_never_starts
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, QueuedJob, job_name, jobs_of_submissions, mark_of
-from cluster.schedulers.local import NAME as LOCAL
-from cluster.types import Holder
 from containers.images.commands import why_silent
 from workflow.commands import chosen_study, snakemake_hooks
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, RetryOption, SiteOption, StudyArgument, snakemake_config
@@ -59,59 +58,7 @@ def pin_here(graph: Graph) -> bool:
     return True
 
 
-# The submission, which is done once.
-
-
-LOOK_S: Final = 600.0
-SETTLE_S: Final = 3.0
-"""The seconds that a job may be on its way into the queue when its submitter died."""
-
-
-def submitted_as(study: Study, jobs: Jobs, token: str) -> QueuedJob | None:
-    """Find the job of this token, also where the scheduler has forgotten it; None where there is none. Raises SchedulerSilent.
-
-    The job has a name that is made of the token, by which the scheduler finds it; a note on storage, made after the submission, has it when
-    the scheduler has forgotten.
-    """
-    name, note = job_name(study.name, token), _note(study, token)
-    if found := jobs.jobs_named(name, LOOK_S):
-        return found[-1]
-    return QueuedJob(job_id=str(jsonfile.read_json(note)["job_id"]), name=name, stage="over", state="gone") if note.exists() else None
-
-
-def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
-    """Submit the job of this token, which has none in the queue, and return its id. Raises SubmitError, SchedulerSilent.
-
-    Whoever submits has claimed the token, so that two who ask at once, on two login nodes, do not both submit.
-    """
-    claim = study.results_dir / "logs" / f".submission-{token}"
-    if _is_dead(claim):  # whoever began has died, perhaps after sbatch
-        claim.unlink(missing_ok=True)
-        time.sleep(SETTLE_S)
-        if found := jobs.jobs_named(job.name, LOOK_S):
-            return found[-1].job_id
-    if not publish.publish_new(claim, jsonfile.json_line(holder_of(os.getpid(), LOCAL, "submit", 0))):
-        raise errors.SubmitUnsure(
-            "the same submission is at work in another process; the same command again tells what became of it; "
-            f"if that process is gone, remove {claim}"
-        )
-    try:
-        job_id = jobs.submit(job, LOOK_S)
-        jsonfile.publish_json(_note(study, token), {"job_id": job_id})
-        return job_id
-    finally:
-        claim.unlink(missing_ok=True)
-
-
-def _is_dead(claim: Path) -> bool:
-    try:
-        return holder_alive(Holder(**jsonfile.read_json(claim))) is False
-    except (errors.RecordError, TypeError):
-        return False  # there is none, or it is not whole yet
-
-
-def _note(study: Study, token: str) -> Path:
-    return study.results_dir / "logs" / f"submission-{token}.json"
+# The submission.
 
 
 NOTICE_AFTER_S: Final = 10.0
@@ -157,22 +104,27 @@ def main(  # noqa: PLR0913 - its options
 
 
 def _submit(graph: Graph, config: Mapping[str, str], width: job_plans.Width, token: str | None, *, only_print: bool, wait: bool) -> None:
-    """Submit what is left to do, or say that nothing is. `token`: the submission is done once, however often it is asked for."""
+    """Submit what is left to do, or say that nothing is.
+
+    `token`: the submission, which becomes the name of its job, is done once, however often it is asked for.
+    """
     graph.mode = execution.Mode(way="allocation")  # `slipway submit` continues what is left
     config = config if graph.study.chosen_site is None else {**config, "site": graph.study.chosen_site}
     options = ["--config", *(f"{key}={word}" for key, word in config.items())] if config else []
     jobs = _jobs_of(graph.study)
     plan = partial(job_plans.plan_submission, graph.study, graph.runs_to_make, width, token or secrets.token_hex(4), options)
-    earlier = submitted_as(graph.study, jobs, token) if token is not None and not only_print else None
-    if earlier is not None:
-        output.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")
-        job: QueuedJob | None = earlier
-    elif graph.runs_to_make and only_print:
+    if graph.runs_to_make and only_print:
         for text in jobs.script(plan(built=cell_needs.is_prepared(graph.study, graph.runs_to_make))).splitlines():
             output.line(text)
         return
-    else:
-        job = _submit_now(graph, jobs, plan, token) if graph.runs_to_make else None
+    with LockFile(runtime_directory() / f"submit-{graph.study.name}.lock") as lock:
+        lock.take()  # another process of the same submission, whose answer was lost, may be at work
+        earlier = jobs.jobs_named(job_name(graph.study.name, token), PATIENCE_S) if token is not None else ()
+        if earlier:
+            job: QueuedJob | None = earlier[-1]
+            output.line(f"job {earlier[-1].job_id} ({earlier[-1].name}) was submitted by this command before, and is {earlier[-1].state}")
+        else:
+            job = _submit_now(graph, jobs, plan) if graph.runs_to_make else None
     if wait and job is not None:
         follow(graph, jobs, job)
     elif job is None and wait:
@@ -193,29 +145,27 @@ def _jobs_of(study: Study) -> Jobs:
     return jobs
 
 
-def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: str | None) -> QueuedJob:
+def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob]) -> QueuedJob:
     """Submit the job, after all checks. Raises ConfigError, SubmitError."""
     job = plan(built=cell_needs.is_prepared(graph.study, graph.runs_to_make))
-    _refuse_second(jobs, graph, job.name)
+    _refuse_second(jobs, graph)
     refuse_what_never_starts(graph.study.site.scheduler, job.size)
     logs.private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
-        _refuse_second(jobs, graph, job.name)
+        _refuse_second(jobs, graph)
         job = plan(built=cell_needs.is_prepared(graph.study, graph.runs_to_make))
     job = replace(job, environ=(*job.environ, *with_login(os.environ, age_s(os.getpid())).items()))
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
-    job_id = jobs.submit(job, PATIENCE_S) if token is None else submit_once(graph.study, jobs, job, token)
+    job_id = jobs.submit(job, PATIENCE_S)
     output.line(_submitted_text(jobs, graph, job, job_id))
     return QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted")
 
 
-def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
+def _refuse_second(jobs: Jobs, graph: Graph) -> None:
     """Raise SubmitError where another submission, or `slipway run`, makes the runs of the study: leases keep the results whole, and the
-    second job's hours would be for nothing. `own`: the name of this submission, which another process of it may have handed over."""
+    second job's hours would be for nothing."""
     study, queue = graph.study.name, _queue(jobs)
     for first in jobs_of_submissions(queue, study):
-        if first.name == own:
-            continue
         raise errors.SubmitError(
             f"the study {study!r} is submitted already: job {first.job_id} ({first.name}) is {first.state}; "
             f"`{jobs.SERVER.show} {first.job_id}` shows it, `{jobs.SERVER.cancel} {first.job_id}` ends it, "

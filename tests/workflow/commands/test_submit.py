@@ -8,13 +8,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from base.errors import ConfigError, SubmitError, SubmitUnsure
-from base.jsonfile import json_line
+from base.errors import ConfigError, SubmitError
 from cluster.holder import holder_of
 from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
 from cluster.schedulers.slurm.answers import COLUMNS
@@ -233,23 +231,20 @@ def test_a_job_that_slurm_may_have_taken_keeps_the_directory_of_its_log(house: H
     assert (house.load().results_dir / "logs").is_dir()
 
 
-def test_a_submission_is_done_once_however_often_it_is_asked_for(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    """As over a line that is cut: by the queue, by the note where that has forgotten the job, and never beside a process at work."""
-    queue.command("sbatch", f"cat > /dev/null; echo 42; echo >> {queue.root}/submitted")
-    queue.command("sacct", "true")
-    logs = house.load().results_dir / "logs"
-    logs.mkdir(parents=True)
-    claim = logs / ".submission-0a1b2c3d"
-    claim.write_bytes(json_line(holder_of(os.getpid(), "local", "submit", 0)))
-    at_work = submit("--token", "0a1b2c3d")
-    assert (at_work.code, (queue.root / "submitted").exists()) == (SubmitUnsure.exit_code, False), at_work.err
-    assert f"if that process is gone, remove {claim}" in at_work.err
-    claim.write_bytes(json_line(replace(holder_of(os.getpid(), "local", "submit", 0), pid_start=1)))
-    first, again = (submit("--token", "0a1b2c3d") for _ in range(2))
-    assert first.code == 0, first.err
-    assert "job 42 (slipway-small-0a1b2c3d) was submitted by this command before" in again.out
-    assert len((queue.root / "submitted").read_text().splitlines()) == 1
-    assert sorted(path.name for path in logs.iterdir() if "submission" in path.name) == ["submission-0a1b2c3d.json"]
+def test_a_submission_that_is_asked_for_again_is_done_once(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    """`slipway remote` asks again, since a cut of the line kept the answer from it."""
+    said = submit("--token", "0a1b2c3d")
+    assert said.code == 0, said.err
+    assert "job 42 (slipway-small-0a1b2c3d): 8 runs" in said.out
+    queue.shows(
+        "".join(
+            {"job_id": "42", "state": "RUNNING", "name": "slipway-small-0a1b2c3d"}.get(key, "").ljust(width) for key, _, width in COLUMNS
+        )
+    )
+    queue.command("sbatch", "exit 1")
+    again = submit("--token", "0a1b2c3d")
+    assert again.code == 0, again.err
+    assert "job 42 (slipway-small-0a1b2c3d) was submitted by this command before, and is running" in again.out
 
 
 def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
