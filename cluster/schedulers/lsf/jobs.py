@@ -149,12 +149,11 @@ def submit(job: jobs.BatchJob, patience_s: float) -> str:
     return submit_script(LSF, job.name, batch_script(job), jobs_named, patience_s)
 
 
-def never_starts(size: jobs.JobSize) -> str | None:  # noqa: ARG001 - bsub refuses what cannot start
-    return None
-
-
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     ask(LSF, ("bkill", *job_ids), patience_s, ANSWER_S)
+
+
+never_starts = jobs.unchecked
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:

@@ -7,17 +7,25 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from base.errors import AllocationError, ConfigError, SchedulerOutputError
-from base.humanize import counted
 from base.system import account_name
-from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, one_line, parse_work, script_lines, work_words
+from cluster.schedulers.jobs import (
+    JOB_ID_PLACEHOLDER,
+    BatchJob,
+    JobSize,
+    QueuedJob,
+    one_line,
+    parse_work,
+    script_lines,
+    unchecked,
+    work_words,
+)
 from cluster.schedulers.pbs import JOB_ID, answers, end_of, node_names
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_environ, submit_script
 
-# Checks before the submission: PBS takes jobs that no node can hold, and lets them wait for ever.
+# Nodes instead of those that failed an earlier attempt, as PBS cannot exclude nodes.
 
 
 Entries = Mapping[str, Mapping[str, object]]
@@ -28,14 +36,14 @@ UNUSABLE: Final = ("down", "offline", "state-unknown", "unresolvable")
 
 def others(nodes: Entries, size: JobSize) -> tuple[str, ...]:
     """Return as many nodes as the job needs, without those that it excludes, free ones first; empty if there are too few."""
-    fitting = {
-        name: node
-        for name, node in nodes.items()
-        if name not in size.exclude
-        and not any(word in str(node.get("state", "")) for word in UNUSABLE)
-        and nodes_problem({name: node}, replace(size, nodes=1)) is None
-    }
-    names = sorted(fitting, key=lambda name: fitting[name].get("state") != "free")  # in the server's order otherwise
+    asked = {"ncpus": size.cores or 0, "ngpus": size.gpus or 0, "mem": (size.memory_mb or 0) << 20}
+    fitting = {}
+    for name, node in nodes.items():
+        state, has = str(node.get("state", "")), answers.resources_of(node, "resources_available")
+        usable = name not in size.exclude and not any(word in state for word in UNUSABLE)
+        if usable and all((answers.parse_size(str(has.get(key, ""))) or 0) >= number for key, number in asked.items()):
+            fitting[name] = state
+    names = sorted(fitting, key=lambda name: fitting[name] != "free")  # in the server's order otherwise
     return tuple(names[: size.nodes]) if len(names) >= size.nodes else ()
 
 
@@ -47,35 +55,6 @@ def instead_of_failed(size: JobSize) -> tuple[str, ...]:
         return others(answers.parse_entries(ask(answers.PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
     except SchedulerOutputError:
         return ()
-
-
-def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
-    """Explain why the nodes of the cluster, also those that are down now, can never hold such a job."""
-    if not nodes:
-        return None
-    hosts: dict[str, dict[str, int]] = {}
-    for name, node in nodes.items():
-        has = answers.resources_of(node, "resources_available")
-        host = hosts.setdefault(str(has.get("host", name)), {"ncpus": 0, "ngpus": 0, "mem": 0})
-        host["ncpus"] += answers.whole(has.get("ncpus")) or 0
-        host["ngpus"] += answers.whole(has.get("ngpus")) or 0
-        host["mem"] += answers.parse_size(str(has.get("mem", ""))) or 0
-    asked = {"ncpus": size.cores or 0, "ngpus": size.gpus or 0, "mem": (size.memory_mb or 0) << 20}
-    fitting = sum(all(host[key] >= number for key, number in asked.items()) for host in hosts.values())
-    if fitting >= size.nodes:
-        return None
-    each = [f"{number} {what}" for what, number in (("cores", asked["ncpus"]), ("GPUs", asked["ngpus"])) if number]
-    each += [f"{size.memory_mb} MB"] if size.memory_mb else []
-    what = f" with {', '.join(each)} each" if each else ""
-    return (
-        f"a job of {counted(size.nodes, 'node')}{what} never starts: {fitting} of the {len(hosts)} nodes of this cluster have that "
-        f"(`pbsnodes -aSj`); fewer nodes in the study, or other sizes in the site file"
-    )
-
-
-def never_starts(size: JobSize) -> str | None:
-    """Compare a job with the nodes of the cluster. The limits of a queue qsub checks itself."""
-    return nodes_problem(answers.parse_entries(ask(answers.PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
 
 
 # The batch script.
@@ -226,6 +205,9 @@ def submit(job: BatchJob, patience_s: float) -> str:
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     """Cancel all jobs by one qdel, which goes on after one that it cannot end."""
     ask(answers.PBS, ("qdel", *job_ids), patience_s, ANSWER_S)
+
+
+never_starts = unchecked
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:

@@ -12,7 +12,7 @@ from base.errors import ConfigError
 from base.system import account_name
 from cluster.schedulers import inside_job, jobs, sge
 from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
-from cluster.schedulers.queries import QUICK_ANSWER_S, ask, submit_script
+from cluster.schedulers.queries import submit_script
 from cluster.schedulers.sge import BEGUN, answers
 
 # The batch script.
@@ -231,29 +231,7 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     answers.ask_about(("qdel", *job_ids), (*answers.NO_SUCH_JOB, "already in deletion"), patience_s)
 
 
-def never_starts(size: JobSize) -> str | None:
-    """Compare a job with its parallel environment, which may give other nodes than the job needs."""
-    name = (size.parallel_environment or "").split(None, 1)[:1]
-    if not name:
-        return None
-    return environment_problem(name[0], answers.parse_settings(ask(answers.SGE, ("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
-
-
-def environment_problem(name: str, settings: dict[str, str], size: JobSize) -> str | None:
-    """Explain why a job of that size cannot use a parallel environment, or return None."""
-    if settings.get("control_slaves", "").upper() != "TRUE":
-        return (
-            f"parallel_environment: {name!r} has control_slaves FALSE: no programs can be started on its nodes; name another (qconf -spl)"
-        )
-    rule, slots = settings.get("allocation_rule", ""), slots_per_node(size)
-    if rule.isdecimal() and int(rule) != slots:
-        return (
-            f"parallel_environment: {name!r} gives {rule} slots of each node (allocation_rule), and {slots} were asked as one node: "
-            f"`parallel_environment: {name} {rule}` in the site file"
-        )
-    if rule == "$pe_slots" and size.nodes > 1:
-        return f"parallel_environment: {name!r} gives slots of one node only (allocation_rule $pe_slots), and {size.nodes} nodes were asked"
-    return None
+never_starts = jobs.unchecked
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:

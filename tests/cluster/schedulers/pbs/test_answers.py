@@ -8,7 +8,7 @@ import pytest
 
 from base.errors import SubmitError
 from cluster.schedulers import pbs
-from cluster.schedulers.jobs import RUN, JobSize, Work, work_words
+from cluster.schedulers.jobs import RUN, Work, work_words
 from cluster.schedulers.pbs import jobs
 from cluster.schedulers.pbs.answers import (
     PBS,
@@ -22,7 +22,6 @@ from cluster.schedulers.pbs.answers import (
     stage_of,
     time_of,
 )
-from cluster.schedulers.pbs.jobs import nodes_problem
 from cluster.schedulers.queries import parse_job_id, refusal_words, silence_of
 from cluster.types import Holder
 from tests.cluster.schedulers.pbs.captured import answer, answers
@@ -122,15 +121,6 @@ def test_an_id_is_read_and_a_refusal_said() -> None:
         parse_job_id(PBS, refused["qsub as root"])
     with pytest.raises(SubmitError, match="named no job"):
         parse_job_id(PBS, replace(result, stdout="\n"))
-
-
-def test_what_can_never_run_is_known_beforehand() -> None:
-    nodes = parse_entries(answer("pbsnodes-F-json"))
-    assert set(nodes) == {"n1", "n2"}
-    size = JobSize(nodes=2, minutes=10, cores=8, gpus=8, memory_mb=8192, queue="workq")
-    assert nodes_problem(nodes, size) is None
-    assert "2 of the 2 nodes" in str(nodes_problem(nodes, replace(size, nodes=3)))
-    assert "99 GPUs each never starts: 0 of the 2" in str(nodes_problem(nodes, replace(size, gpus=99, cores=None, memory_mb=None)))
 
 
 def test_sizes_and_times() -> None:

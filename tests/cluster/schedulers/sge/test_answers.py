@@ -10,7 +10,7 @@ import pytest
 
 from base.errors import SchedulerOutputError, SubmitError
 from base.process import CommandResult
-from cluster.schedulers.jobs import JobSize, job_words
+from cluster.schedulers.jobs import job_words
 from cluster.schedulers.queries import last_words, parse_job_id
 from cluster.schedulers.sge import launch_environ, parse_hosts, reason_of
 from cluster.schedulers.sge.answers import (
@@ -20,11 +20,10 @@ from cluster.schedulers.sge.answers import (
     parse_accounting,
     parse_details,
     parse_list,
-    parse_settings,
     submitted_of,
     why_waiting,
 )
-from cluster.schedulers.sge.jobs import environment_problem, joined, with_lost
+from cluster.schedulers.sge.jobs import joined, with_lost
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "sge"
 
@@ -174,17 +173,6 @@ def test_the_environment_of_another_node_is_not_ours() -> None:
     assert {"QRSH_COMMAND", "QRSH_PORT", "PE_HOSTFILE", "TMPDIR", "HOSTNAME", "BASH_FUNC_ml%%", "TWO"} & set(passed) == set()
     assert (passed["JOB_ID"], passed["SGE_ROOT"], passed["SAID"]) == ("1", "/nfs/lab/sge", "a,b=c d")
     assert all(value.isprintable() for value in passed.values())
-
-
-def test_a_parallel_environment_has_to_give_the_nodes_that_are_asked() -> None:
-    settings = parse_settings(captured("qconf-sp"))
-    size = JobSize(nodes=2, minutes=1, parallel_environment="whole 4")
-    assert environment_problem("whole", settings, size) is None
-    eight = environment_problem("whole", settings, JobSize(nodes=2, minutes=1, cores=8, parallel_environment="whole"))
-    assert eight is not None
-    assert "`parallel_environment: whole 4`" in eight
-    assert "control_slaves FALSE" in str(environment_problem("whole", {**settings, "control_slaves": "FALSE"}, size))
-    assert "one node only" in str(environment_problem("smp", {**settings, "allocation_rule": "$pe_slots"}, size))
 
 
 def test_refusals_are_told_in_grid_engines_words() -> None:
