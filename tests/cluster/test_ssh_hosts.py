@@ -113,16 +113,16 @@ def test_a_cut_line_is_noticed_and_the_same_again_goes_on(line: OpenSsh, machine
 def test_no_strange_key_is_accepted(line: OpenSsh, machines: tuple[Laptop, Host, Host]) -> None:
     laptop, host, other = machines
     own = host.known_line()
-    words = {
-        "": "type `ssh",
-        own.replace(f"{host.address} ", f"@cert-authority {host.address} "): "type `ssh",
-        other.known_line().replace(other.address, host.address): "is not the one that your known_hosts has",
-        f"@revoked {own}{own}": "revoked|type `ssh|failed",
-    }
-    for text, expected in words.items():
+    texts = (
+        "",
+        own.replace(f"{host.address} ", f"@cert-authority {host.address} "),
+        other.known_line().replace(other.address, host.address),
+        f"@revoked {own}{own}",
+    )
+    for text in texts:
         line.hang_up()
         laptop.known_hosts.write_text(text)
-        with pytest.raises(RemoteError, match=expected):
+        with pytest.raises(RemoteError, match=r"must work first(.|\n)*Host key verification failed"):
             line.connect(ask=False)
 
 
@@ -153,7 +153,7 @@ def test_a_host_certificate_is_accepted(machines: tuple[Laptop, Host, Host], tmp
                 assert run(line, ["echo", "in"], limit_s=60).stdout == "in\n"
                 line.hang_up()
             else:
-                with pytest.raises(RemoteError, match="is not known here"):
+                with pytest.raises(RemoteError, match="No ED25519 host key is known"):
                     line.connect(ask=False)
     laptop.configure(*machines[1:])
 
@@ -166,7 +166,7 @@ def test_the_agent_has_the_key_whose_file_is_encrypted(line: OpenSsh, machines: 
     subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "a passphrase", "-f", str(key)], check=True, stdin=subprocess.DEVNULL)
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
     try:
-        with pytest.raises(RemoteError, match="refuses the login|second factor"):
+        with pytest.raises(RemoteError, match="second factor"):
             line.connect(ask=False)
         wait_until((tmp_path / "agent").is_socket, 30, "the agent listens")
         with pytest.MonkeyPatch.context() as patch:

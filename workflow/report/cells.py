@@ -251,7 +251,7 @@ MARKS: Final[dict[str, str]] = {
     "several steps, and say nothing about a single one",
     "budget": f"the steps stage to release do not add up to the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, which the report lists",
-    "network": "the preflight found a slow node or link; the run's warnings name it",
+    "network": "the preflight found a slow node; the run's warnings name it",
     "resumed": "the run continued from a checkpoint: its times are those of its last attempt, and its window begins after the resume",
     "superlinear": f"the efficiency is above {SUPERLINEAR * 100:.0f} %, even at the lower end of its interval; look for a baseline "
     "that was slowed down",

@@ -138,21 +138,13 @@ def test_a_node_that_is_slow_one_way_only() -> None:
         (8, slow_with(1, 2, 6), [(1,), (2,), (6,)]),
         (64, slow_with(3, 30, 31, 60), [(3,), (30,), (31,), (60,)]),
         (8, lambda a, b: 10_000 / max({1: 100.0, 4: 10.0}.get(node, 1) for node in (a, b)), [(1,), (4,)]),
-        (4, lambda a, b: 100 if (a, b) == (3, 0) else 10_000, [(3, 0)]),
-        (2, lambda a, b: 100 if (a, b) == (1, 0) else 10_000, [(1, 0)]),
+        (4, lambda a, b: 100 if (a, b) == (3, 0) else 10_000, []),  # a link: the record has the slowest pair
         (2, lambda _a, _b: 900, []),
         (5, lambda a, b: 10_000 if a < 2 and b < 2 else 1000, []),  # a link is as fast as the slower of its ends
     ],
 )
-def test_slow_nodes_and_links_are_all_named(nodes: int, mbit: Callable[[int, int], float], found: list[tuple[int, ...]]) -> None:
+def test_slow_nodes_are_all_named_and_no_others(nodes: int, mbit: Callable[[int, int], float], found: list[tuple[int, ...]]) -> None:
     assert named(nodes, mbit) == found
-
-
-@pytest.mark.parametrize("nodes", [3, 4, 8])
-def test_one_slow_link_is_named_as_a_link(nodes: int) -> None:
-    found = judge_rates(places(nodes), rates(nodes, lambda a, b: 100 if {a, b} == {1, 2} else 10_000))
-    assert [finding.nodes for finding in found] == [(1, 2), (2, 1)]
-    assert found[0].text == "the link from n1 to n2 is slow: 100 Mbit/s, where both reach 10,000 Mbit/s otherwise"
 
 
 def test_a_network_slow_as_a_whole_is_told_once() -> None:
@@ -192,10 +184,9 @@ def test_it_is_measured_again_until_it_is_clear() -> None:
     assert findings
     assert not clear
     assert network_verdict(places(4), [slow, fast]) == ([], True)
-    findings, clear = network_verdict(places(4), [slow, slow])
+    findings, clear = network_verdict(places(4), [slow, slow, slow])
     assert ([finding.nodes for finding in findings], clear) == ([(2,)], True)
-    findings, clear = network_verdict(places(4), [slow, other])
-    assert ([finding.nodes for finding in findings], clear) == ([(1, 2), (2, 1)], False)
+    assert network_verdict(places(4), [slow, other]) == ([], True), "each of the two is fast in one of them"
     dead = {**fast, (0, 1): Sample(0, 0.5)}
     assert [network_verdict(places(4), [dead] * count)[1] for count in (1, 2, 3)] == [False, False, True]
     assert network_verdict(places(4), [dead] * 3)[0][0].fatal

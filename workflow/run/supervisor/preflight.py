@@ -40,7 +40,7 @@ class Preflight:
 
     def run(self) -> None:
         """Connect all pairs of nodes, then measure until it is clear which node is slow. A pair that cannot connect ends the run. A slow
-        node or link is measured again with more bytes, then reported, and the run goes on."""
+        node is measured again with more bytes, then reported, and the run goes on."""
         self._listen()
         self._reach()
         attempts: list[dict[tuple[int, int], rates.Sample]] = []
