@@ -1,199 +1,125 @@
 """Serve terminals on a unix socket: each connection that shows the token gets a shell.
 
-The first line of a client is a JSON object: `token`, `rows`, `columns`, `term`. Then both sides send frames: a letter, four bytes of
-length, the content. `d`: what was typed, or printed; `r`: a new size; `m`: a line for the user; `x`: the shell has ended, with this code.
+A client sends one line, a JSON object: `token`, `term`. The answer is a line, with it the descriptor of the shell's terminal (its side that
+a terminal program has), and a second line when the shell has ended: `code`, and perhaps `message`. The client says that it has read this by
+a line of its own, so that a shell that was left is not taken for a connection that was lost.
 
 Python 3.6, standard library only.
 """
 
+import array
 import contextlib
 import fcntl
 import hmac
 import json
 import os
 import pty
-import select
-import signal
 import socket
-import struct
+import subprocess
 import termios
 import threading
 import time
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict
 
-from slipway_proxy import Listener, Use
+from slipway_proxy import Listener
 
 MAX_FIRST = 4096
-FIRST_LIMIT_S = 10.0
-PIECE = 1 << 16
-MAX_UNSENT = 1 << 20
-"""Bytes that are printed, and that the client has not taken: then the program waits. What is typed waits here, however much."""
+ANSWER_LIMIT_S = 10.0
 NOTICE = "notice"
 """File in the directory of the session: a line for all who are at it."""
 
 
-class Shells(Use):  # type: ignore[misc]
-    """The shells that are open, and when something was last typed or printed in one of them."""
+class Shells:
+    """The shells that are open, by the paths of their terminals, and when the last one began or ended."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.open: Dict[str, None] = {}
+        self.last = time.time()
         self.ended = threading.Event()
         """Somebody has left a shell, and there is no other one."""
+
+    def idle_s(self) -> float:
+        """Return how long nothing was typed or printed. The kernel notes that for each terminal, within 8 seconds."""
+        times = [self.last]
+        for path in list(self.open):
+            with contextlib.suppress(OSError):
+                status = os.stat(path)
+                times += [status.st_atime, status.st_mtime]
+        return max(0.0, time.time() - max(times))
+
+    def show(self, text: str) -> None:
+        """Print a line on all terminals, without waiting for one that is stopped."""
+        for path in list(self.open):
+            with contextlib.suppress(OSError):
+                terminal = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+                try:
+                    os.write(terminal, ("\r\nslipway: %s\r\n" % text).encode())
+                finally:
+                    os.close(terminal)
 
 
 def serve(directory: str, stopping: threading.Event) -> int:
     """Give a shell to each connection until the last shell is left, or `stopping`. Return the exit code."""
-    shells = Shells()
-    Listener(directory, "s.sock", lambda client, token, proved: answer(client, token, directory, shells, proved))
+    shells, shown = Shells(), ""
+    Listener(directory, "s.sock", lambda client, token, proved: answer(client, token, shells, proved))
     while not stopping.is_set() and not shells.ended.wait(0.5):
-        pass
+        with contextlib.suppress(OSError), open(os.path.join(directory, NOTICE)) as file:
+            text = file.read().strip()
+            if text != shown:
+                shown = text
+                shells.show(text)
     return 0
 
 
-def answer(client: socket.socket, token: str, directory: str, shells: Shells, proved: Callable[[], None]) -> None:
+def answer(client: socket.socket, token: str, shells: Shells, proved: Callable[[], None]) -> None:
     """Give one client a shell, or answer the question of the supervisor. `proved` is called once it has shown the token."""
     with client:
-        client.settimeout(FIRST_LIMIT_S)
-        try:
-            first = read_first(client)
-        except (OSError, ValueError):
-            return
-        if first is None or not hmac.compare_digest(str(first.get("token")).encode(), token.encode()):
-            client.sendall(frame(b"m", b"the token is not that of this session\n"))
+        client.settimeout(ANSWER_LIMIT_S)
+        first = json.loads(client.makefile().readline(MAX_FIRST))
+        if not hmac.compare_digest(str(first.get("token")).encode(), token.encode()):
+            send(client, message="the token is not that of this session", code=1)
             return
         proved()
-        client.settimeout(None)
         if first.get("ask") == "status":
-            said = {"open": shells.open, "idle_s": time.monotonic() - shells.last, "answers": True}
-            client.sendall(json.dumps(said).encode() + b"\n")
+            send(client, open=len(shells.open), idle_s=shells.idle_s(), answers=True)
             return
         try:
-            shell = start_shell(first)
+            give_shell(client, str(first.get("term") or "xterm"), shells)
         except OSError as error:
-            words = "no terminal is to be had here for a shell: %s; the session goes on\n" % error
-            client.sendall(frame(b"m", words.encode()) + frame(b"x", b"1"))
-            return
-        shells.count(1)
-        try:
-            left = converse(client, shell, directory, shells)
-        except (OSError, ValueError):  # ValueError: a size that is no JSON
-            left = False
-        shells.count(-1)
-        if left and not shells.open:
+            send(client, message="no terminal is to be had here for a shell: %s; the session goes on" % error, code=1)
+
+
+def give_shell(client: socket.socket, term: str, shells: Shells) -> None:
+    """Start a shell, pass its terminal on, and wait for its end. A client that goes takes the other side of the terminal with it, so that
+    the kernel hangs up the shell."""
+    shell = os.environ.get("SHELL") or "/bin/bash"
+    shell = shell if os.access(shell, os.X_OK) else "/bin/sh"
+    outer, inner = pty.openpty()
+    path = os.ttyname(inner)
+    try:
+        process = subprocess.Popen(
+            [shell, "-i"],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env=dict(os.environ, TERM=term),
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        shells.open[path], shells.last = None, time.time()
+        with contextlib.suppress(OSError):  # it has gone already
+            client.sendmsg([b"{}\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [outer]))])
+    finally:
+        os.close(outer)
+        os.close(inner)
+    code = process.wait()
+    shells.last = time.time()
+    del shells.open[path]
+    with contextlib.suppress(OSError):
+        send(client, code=code if code >= 0 else 128 - code)
+        if client.recv(1) and not shells.open:
             shells.ended.set()
 
 
-def read_first(client: socket.socket) -> Optional[Dict[str, Any]]:
-    """Read the first line, a byte at a time: frames follow."""
-    data = b""
-    while not data.endswith(b"\n"):
-        piece = client.recv(1)
-        if not piece or len(data) > MAX_FIRST:
-            return None
-        data += piece
-    found = json.loads(data.decode())
-    return found if isinstance(found, dict) else None
-
-
-def start_shell(first: Dict[str, Any]) -> Tuple[int, int]:
-    """Start a shell, and return its number and the descriptor of its terminal. Raises OSError where there is no terminal for it."""
-    shell = os.environ.get("SHELL") or "/bin/bash"
-    shell = shell if os.access(shell, os.X_OK) else "/bin/sh"
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ["TERM"] = str(first.get("term") or "xterm")
-        os.execv(shell, [shell, "-i"])
-    resize(terminal, first)
-    return pid, terminal
-
-
-def converse(client: socket.socket, shell: Tuple[int, int], directory: str, shells: Shells) -> bool:
-    """Pass on what is typed and printed until the shell ends (True), or the client is gone. Neither side waits for the other: a program
-    that reads only when what it prints is taken, and a client that reads only when what it sends is taken, would wait for ever.
-    """
-    pid, terminal = shell
-    os.set_blocking(terminal, False)
-    shown = notice(directory)
-    unread, typed, said, left = b"", b"", b"", False
-    try:
-        while not left or said:
-            readers = [client.fileno()] + ([terminal] if len(said) < MAX_UNSENT and not left else [])
-            writers = ([client.fileno()] if said else []) + ([terminal] if typed and not left else [])
-            ready, free, _ = select.select(readers, writers, [], 1.0)
-            message = notice(directory)
-            if message is not None and message != shown:
-                shown = message
-                said += frame(b"m", message[1].encode() + b"\n")
-            if client.fileno() in free:
-                said = said[client.send(said, socket.MSG_DONTWAIT) :]
-            if terminal in free:
-                typed = typed[os.write(terminal, typed) :]
-            if terminal in ready:
-                try:
-                    piece = os.read(terminal, PIECE)
-                except OSError:
-                    piece = b""
-                left = not piece
-                said += frame(b"d", piece) if piece else frame(b"x", str(exit_code(pid)).encode())
-                shells.touch()
-            if client.fileno() in ready:
-                piece = client.recv(PIECE)
-                if not piece:
-                    return False
-                shells.touch()
-                new, unread = take(unread + piece, terminal)
-                typed += new
-        return True
-    finally:
-        os.close(terminal)
-        leave(pid, left)
-
-
-def leave(pid: int, ended: bool) -> None:
-    """Hang up a shell that has not `ended`, and whose client is gone. A thread waits for it: it may take its time."""
-    if ended:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGHUP)
-    threading.Thread(target=exit_code, args=(pid,), daemon=True).start()
-
-
-def take(data: bytes, terminal: int) -> Tuple[bytes, bytes]:
-    """Return what was typed in the frames that are whole, whose sizes are set, and the rest of the data."""
-    typed = b""
-    while len(data) >= 5:
-        (length,) = struct.unpack(">I", data[1:5])
-        if len(data) < 5 + length:
-            break
-        kind, content, data = data[:1], data[5 : 5 + length], data[5 + length :]
-        if kind == b"d":
-            typed += content
-        elif kind == b"r":
-            resize(terminal, json.loads(content.decode()))
-    return typed, data
-
-
-def resize(terminal: int, asked: Dict[str, Any]) -> None:
-    """Set rows and columns of a terminal, where the client has sent them."""
-    rows, columns = asked.get("rows"), asked.get("columns")
-    if isinstance(rows, int) and isinstance(columns, int):
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows % 65536, columns % 65536, 0, 0))
-
-
-def notice(directory: str) -> Optional[Tuple[float, str]]:
-    """Return the line for all who are at the session, and since when it is there."""
-    path = os.path.join(directory, NOTICE)
-    try:
-        with open(path) as file:
-            return os.stat(path).st_mtime, file.read().strip()
-    except OSError:
-        return None
-
-
-def exit_code(pid: int) -> int:
-    status = os.waitpid(pid, 0)[1]
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-
-
-def frame(kind: bytes, content: bytes) -> bytes:
-    return kind + struct.pack(">I", len(content)) + content
+def send(client: socket.socket, **words: Any) -> None:
+    client.sendall((json.dumps(words) + "\n").encode())

@@ -1,6 +1,6 @@
 """Connect our terminal to a shell of a session: `python -m extras.session.attach DIR`, on the node where its socket is.
 
-The protocol is that of containers/lib/slipway_terminal.py.
+containers/lib/slipway_terminal.py says what is sent.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import termios
 import tty
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 PIECE: Final = 1 << 16
+LAST_S: Final = 0.2
+"""How long is waited for what an ended shell has printed, where a program that it has left holds its terminal."""
 NO_SESSION: Final = 24
 
 
@@ -31,77 +32,72 @@ def attach(directory: Path) -> int:
         sys.stderr.write(f"no session answers at {directory} on {os.uname().nodename}: {error.strerror}\n")
         return NO_SESSION
     with link:
-        size = os.get_terminal_size(0) if os.isatty(0) else os.terminal_size((80, 24))
-        first = {"token": token, "rows": size.lines, "columns": size.columns, "term": os.environ.get("TERM", "xterm")}
-        link.sendall(json.dumps(first).encode() + b"\n")
-        if not os.isatty(0):
-            return converse(link)
-        before = termios.tcgetattr(0)
-
-        resized, told = os.pipe()
-        os.set_blocking(told, False)
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)  # not sent by the handler: it would land in the middle of what is pasted
-        signal.signal(signal.SIGWINCH, lambda *_: None)
         try:
-            tty.setraw(0)
-            return converse(link, resized)
-        finally:
-            signal.set_wakeup_fd(-1)
-            termios.tcsetattr(0, termios.TCSADRAIN, before)
+            link.sendall(json.dumps({"token": token, "term": os.environ.get("TERM", "xterm")}).encode() + b"\n")
+            answer, received, _, _ = socket.recv_fds(link, PIECE, 1)
+            ended = _converse(link, received[0]) if received else json.loads(answer or _gone())
+        except ConnectionError:
+            sys.stderr.write("\r\nthe session has ended\r\n")
+            return NO_SESSION
+    if "message" in ended:
+        sys.stderr.write(f"slipway: {ended['message']}\n")
+    return int(ended["code"])
 
 
-def frame(kind: bytes, content: bytes) -> bytes:
-    """Return a frame as it is sent."""
-    return kind + struct.pack(">I", len(content)) + content
-
-
-def frames(data: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return the frames that are whole, and the rest of the data."""
-    found = []
-    while len(data) >= 5:
-        (length,) = struct.unpack(">I", data[1:5])
-        if len(data) < 5 + length:
-            break
-        found.append((data[:1], data[5 : 5 + length]))
-        data = data[5 + length :]
-    return found, data
-
-
-def converse(link: socket.socket, resized: int | None = None) -> int:
-    """Pass on what is typed and printed until the session or the shell ends, and return the shell's exit code. `resized` can be read
-    when the terminal has another size."""
+def _converse(link: socket.socket, shell: int) -> dict[str, Any]:
+    """Pass on what is typed and printed until the shell ends, and return how it did."""
+    if not os.isatty(0):
+        termios.tcsetwinsize(shell, (24, 80))
+        return _pass_on(link, shell, None)
+    before = termios.tcgetattr(0)
+    resized, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.signal(signal.SIGWINCH, lambda *_: None)
     try:
-        return _converse(link, resized)
-    except ConnectionError:
-        sys.stderr.write("\r\nthe session has ended\r\n")
-        return NO_SESSION
+        termios.tcsetwinsize(shell, termios.tcgetwinsize(0))
+        tty.setraw(0)
+        return _pass_on(link, shell, resized)
+    finally:
+        signal.set_wakeup_fd(-1)
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
-def _converse(link: socket.socket, resized: int | None) -> int:
-    unread, typing = b"", True
-    while True:
-        always = [link.fileno()] if resized is None else [link.fileno(), resized]
-        ready, _, _ = select.select([*always, 0] if typing else always, [], [])
+def _pass_on(link: socket.socket, shell: int, resized: int | None) -> dict[str, Any]:
+    """Neither side waits for the other: a program that reads only when what it prints is taken would wait for ever."""
+    os.set_blocking(shell, False)
+    readers = {link.fileno(), shell, 0} | ({resized} if resized is not None else set())
+    typed, ended = b"", b""
+    while not ended or shell in readers:
+        writers = [shell] if typed and shell in readers else []
+        ready, free, _ = select.select(readers, writers, [], LAST_S if ended else None)
+        if not ready and not free:
+            break
         if resized in ready:
             os.read(resized, PIECE)
-            now = os.get_terminal_size(0)
-            link.sendall(frame(b"r", json.dumps({"rows": now.lines, "columns": now.columns}).encode()))
+            termios.tcsetwinsize(shell, termios.tcgetwinsize(0))
         if 0 in ready:
             piece = os.read(0, PIECE)
-            typing = bool(piece)
-            link.sendall(frame(b"d", piece or b"\x04"))  # the end of a file is ^D in a terminal
-        if link.fileno() in ready:
-            piece = link.recv(PIECE)
             if not piece:
-                raise ConnectionResetError
-            found, unread = frames(unread + piece)
-            for kind, content in found:
-                if kind == b"d":
-                    _write(1, content)
-                elif kind == b"m":
-                    _write(2, b"\r\nslipway: " + content.rstrip() + b"\r\n")
-                elif kind == b"x":
-                    return int(content)
+                readers.remove(0)
+            typed += piece or b"\x04"  # the end of a file is ^D in a terminal
+        try:
+            if free:
+                typed = typed[os.write(shell, typed) :]
+            if shell in ready:
+                _write(1, os.read(shell, PIECE))
+        except OSError:  # all that held the terminal have ended
+            readers.remove(shell)
+        if link.fileno() in ready:
+            ended = link.recv(PIECE) or _gone()
+            readers.remove(link.fileno())
+    link.sendall(b"\n")
+    found: dict[str, Any] = json.loads(ended)
+    return found
+
+
+def _gone() -> bytes:
+    raise ConnectionResetError
 
 
 def _write(descriptor: int, content: bytes) -> None:

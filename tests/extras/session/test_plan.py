@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from cluster.schedulers.jobs import is_of_study
 from cluster.types import Holder
 from containers.engines.container_client import SHOWN
 from extras.session import start
-from extras.session.attach import NO_SESSION, converse
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
 from extras.session.request import SessionRequest, State, all_sessions, is_gone, read_request, read_state, session_dir, write_state
 from extras.session.supervisor import describe_ending, program_code
@@ -160,15 +158,6 @@ def test_a_command_that_its_session_has_ended_did_not_end_well() -> None:
     over, stopped = Ending(status="timeout", reason="x"), Ending(status="cancelled", reason="nobody used it", planned=True)
     assert [program_code(ending, "run") for ending in (over, stopped, Ending(status="ok"))] == [25, 26, None]
     assert [program_code(ending, "notebook") for ending in (over, stopped)] == [None, None]
-
-
-def test_a_session_that_is_killed_while_somebody_types_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    ours, theirs = socket.socketpair()
-    with ours:
-        ours.sendall(b"typed, and read by nobody")
-        theirs.close()
-        assert converse(ours) == NO_SESSION
-    assert "the session has ended" in capsys.readouterr().err
 
 
 def test_a_directory_of_another_user_is_no_session_of_ours_though_it_links_to_one(tmp_path: Path) -> None:
