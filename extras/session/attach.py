@@ -64,7 +64,7 @@ def _converse(link: socket.socket, shell: int) -> dict[str, Any]:
 
 
 def _pass_on(link: socket.socket, shell: int, resized: int | None) -> dict[str, Any]:
-    """Neither side waits for the other: a program that reads only when what it prints is taken would wait for ever."""
+    """Pass on without waiting for either side: a program that reads only when what it prints is taken would wait for ever."""
     os.set_blocking(shell, False)
     readers = {link.fileno(), shell, 0} | ({resized} if resized is not None else set())
     typed, ended = b"", b""
