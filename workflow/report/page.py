@@ -17,7 +17,6 @@ import polars as pl
 
 from base.humanize import and_more, counted, some
 from base.logs import printable
-from workflow.report import side_by_side
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice
 from workflow.report.cell_columns import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shared_machine_note
@@ -46,7 +45,6 @@ from workflow.report.table import (
 )
 from workflow.report.tables import RUN_AGAIN, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, has_curves
-from workflow.report.timeline import picture_of, placed_runs, sentences_of
 from workflow.run.record.parquet_columns import MISSING, UNREADABLE
 
 # Failures and warnings that many runs have in common, each printed once.
@@ -449,8 +447,9 @@ def _folded(rows: Sequence[str]) -> str:
 _BACKGROUND: Final = re.compile(r'<rect width="[\d.]+" height="[\d.]+" fill="white"\s*/>')
 _DEFAULTS: Final = re.compile(r' font-family="[^"]*"| opacity="1"| stroke-miterlimit="10"|<path class="foreground"[^>]* display="none"/>')
 """What an SVG of its own needs, or what has no effect: a fifth of it. The page's style sheet names the font."""
+_MARK: Final = re.compile(r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="\w+" ([^>]*)/>')
 TEMPLATE: Final = Path(__file__).with_name("page.html")
-SCRIPT: Final = side_by_side.SCRIPT + "".join(Path(__file__).with_name(name).read_text("utf-8") for name in ("page.js", "charts.js"))
+SCRIPT: Final = Path(__file__).with_name("page.js").read_text("utf-8")
 SCRIPT_SHA256: Final = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 MAX_ROWS: Final = 200
 MAX_ITEMS: Final = 6
@@ -464,6 +463,7 @@ PLOT_TITLES: Final = {
     "step_time": "Distribution of step times, per cell",
     "loss": "Training loss",
     "accuracy": "Accuracy over training time",
+    "timeline": "Runs over time",
 }
 
 
@@ -475,7 +475,7 @@ RUNS_TEXT: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page. `plots` and what `markup` makes are our own markup; everything else is text and will be escaped."""
+    """A part of the page. `plots` are our own markup; everything else is text and will be escaped."""
 
     id: str
     title: str
@@ -486,8 +486,6 @@ class Section:
     tables: tuple[Table, ...] = ()
     folded: bool = False
     """Each table opens when it is asked for."""
-    after: str = ""
-    """Markup below the tables."""
     blocks: tuple[Block, ...] = ()
 
     @property
@@ -531,9 +529,10 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
 
 
 def inline(svg: str, title: str) -> str:
-    """Make the SVG a part of a page: without background, so that the page's colours apply; named for screen readers."""
-    body = _BACKGROUND.sub("", _DEFAULTS.sub("", svg), count=1)
-    return body.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)
+    """Make the SVG a part of a page: without background, so that the page's colours apply; named for screen readers, and with the words of
+    each mark under the pointer."""
+    body = _MARK.sub(r'<path role="graphics-symbol" \2><title>\1</title></path>', _BACKGROUND.sub("", _DEFAULTS.sub("", svg), count=1))
+    return body.replace("<svg ", f'<svg role="group" aria-label="{html.escape(title)}" ', 1)
 
 
 def _markup(section: Section, anchors: Collection[str], known: Explained) -> str:
@@ -541,7 +540,7 @@ def _markup(section: Section, anchors: Collection[str], known: Explained) -> str
     if section.folded:
         heads = [f"{html.escape(table.title)}, {counted(table.num_rows, 'row')}" for table in section.tables]
         drawn = [f"<details><summary>{head}</summary>{one}</details>" for head, one in zip(heads, drawn, strict=True)]
-    return "\n".join([*drawn, section.after])
+    return "\n".join(drawn)
 
 
 def _sections(analysis: Analysis, svgs: Mapping[str, str], failed: Table, noted: Table) -> Iterator[Section]:
@@ -580,17 +579,10 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], failed: Table, noted:
         yield Section(id="frameworks", title="Frameworks", tables=tuple(numbered))
     yield Section(id="networks", title="Networks", tables=tuple(map(_counted_facts, tables("model-facts"))))
     yield Section(id="precision", title="Precision and layout", tables=tables(PRECISION))
-    yield from _timeline(analysis)
+    yield Section(id="timeline", title="Runs over time", plots=plots("timeline"))
     yield Section(id="runs", title="Runs", text=RUNS_TEXT)
-    yield Section(id="compare", title="Compare", text=side_by_side.TEXT, after=side_by_side.markup(analysis))
     yield Section(id="provenance", title="Provenance", blocks=provenance(analysis))
     yield Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis))
-
-
-def _timeline(analysis: Analysis) -> Iterator[Section]:
-    if runs := placed_runs(analysis):
-        picture = f'<div class="picture" role="group" tabindex="0" aria-label="Runs over time">{picture_of(runs)}</div>'
-        yield Section(id="timeline", title="Runs over time", items=[printable(one) for one in sentences_of(runs)], after=picture)
 
 
 def _counted_facts(table: Table) -> Table:

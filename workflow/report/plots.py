@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import altair as alt
@@ -16,19 +18,24 @@ import vl_convert
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from base.errors import RecordError
+from base.humanize import counted, whole_duration
+from base.jsonfile import read_content
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import SEPARATOR, counted_shape, line_label
+from workflow.report.cell_columns import SEPARATOR, cell_label, counted_shape, line_label
 from workflow.report.cells import MEASURED, CellResult, Estimate
-from workflow.report.curves import losses_of
 from workflow.report.formats import EMPTY, GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.layers_table import STACKED, profiles, stacked, step_of
 from workflow.report.prediction_table import Row, line_models, rows_of
+from workflow.report.profile.layers import merged
 from workflow.report.speedup import Comparison
 from workflow.report.step_parts import STEP_PARTS, mean_parts
 from workflow.report.table import MILLI, percent, range_text, significant, time_unit
 from workflow.report.time_to_accuracy import curves
+from workflow.run.record.model import NotBelieved
 from workflow.run.record.parquet_columns import SHOWN_STEPS, Point
+from workflow.run.record.reading import read_record
 
 # Rendering of charts as SVG and Vega-Lite JSON, without browser and network.
 
@@ -150,12 +157,11 @@ def throughput(analysis: Analysis) -> Spec:
         return nothing("Throughput", NOTHING)
     ideal, ahead = _ideal(points), _ahead(analysis, points, lambda row: row.rate)
     dashes = "; dashed: ideal, from the baseline on" if ideal else ""
-    title = titled(
-        "Throughput", [_subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"), *([AHEAD] if ahead else [])]
-    )
     dashed = _layer("ideal").mark_line(aria=False, strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
     values = [point.value for point in points]
-    points = clipped(points, min(values) / MAX_WIDE, max(values) * MAX_WIDE, significant)
+    points, cut = clipped(points, min(values) / MAX_WIDE, max(values) * MAX_WIDE)
+    text = _subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}")
+    title = titled("Throughput", [text, *cut, *([AHEAD] if ahead else [])])
     shown: dict[str, list[float]] = {}
     for point in [*points, *ideal, *ahead]:
         shown.setdefault(point.panel, []).extend(value for value in (point.value, point.low, point.high) if value)
@@ -172,7 +178,7 @@ def efficiency(analysis: Analysis) -> Spec:
         return nothing("Efficiency", "no comparison with a baseline")
     ahead = _ahead(analysis, points, lambda row: row.efficiency)
     top = MAX_ABOVE * max(1.0, *(point.value for point in [*points, *ahead]))
-    points = clipped(points, 0.0, top, lambda value: percent(value, 0))
+    points, cut = clipped(points, 0.0, top)
     step = 0.25 if top < 2 else 0.5 if top < 4 else math.ceil(top / 8)
     ticks = [step * index for index in range(int(top / step) + 1)]
     scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(format=".0%", values=ticks)
@@ -181,7 +187,7 @@ def efficiency(analysis: Analysis) -> Spec:
     limits = [{"kind": "limit", "panel": panel, "value": GOOD_EFFICIENCY} for panel in sorted(_panels_of(points))]
     text = _subtitle(analysis, "speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %")
     layers = alt.layer(limit, *_measured(analysis, points, y_axis, ahead))
-    return _panels(layers, points, [*limits, *ahead], titled("Efficiency", [text, *([AHEAD] if ahead else [])]))
+    return _panels(layers, points, [*limits, *ahead], titled("Efficiency", [text, *cut, *([AHEAD] if ahead else [])]))
 
 
 class PlotPoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -201,31 +207,15 @@ class PlotPoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     baseline: bool
     says: str
     x: float
-    above: str = ""
-    """The value at which the whisker really ends, where it is cut off at the end of the axis; `below` likewise."""
-    below: str = ""
-    row: int | None = None
-    beside: float | None = None
 
 
-def clipped(points: Sequence[PlotPoint], least: float, most: float, show: Callable[[float], str]) -> list[PlotPoint]:
-    """Cut whiskers off at the ends of the axis.
-
-    The values of points at one number of processes stand one below the other (`row`), to the right of all their whiskers (`beside`).
-    """
-    found, rows = [], Counter[tuple[str, int]]()
-    for point in points:
-        cut, place = point, (point.panel, point.processes)
-        if point.low is not None and point.high is not None:
-            above = f"\N{UPWARDS ARROW} {show(point.high)}" if point.high > most else ""
-            below = f"\N{DOWNWARDS ARROW} {show(point.low)}" if point.low < least else ""
-            cut = replace(point, low=max(point.low, least), high=min(point.high, most), above=above, below=below)
-        if cut.above or cut.below:
-            beside = max(other.x for other in points if (other.panel, other.processes) == place and other.low is not None)
-            cut = replace(cut, row=rows[place], beside=beside)
-            rows[place] += 1
-        found.append(cut)
-    return found
+def clipped(points: Sequence[PlotPoint], least: float, most: float) -> tuple[list[PlotPoint], list[str]]:
+    """Cut whiskers off at the ends of the axis; return the points, and a line that says so where one is."""
+    found = [
+        point if point.low is None or point.high is None else replace(point, low=max(point.low, least), high=min(point.high, most))
+        for point in points
+    ]
+    return found, ["longer whiskers are cut off; the words of their points have the whole interval"] if found != list(points) else []
 
 
 def _points(
@@ -348,17 +338,8 @@ def _measured(analysis: Analysis, points: Sequence[PlotPoint], y_axis: Any, ahea
         base.mark_line(aria=False, strokeWidth=2.2, clip=True).encode(y=y_axis, detail=PART),
         base.transform_filter("datum.low != null").mark_rule(aria=False, strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_point(filled=True, size=62, opacity=1).encode(y=y_axis, shape=shape, description="says:N"),
-        *(_whisker_end(base, side) for side in ("above", "below") if any(getattr(point, side) for point in points)),
         *(continued if ahead else []),
     ]
-
-
-def _whisker_end(base: Any, side: str) -> Any:
-    """Write the value at which a clipped whisker ends beside the place where it is clipped."""
-    end, up = ("high", 1) if side == "above" else ("low", -1)
-    down = alt.ExprRef(f"{up} * (6 + {LINE} * datum.row)")
-    text = base.transform_filter(f"datum.{side}").mark_text(aria=False, align="left", dx=5, dy=down, fontSize=11)
-    return text.encode(x="beside:Q", y=alt.Y(f"{end}:Q"), text=f"{side}:N")
 
 
 def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> Spec:
@@ -539,7 +520,7 @@ def loss(analysis: Analysis) -> Spec:
     cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(trained)}
     roots = {source.label: source.directory / "runs" for source in analysis.sources}
     first = analysis.frame.filter(MEASURED).unique(["source", "cell_id"], keep="first", maintain_order=True)
-    values = []
+    values: list[dict[str, Any]] = []
     for source, cell_id, record, each in first.select("source", "cell_id", "record", _of_a_step(analysis)).iter_rows():
         if (source, cell_id) in cells:
             values += _curve(cells[source, cell_id], [((step + 1) * each, value) for step, value in losses_of(roots[source] / record)])
@@ -553,6 +534,15 @@ def loss(analysis: Analysis) -> Spec:
     x_axis = alt.X("seen:Q", title=seen, axis=alt.Axis(format="~s", tickCount=6, labelExpr="datum.value == 0 ? '0' : datum.label"))
     note = "mean over processes; pale: as recorded, strong: moving average"
     return _curves(list(cells.values()), values, (x_axis, y_axis), "Training loss", len(trained), note, raw="loss")
+
+
+def losses_of(path: Path) -> Sequence[tuple[int, float]]:
+    """Read the losses of a record; none if it was removed or changed after it was collected."""
+    try:
+        training = read_record(read_content(path)).training
+    except (RecordError, NotBelieved):
+        return ()
+    return (training.losses or ()) if training is not None else ()
 
 
 def _curve(label: str, points: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
@@ -625,6 +615,96 @@ def _curves(  # noqa: PLR0913 - what the curves say
     return finished(chart)
 
 
+MAX_ROWS: Final = 60
+MAX_RUNS: Final = 300
+MIN_WAIT_S: Final = 5.0
+MIN_PAUSE_S: Final = 60.0
+PAUSE_SHARE: Final = 0.05
+"""A time in which nothing happened is cut out where it is longer than this share of the other times, and than MIN_PAUSE_S."""
+CUT_SHARE: Final = 0.02
+
+
+def timeline(analysis: Analysis) -> Spec:
+    """Draw the steps of each run over time, and before them how long it waited for nodes. Of many runs a row is the first node of each."""
+    labels = {(cell.source, cell.cell_id): cell_label(analysis, cell) for cell in analysis.cells}
+    columns = ("source", "run_id", "cell_id", "repeat", "start", "hosts", *(f"{step}_s" for step in STEPS))
+    begun = [
+        {**row, "begin": at} for row in analysis.frame.select(columns).iter_rows(named=True) if (at := _moment(row["start"])) is not None
+    ]
+    begun.sort(key=lambda row: (row["begin"], row["run_id"]))
+    runs = [(row, steps) for row in begun[:MAX_RUNS] if (steps := list(_steps_over_time(row)))]
+    if not runs:
+        return nothing("Runs over time", "no run has begun")
+    scale, cuts = clock([(steps[0][1], steps[-1][2]) for _, steps in runs])
+    unit, size = time_unit([scale(steps[-1][2]) for _, steps in runs], short=True)
+    values: list[dict[str, Any]] = []
+    for row, steps in runs:
+        run = f"{labels[row['source'], row['cell_id']]}{SEPARATOR}r{row['repeat']}"
+        hosts = (row["hosts"] or "no known node").split(",")
+        values += [
+            {
+                **{"row": run if len(runs) <= MAX_ROWS else printable(hosts[0]), "step": step},
+                **{"from": scale(begin) / size, "to": scale(end) / size},
+                "says": printable(f"{row['run_id']} on {', '.join(hosts[:4])}, {row['start'][:19]}: {step} {significant(end - begin)} s"),
+            }
+            for step, begin, end in steps
+        ]
+    values.sort(key=lambda value: value["step"] != "assign")  # other runs of the node are drawn over the wait
+    order = list(dict.fromkeys(value["row"] for value in sorted(values, key=lambda value: value["from"])))[:MAX_ROWS]
+    waits = [wait for row in begun if (wait := row["assign_s"] or 0.0) >= MIN_WAIT_S]
+    waited = f"{counted(len(waits), 'run')} waited for nodes, {whole_duration(sum(waits))} in all" if waits else "no run waited for nodes"
+    rows = "" if len(runs) <= MAX_ROWS else "; a row: the first node of its runs"
+    some = f"; the first {MAX_RUNS} of {len(begun)} runs" if len(begun) > MAX_RUNS else ""
+    subtitle = [f"{waited}{rows}{some}", *(["dashed: a time in which nothing ran is cut out"] if cuts else [])]
+    legend = alt.Legend(title=None, orient="bottom", columns=len(STEPS))
+    base = alt.Chart(alt.InlineData(values=[value for value in values if value["row"] in order]))
+    bars = base.mark_bar(height=BAR - 9).encode(
+        y=alt.Y("row:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))),
+        x=alt.X("from:Q", title=f"time since the first run waited or began, {unit}", axis=_plain_numbers()),
+        x2="to:Q",
+        color=alt.Color("step:N", scale=alt.Scale(domain=list(STEPS), range=list(STEPS.values())), legend=legend),
+        description="says:N",
+    )
+    paused = alt.Chart(alt.InlineData(values=[{"at": at / size} for at in cuts])).mark_rule(aria=False, strokeDash=[4, 4], color=IDEAL)
+    layers = alt.layer(bars, paused.encode(x="at:Q")) if cuts else bars
+    title = alt.TitleParams(**titled("Runs over time", subtitle))
+    return finished(layers.properties(width=WIDTH, height=alt.Step(_bar(order)), title=title))
+
+
+def _moment(text: str | None) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _steps_over_time(row: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
+    """Yield the wait for nodes and the steps of a run that took time, with begin and end of each."""
+    at = row["begin"] - (row["assign_s"] or 0.0)
+    for step in STEPS:
+        begin, at = at, at + (row[f"{step}_s"] or 0.0)
+        if at > begin:
+            yield step, begin, at
+
+
+def clock(times: Iterable[tuple[float, float]]) -> tuple[Callable[[float], float], list[float]]:
+    """Return the scale of moments without long times in which nothing happened, and where on it these are cut out."""
+    busy = merged(times)
+    total = sum(end - begin for begin, end in busy)
+    starts, places = [busy[0][0]], [0.0]
+    for (_, before), (begin, _) in pairwise(busy):
+        if begin - before > max(MIN_PAUSE_S, PAUSE_SHARE * total):
+            places.append(places[-1] + before - starts[-1] + CUT_SHARE * total)
+            starts.append(begin)
+
+    def scale(moment: float) -> float:
+        at = bisect_right(starts, moment) - 1
+        return places[at] + moment - starts[at]
+
+    return scale, places[1:]
+
+
 PLOTS: Final[dict[str, Callable[[Analysis], Spec]]] = {
     "overview": overview,
     "throughput": throughput,
@@ -635,6 +715,7 @@ PLOTS: Final[dict[str, Callable[[Analysis], Spec]]] = {
     "step_time": step_time,
     "loss": loss,
     "accuracy": accuracy,
+    "timeline": timeline,
 }
 
 

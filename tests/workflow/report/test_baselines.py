@@ -136,13 +136,6 @@ def test_the_plan_says_what_stands_in_the_way(tmp_path: Path, capsys: pytest.Cap
     assert "no baseline" not in capsys.readouterr().out
 
 
-@pytest.mark.processes
-def test_the_plan_says_which_cells_are_the_baseline_where_all_could_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = write(tmp_path, changed(axes={"model": ["lenet"], "nodes": None, "gpus_per_node": [1, 2]}, baseline={"nodes": 1}))
-    assert run(["plan", str(study)]) == 0
-    assert "those with the fewest processes (1) are the baseline" in capsys.readouterr().out
-
-
 def at_rates(directory: Path, rates: Sequence[tuple[dict[str, Any], float]], baseline: Mapping[str, Any]) -> Analysis:
     """Three runs of each (keys of a cell, samples/s)."""
     cells = [make_cell(model="resnet50", **keys) for keys, _ in rates]

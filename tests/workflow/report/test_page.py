@@ -78,7 +78,7 @@ def test_the_page_holds_summary_tables_plots_failures_and_provenance(analysis: A
     rows = ("1 (baseline)", "rank 1 on node01: oom", "out of memory", "Debian GNU/Linux 12", "Intel(R) Xeon(R)")
     for words in (*summary, *rows, "slipway run study.yaml", "python -m workflow.report all"):
         assert words in text, words
-    assert text.count("<svg ") == 6
+    assert text.count("<svg ") == 5
     assert text.count("<table") == 11
     parsed = Parsed(text)
     assert parsed.tags.count("h1") == 1

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from base.errors import RecordError
 from containers.frameworks import framework_folders, load_framework
+from containers.frameworks.spec import load_other_facts
 from tests.workflow.report.builder import (
     CPU,
     GPU,
@@ -545,7 +546,7 @@ def test_a_batch_that_a_row_of_dlbench_has_not(tmp_path: Path) -> None:
 
 def test_facts_of_all_frameworks_and_of_a_study(tmp_path: Path) -> None:
     rows = {row["framework"]: row for row in csv.DictReader(io.StringIO(to_csv(facts_table())))}
-    others = ["dlib", "gensim", "mathematica", "neural-designer", "opennn", "singa"]
+    others = list(load_other_facts())
     assert list(rows) == [*framework_folders(), *others]
     for row in (rows.pop(name) for name in others):
         assert (row["note"], row["version"], row["verified_by"]) == ("Slipway does not run it", "", "")
