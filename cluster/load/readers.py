@@ -161,7 +161,7 @@ def parse_pressure(text: str) -> dict[str, float] | None:
 
 
 def parse_counts(text: str, names: Mapping[str, str]) -> dict[str, int]:
-    """Parse `name number ...` lines, as in /proc/meminfo, /proc/vmstat and /proc/PID/status: those in `names`, under the names there."""
+    """Parse `name number ...` lines, as in /proc/meminfo and /proc/vmstat: those in `names`, under the names there."""
     found = {}
     for line in text.splitlines():
         words = line.split(None, 2)
@@ -184,11 +184,8 @@ RAPL_SHARE: Final = 0.0001
 MAX_NAMED: Final = 3
 MIN_NAMED: Final = 0.05
 """Processes of others that use more cores than this are named."""
-MAX_CLOCKS: Final = 8
-"""The most cores whose frequency is read: reading it wakes a core that sleeps."""
 _MEMORY: Final = {"MemAvailable": "available"}
 _PAGING: Final = {"pswpin": "swapped_in", "pswpout": "swapped_out"}
-_SWITCHES: Final = {"voluntary_ctxt_switches": "voluntary", "nonvoluntary_ctxt_switches": "involuntary"}
 
 
 def kernel_seen(proc: Path = Path("/proc")) -> bool:
@@ -252,33 +249,6 @@ def name_of(pid: int) -> str:
     return "a process that has ended" if not command or owner is None else printable(f"{command} of {owner}")
 
 
-class Switches:
-    """Context switches of the threads of our processes. A thread that ends takes what it did since the last look along."""
-
-    def __init__(self, processors: Processors) -> None:
-        self._processors = processors
-        self._before: dict[str, tuple[int, int]] = {}
-        self._sums = [0, 0]
-
-    def __call__(self, now: float) -> Found:  # noqa: ARG002 - as all
-        counts = {}
-        for pid in self._processors.trees.ours:
-            try:
-                threads = os.listdir(f"/proc/{pid}/task")
-            except OSError:
-                continue
-            for thread in threads:
-                told = parse_counts(machine_text(f"/proc/{pid}/task/{thread}/status"), _SWITCHES)
-                if len(told) == len(_SWITCHES):
-                    counts[thread] = (told["voluntary"], told["involuntary"])
-        for thread, now_counts in counts.items():
-            before = self._before.get(thread, (0, 0))
-            for place, (after, earlier) in enumerate(zip(now_counts, before, strict=True)):
-                self._sums[place] += after - earlier if after >= earlier else after
-        self._before = counts
-        return {"switches": list(self._sums)} if counts else {}
-
-
 def read_memory(now: float, proc: Path = Path("/proc")) -> Found:  # noqa: ARG001 - as all
     """Read the available memory, and what went out to the swap space and came back, since boot."""
     available = parse_counts(machine_text(proc / "meminfo"), _MEMORY)
@@ -293,20 +263,15 @@ def read_pressure(now: float, proc: Path = Path("/proc")) -> Found:  # noqa: ARG
     return {f"{kind}_{who}": seconds for kind, found in told.items() if found is not None for who, seconds in found.items()}
 
 
-class Clocks:
-    """How fast some of the cores run, and how often the hardware has slowed all of them down because of heat."""
+class Throttling:
+    """How often the hardware has slowed the cores down because of heat."""
 
     def __init__(self, cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> None:
-        every = sorted(cores)
-        step = max(1, len(every) // MAX_CLOCKS)
-        self._clocks = [root / f"cpu{core}" / "cpufreq" / "scaling_cur_freq" for core in every[::step][:MAX_CLOCKS]]
-        self._counters = [root / f"cpu{core}" / "thermal_throttle" / "core_throttle_count" for core in every]
+        self._counters = [root / f"cpu{core}" / "thermal_throttle" / "core_throttle_count" for core in sorted(cores)]
 
     def __call__(self, now: float) -> Found:  # noqa: ARG002 - as all
-        khz = [value for path in self._clocks if (value := machine_number(path)) is not None]
         counts = [value for path in self._counters if (value := machine_number(path)) is not None]
-        found: Found = {"mhz": [sum(khz) / len(khz) / 1e3, min(khz) / 1e3]} if khz else {}
-        return found | ({"throttled": sum(counts)} if counts else {})
+        return {"throttled": sum(counts)} if counts else {}
 
 
 POWERCAP: Final = Path("/sys/class/powercap")
@@ -357,7 +322,7 @@ def _is_counted(zone: Path) -> bool:
 def machine_readers(cores: Collection[int], roots: Collection[int], mark: str, rapl: Rapl) -> list[tuple[Reader, float, float]]:
     """Return the readers of every node, how much of one core each may cost, and its longest pause where it has one."""
     processors = Processors(cores, roots, mark)
-    cheap = (Switches(processors), read_memory, read_pressure, Clocks(cores))
+    cheap = (read_memory, read_pressure, Throttling(cores))
     energy = [(rapl, RAPL_SHARE, RAPL_PAUSE_S)] if rapl.state == "read" else []
     own = (processors.read_own, OWN_SHARE, math.inf), (processors.read_all, ALL_SHARE, math.inf)
     return [*own, *((reader, CHEAP_SHARE, math.inf) for reader in cheap), *energy]

@@ -542,7 +542,7 @@ def _look(t: float) -> dict[str, Any]:
         "ecc_errors": 0,
         "others": 1,
     }
-    return {"t": t, **told, "switches": [t, t], "busiest": [["a of b", 0.5]], "available": 1 << 30, "mhz": [2e3, 1e3], "gpus": [gpu]}
+    return {"t": t, **told, "busiest": [["a of b", 0.5]], "available": 1 << 30, "gpus": [gpu]}
 
 
 LOAD: Final = ({"schema": "slipway.load/1", "cores": 2}, *map(_look, (0.5, 1.0, 1.5, 2.0)))

@@ -12,9 +12,9 @@ import pytest
 from cluster.load.readers import (
     MAX_W,
     PAGE_BYTES,
-    Clocks,
     Processors,
     Rapl,
+    Throttling,
     kernel_seen,
     machine_readers,
     own_seconds,
@@ -137,18 +137,14 @@ def test_a_kernel_that_does_not_count_says_nothing(tmp_path: Path) -> None:
     assert read_pressure(0.0, newer) == {
         **{"cpu_some": 0.15, "memory_some": 30e-6, "memory_full": 7e-6, "io_some": 90e-6, "io_full": 60e-6},
     }
-    assert Clocks([0, 1], tmp_path / "no-sys")(0.0) == {}
+    assert Throttling([0, 1], tmp_path / "no-sys")(0.0) == {}
 
 
-def test_clocks_of_a_machine_that_has_them(tmp_path: Path) -> None:
-    for core, (khz, count) in {0: ("2400000\n", "3\n"), 1: ("1200000\n", "4\n")}.items():
-        (tmp_path / f"cpu{core}" / "cpufreq").mkdir(parents=True)
-        (tmp_path / f"cpu{core}" / "thermal_throttle").mkdir()
-        (tmp_path / f"cpu{core}" / "cpufreq" / "scaling_cur_freq").write_text(khz)
+def test_heat_is_counted_over_all_cores(tmp_path: Path) -> None:
+    for core, count in {0: "3\n", 1: "4\n"}.items():
+        (tmp_path / f"cpu{core}" / "thermal_throttle").mkdir(parents=True)
         (tmp_path / f"cpu{core}" / "thermal_throttle" / "core_throttle_count").write_text(count)
-    assert Clocks([0, 1], tmp_path)(0.0) == {"mhz": [1800.0, 1200.0], "throttled": 7}
-    (tmp_path / "cpu1" / "cpufreq" / "scaling_cur_freq").write_text("<unknown>\n")
-    assert Clocks([0, 1], tmp_path)(0.0)["mhz"] == [2400.0, 2400.0]
+    assert Throttling([0, 1], tmp_path)(0.0) == {"throttled": 7}
 
 
 def test_damaged_texts_are_nothing_or_numbers() -> None:

@@ -16,7 +16,10 @@ CLOSING_RATIO: Final = 0.01
 CLOSING_S: Final = 0.001
 OPEN: Final = ("provenance",)
 """Objects to which a program may add keys of its own."""
-GIVEN_UP: Final = (("load.", "before"),)
+GIVEN_UP: Final = (
+    ("load.", "before"),
+    *(("load.during.", key) for key in ("voluntary_switches_per_s", "involuntary_switches_per_s", "mhz_mean", "mhz_min")),
+)
 """Objects and keys of them that earlier versions wrote."""
 
 

@@ -65,7 +65,6 @@ class Sample(Struct, frozen=True):
     faults: Seen = UNSET
     kernel: Seen = UNSET
     busiest: list[tuple[str, Amount]] | UnsetType = UNSET
-    switches: tuple[Amount, Amount] | UnsetType = UNSET
     available: Seen = UNSET
     swapped_in: Seen = UNSET
     swapped_out: Seen = UNSET
@@ -74,7 +73,6 @@ class Sample(Struct, frozen=True):
     memory_full: Seen = UNSET
     io_some: Seen = UNSET
     io_full: Seen = UNSET
-    mhz: tuple[Amount, Amount] | UnsetType = UNSET
     throttled: Seen = UNSET
     gpus: list[GpuSample] | UnsetType = UNSET
     package_j: Seen = UNSET
@@ -201,7 +199,6 @@ def _between(watched: Watched, begin: float, end: float) -> LoadOf | None:
         return None
     kernel = cut.rate("kernel")
     busy = watched.cores - (idle + steal + interrupts) / seconds
-    mhz: list[tuple[float, float]] = cut.values("mhz")
     return LoadOf(
         seconds=round(seconds, 4),
         others_cores=_round(max(0.0, busy - own / seconds - (kernel or 0.0))) if watched.kernel_seen else None,
@@ -210,8 +207,6 @@ def _between(watched: Watched, begin: float, end: float) -> LoadOf | None:
         interrupt_cores=_round(max(0.0, interrupts / seconds)),
         steal_ratio=_round(min(1.0, max(0.0, steal / seconds / watched.cores))),
         busiest=_busiest(cut.having("busiest"), seconds),
-        voluntary_switches_per_s=_round(cut.rate("switches", 0)),
-        involuntary_switches_per_s=_round(cut.rate("switches", 1)),
         major_faults=_count(cut.change("faults")),
         cpu_wait_ratio=_ratio(cut.rate("cpu_some")),
         memory_wait_ratio=_ratio(cut.rate("memory_some")),
@@ -221,8 +216,6 @@ def _between(watched: Watched, begin: float, end: float) -> LoadOf | None:
         available_bytes_min=_count(min(cut.values("available"), default=None)),
         swapped_in_bytes=_count(cut.change("swapped_in")),
         swapped_out_bytes=_count(cut.change("swapped_out")),
-        mhz_mean=_round(sum(mean for mean, _ in mhz) / len(mhz)) if mhz else None,
-        mhz_min=_round(min((least for _, least in mhz), default=None)),
         throttle_events=_count(cut.change("throttled")),
         gpus=_gpus(cut.having("gpus"), (begin, end)),
         package_j=energy_of([(line.t, line.package_j) for line in cut.having("package_j") if line.package_j is not UNSET], begin, end),
@@ -259,16 +252,15 @@ class _Cut:
         first, last = getattr(lines[0], key), getattr(lines[-1], key)
         return None if first is UNSET or last is UNSET else last - first
 
-    def change(self, key: str, place: int | None = None) -> float | None:
+    def change(self, key: str) -> float | None:
         """Return None for a counter that was reset."""
         if self.seconds(key) is None:
             return None
-        values = self.values(key)
-        first, last = (values[at] if place is None else values[at][place] for at in (0, -1))
+        first, *_, last = self.values(key)
         return float(last - first) if last >= first else None
 
-    def rate(self, key: str, place: int | None = None) -> float | None:
-        change, seconds = self.change(key, place), self.seconds(key)
+    def rate(self, key: str) -> float | None:
+        change, seconds = self.change(key), self.seconds(key)
         return None if change is None or seconds is None else change / seconds
 
 

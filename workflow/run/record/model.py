@@ -192,9 +192,6 @@ class LoadOf(Part, frozen=True, kw_only=True):
     """ratio | part of the cores' time that the host of a virtual machine took"""
     busiest: tuple[Busiest, ...] = ()
     """list of `name`, `cores` | who of others used most, as `python3 of alice`; at most 3"""
-    voluntary_switches_per_s: Real | None = None
-    """1/s | context switches of the run's threads: because they waited, or because another thread came (`/proc/PID/task/*/status`)"""
-    involuntary_switches_per_s: Real | None = None
     major_faults: Whole | None = None
     """number | pages read from a disk for the run's processes, as when a dataset is read by mapping it"""
     cpu_wait_ratio: Share | None = None
@@ -209,9 +206,6 @@ class LoadOf(Part, frozen=True, kw_only=True):
     swapped_in_bytes: Whole | None = None
     """bytes | bytes swapped in and out (`/proc/vmstat`)"""
     swapped_out_bytes: Whole | None = None
-    mhz_mean: Real | None = None
-    """MHz | clock of at most 8 of the cores (`scaling_cur_freq`)"""
-    mhz_min: Real | None = None
     throttle_events: Whole | None = None
     """number | how often heat slowed a core down (`core_throttle_count`)"""
     gpus: tuple[GpuLoad, ...] | None = None

@@ -65,21 +65,17 @@ def test_what_was_before_the_window_is_not_in_its_load() -> None:
 def test_each_counter_has_its_own_lines() -> None:
     """Some are asked seldom: what they tell is a rate over their own time."""
     lines = [line(float(t)) for t in range(11)]
-    for t, seconds, switches in ((0, 1.0, [100, 10]), (5, 1.5, [600, 20]), (10, 3.5, [1100, 40])):
+    for t, seconds in ((0, 1.0), (5, 1.5), (10, 3.5)):
         lines[t] |= {
             "kernel": seconds,
-            "switches": switches,
             "memory_some": t / 10,
             "available": 10**9 - t,
             "swapped_in": 4096 * t,
-            "mhz": [3000.0, 2000.0 - t],
         }
     during = load_of(watched(*lines), (5.5, 9.5)).during
     assert during.kernel_cores == pytest.approx(0.4)
-    assert (during.voluntary_switches_per_s, during.involuntary_switches_per_s) == (100, 4)
     assert during.memory_wait_ratio == pytest.approx(0.1)
     assert (during.available_bytes_min, during.swapped_in_bytes) == (10**9 - 10, 5 * 4096)
-    assert (during.mhz_mean, during.mhz_min) == (3000, 1990)
     assert during.throttle_events is during.io_wait_ratio is during.gpus is None
 
 
@@ -126,10 +122,7 @@ def test_what_no_line_has_is_not_kept_and_a_name_is_one_line() -> None:
 
 def test_damaged_files_give_a_load_or_nothing() -> None:
     chance = random.Random(3)
-    lines = [
-        line(float(t), kernel=0.1 * t, busiest=[["a of b", 0.2]], switches=[t, t], mhz=[1.0, 1.0], available=5, throttled=t)
-        for t in range(6)
-    ]
+    lines = [line(float(t), kernel=0.1 * t, busiest=[["a of b", 0.2]], available=5, throttled=t) for t in range(6)]
     whole = b"".join(content(*lines))
     for _ in range(300):
         place = chance.randrange(len(whole))
@@ -140,9 +133,9 @@ def test_damaged_files_give_a_load_or_nothing() -> None:
 
 
 def test_a_line_with_one_wrong_value_is_passed_over() -> None:
-    kept = {"kernel": 0.1, "busiest": [["a of b", 0.2]], "switches": [1, 2], "mhz": [1.0, 2.0], "available": 5, "strange": None}
+    kept = {"kernel": 0.1, "busiest": [["a of b", 0.2]], "available": 5, "strange": None}
     odd = [None, True, -1, 1e16, math.nan, math.inf, 10**20, "1", [], [1], [[1, 1]], [["a", -1]], [1.0, "2"], {}, 0, 7.5]
-    right = {"busiest": [[]], "switches": [], "mhz": [], "strange": [value for value in odd if value not in (math.nan, math.inf)]}
+    right = {"busiest": [[]], "strange": [value for value in odd if value not in (math.nan, math.inf)]}
     whole = line(1.0, **kept)
     assert len(watched(whole).lines) == 1
     for key in whole:
