@@ -19,7 +19,7 @@ from base.errors import SlipwayError
 from cluster.detection import node_name
 from extras.doctor.engines import check_engines
 from extras.doctor.machine import check_gpus, check_limits, check_network
-from extras.doctor.nodes import MARK, NODES_S, Answer, check_nodes, context_of
+from extras.doctor.nodes import MARK, NODES_S, check_nodes, context_of
 from extras.doctor.schedulers import check_choice, check_launcher, check_scheduler
 from extras.doctor.storage import SEEN_S, check_cache, check_cache_path, check_seen, check_storage
 from extras.doctor.types import Check, Context, Finding, Location, merged
@@ -77,12 +77,10 @@ def _name(check: Check) -> str:
 
 def main() -> int:
     """Print the answer of this node. The launcher's arguments are not needed."""
-    clock = time.time()
     name = node_name(os.environ) or os.uname().nodename
     context = context_of(sys.stdin.readline(), name)
     findings = tuple(replace(finding, nodes=(name,)) for finding in run_checks(context, lambda _text: None))
-    answer = Answer(clock=clock, findings=findings)
-    sys.stdout.write(f"\n{MARK} {msgspec.json.encode(answer).decode()}\n")
+    sys.stdout.write(f"\n{MARK} {msgspec.json.encode(findings).decode()}\n")
     return 0
 
 

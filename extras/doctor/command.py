@@ -38,7 +38,7 @@ def main(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check scheduler, partitions, launcher, storage, clocks, cache, network, GPUs, engines and limits of a site, and say what to do.
+    """Check scheduler, partitions, launcher, storage, cache, network, GPUs, engines and limits of a site, and say what to do.
 
     Run it twice: on a login node, and inside an allocation by the command that it prints. Nothing is left behind, and no check can
     hang or crash the others. `ok`: in order. `note`: worth knowing. `warning`: it costs time, or fails in some case. `error`: runs
@@ -96,7 +96,7 @@ def _print(context: Context, choice: str, findings: Sequence[Finding]) -> None:
     output.prose(f"site {site.name}: storage {site.storage}, cache {site.cache.path}, scheduler {site.scheduler}", "  ")
     output.prose(f"checked {context.describe()}", "  ")
     if context.place == "login":
-        output.prose("not checked here: cache, GPUs, limits, clocks of the nodes; the launcher; whether nodes see storage. To check them:")
+        output.prose("not checked here: cache, GPUs, limits; the launcher; whether nodes see storage. To check them:")
         output.line(f"  {allocation_command(site, choice)}")
     for subject, group in by_subject(findings):
         output.line()

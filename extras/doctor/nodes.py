@@ -6,10 +6,9 @@ import json
 import os
 import secrets
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -26,18 +25,13 @@ from workflow.study.site import Site
 MARK: Final = "slipway-doctor"
 ARGV: Final = (sys.executable, "-P", "-m", "extras.doctor.checks")
 NODES_S: Final = 150.0
-CLOCK_S: Final = 1.0
 STARTS: Final = 3
 """How often a program is started whose launcher may lose all that it prints."""
 AT_ONCE: Final = 32
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """The answer of one node. `clock` is its time when it began."""
-
-    clock: float
-    findings: tuple[Finding, ...]
+Answer = tuple[Finding, ...]
+"""The answer of one node: what it has found."""
 
 
 def request_of(context: Context) -> str:
@@ -67,7 +61,6 @@ def _ask_node(context: Context, name: str) -> Answer | str:
     (launch,) = scheduler.launches(allocation, ARGV)
     environ = {**scheduler.launch_environ(os.environ), **packages_environ(os.environ)}
     for _ in range(STARTS if launch.may_be_mute else 1):
-        before = time.time()
         try:
             result = run(launch.argv, timeout_s=NODES_S, env=environ, stdin=request_of(context))
         except SlipwayError as error:
@@ -75,10 +68,9 @@ def _ask_node(context: Context, name: str) -> Answer | str:
         if result.stdout or result.stderr or result.returncode:
             break
     try:
-        answer = parse_answer(result.stdout)
+        return parse_answer(result.stdout)
     except msgspec.DecodeError:
         return last_lines(result.stderr, 2).replace("\n", "; ") or "no word from it"
-    return replace(answer, findings=(*answer.findings, judge_clock(answer.clock, before, time.time(), name)))
 
 
 def parse_answer(output: str) -> Answer:
@@ -101,7 +93,7 @@ def check_nodes(context: Context) -> Iterator[Finding]:
 
 def judge_answers(answers: Mapping[str, Answer | str]) -> Iterator[Finding]:
     """Return the findings of the nodes, and which of them start our Python."""
-    good = {node: answer for node, answer in answers.items() if isinstance(answer, Answer)}
+    good = {node: answer for node, answer in answers.items() if not isinstance(answer, str)}
     for node, problem in answers.items():
         if isinstance(problem, str):
             advice = (
@@ -111,14 +103,4 @@ def judge_answers(answers: Mapping[str, Answer | str]) -> Iterator[Finding]:
     if good:
         yield Finding("launcher", "ok", "the nodes start our Python, " + sys.executable, nodes=tuple(good))
     for answer in good.values():
-        yield from answer.findings
-
-
-def judge_clock(clock: float, before: float, after: float, node: str) -> Finding:
-    """Judge a node's clock, read between two moments of ours. The distance is the least that it can be."""
-    off = min(0.0, clock - before) or max(0.0, clock - after)
-    if abs(off) <= CLOCK_S:
-        return Finding("clock", "ok", "the nodes' clocks agree with ours", nodes=(node,))
-    text = f"the clock is at least {abs(off):.0f} s {'behind' if off < 0 else 'ahead of'} ours"
-    advice = "ask for chrony or ntp: logs and file times of the nodes do not fit together (durations are not concerned)"
-    return Finding("clock", "warning", text, advice, (node,))
+        yield from answer

@@ -1,4 +1,4 @@
-"""Check storage and cache: permissions, links, rename, room and clock.
+"""Check storage and cache: permissions, links and room.
 
 Files are tried in a hidden directory that is removed at the end.
 """
@@ -17,7 +17,7 @@ from typing import Final
 
 from base.humanize import expanded_path, format_size, has_variables
 from base.lock import try_lock
-from base.publish import publish, publish_new, remove_tree
+from base.publish import publish, remove_tree
 from base.system import now_at
 from base.untrusted import why_distrusted
 from data_prep.free_space import free_bytes, free_inodes
@@ -55,8 +55,6 @@ def locks_work(path: Path) -> bool | None:
 
 
 LITTLE_BYTES: Final = 10**9
-SOME_BYTES: Final = 10**10
-FEW_INODES: Final = 10_000
 
 
 def check_room(subject: str, directory: Path, key: str) -> Iterator[Finding]:
@@ -73,10 +71,6 @@ def judge_room(subject: str, free: int, total: int, inodes: int | None, key: str
         return Finding(subject, "error", f"no inodes are left, although {said}", advice)
     if free < LITTLE_BYTES:
         return Finding(subject, "error" if free < LITTLE_BYTES // 100 else "warning", f"nearly full: {said}", advice)
-    if inodes is not None and inodes < FEW_INODES:
-        return Finding(subject, "warning", f"only {inodes} more files can be created there, and {said}", advice)
-    if free < SOME_BYTES:
-        return Finding(subject, "note", f"{said}: little for datasets and results", advice)
     return Finding(subject, "ok", said)
 
 
@@ -87,8 +81,6 @@ def judge_refusal(subject: str, error: OSError, directory: Path, mount: Mount | 
     return Finding(subject, "error", f"cannot be written: {error.strerror}: {where}", advice)
 
 
-NOTABLE_SKEW_S: Final = 1.0
-LARGE_SKEW_S: Final = 30.0
 SEEN_S: Final = 15.0
 
 
@@ -142,48 +134,16 @@ def judge_group(mode: int, shared: str, path: Path) -> Iterator[Finding]:
 
 
 def try_storage(parent: Path) -> Iterator[Finding]:
-    """Try the promises on which leases and publishing rely, and the clock. Raises OSError where this user may not write."""
+    """Try hard links, on which leases rely. Raises OSError where this user may not write."""
     with own_directory(parent) as directory:
-        marker = directory / "marker"
-        before = time.time()
-        exclusive = publish_new(marker, b"one") and not publish_new(marker, b"two")
-        skew_s = skew(marker.stat().st_mtime, before, time.time())
-        publish(marker, b"three")
-        with contextlib.suppress(OSError):
-            os.link(marker, directory / "link")
-        yield from judge_promises(exclusive=exclusive, links=(directory / "link").exists(), replaces=marker.read_bytes() == b"three")
-        yield judge_clock(skew_s)
-
-
-def judge_promises(*, exclusive: bool, links: bool, replaces: bool) -> Iterator[Finding]:
-    """Judge whether files are created once and replaced whole."""
-    if not exclusive:
-        text = "a file that exists was created again; two writers of one run could not be told apart"
-        yield Finding("storage", "error", text, "other storage: this one is not safe for leases")
-    if not links:
-        text = "no hard links: a start that is killed just when it takes its run leaves an empty lease.json, which stops the next one"
-        yield Finding("storage", "warning", text, "other storage, or remove the file, which the next start names")
-    if not replaces:
-        yield Finding("storage", "error", "rename over a file leaves the old content: results cannot be published", "other storage")
-    if exclusive and replaces:
-        yield Finding("storage", "ok", "files are created once and replaced whole")
-
-
-def skew(stamp: float, before: float, after: float) -> float:
-    """Compute how far a file's stamp lies outside of the two moments between which it was made; 0 where it can lie between them, since a
-    file system may keep whole seconds only, or those of the last tick."""
-    if stamp > after:
-        return stamp - after
-    return min(0.0, stamp - before + 0.02) if stamp % 1 else min(0.0, stamp + 1 - before)
-
-
-def judge_clock(skew_s: float) -> Finding:
-    """Compare the clock that stamps files on storage with this machine's."""
-    if abs(skew_s) < NOTABLE_SKEW_S:
-        return Finding("clock", "ok", "files on storage are stamped with our time (to a second)")
-    way = "ahead of" if skew_s > 0 else "behind"
-    text = f"the clock of storage is {abs(skew_s):.1f} s {way} ours: Snakemake compares file times, make and rsync too"
-    return Finding("clock", "warning" if abs(skew_s) > LARGE_SKEW_S else "note", text, "ask for chrony or ntp on both")
+        publish(directory / "marker", b"one")
+        try:
+            os.link(directory / "marker", directory / "link")
+        except OSError:
+            text = "no hard links: a start that is killed just when it takes its run leaves an empty lease.json, which stops the next one"
+            yield Finding("storage", "warning", text, "other storage, or remove the file, which the next start names")
+        else:
+            yield Finding("storage", "ok", "files can be written, and have hard links")
 
 
 def check_seen(context: Context, limit_s: float = SEEN_S) -> Iterator[Finding]:

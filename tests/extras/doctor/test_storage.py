@@ -71,32 +71,13 @@ def test_a_cache_that_somebody_else_could_change(tmp_path: Path) -> None:
     [
         (10**12, 10**6, "ok"),
         (10**12, None, "ok"),
-        (5 * 10**9, 10**6, "note"),
         (10**8, 10**6, "warning"),
         (0, 10**6, "error"),
         (10**12, 0, "error"),
-        (10**12, 50, "warning"),
     ],
 )
 def test_room(free: int, inodes: int | None, level: str) -> None:
     assert storage.judge_room("storage", free, 10**13, inodes, "storage").level == level
-
-
-@pytest.mark.parametrize(
-    ("changes", "level"),
-    [({}, "ok"), ({"exclusive": False}, "error"), ({"links": False}, "warning"), ({"replaces": False}, "error")],
-)
-def test_promises(changes: dict[str, Any], level: str) -> None:
-    assert worst(storage.judge_promises(**{"exclusive": True, "links": True, "replaces": True, **changes})) == level
-
-
-def test_clock_of_storage() -> None:
-    assert [storage.judge_clock(skew_s).level for skew_s in (0.3, -5.0, 600.0)] == ["ok", "note", "warning"]
-    assert "5.0 s behind" in storage.judge_clock(-5.0).text
-    assert storage.skew(100.5, 100.4, 100.6) == 0
-    assert storage.skew(100.0, 100.4, 100.6) == 0  # whole seconds only
-    assert storage.skew(103.5, 100.4, 100.5) == 3.0
-    assert storage.skew(90.5, 100.4, 100.6) == pytest.approx(-9.88)
 
 
 def test_shared_with_the_group(tmp_path: Path) -> None:
@@ -110,10 +91,7 @@ def test_a_trial_leaves_nothing(tmp_path: Path) -> None:
     stale = tmp_path / f"{storage.PREFIX}killed"
     stale.mkdir()
     os.utime(stale, (1, 1))
-    assert [finding.text for finding in storage.try_storage(tmp_path)] == [
-        "files are created once and replaced whole",
-        "files on storage are stamped with our time (to a second)",
-    ]
+    assert worst(storage.try_storage(tmp_path)) == "ok"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -152,7 +130,7 @@ def test_a_directory_that_is_closed_to_us(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "small", 1 << 20) as small:
-        (small / "big").write_bytes(b"x" * ((1 << 20) - 4096))
+        (small / "big").write_bytes(bytes(1 << 20))
         findings = list(storage.check_storage(context(small)))
         assert worst(findings) == "error"
         assert any("No space left" in finding.text for finding in findings), findings
