@@ -27,14 +27,10 @@ CONTAINER_REMOVE_S: Final = 45.0
 """How long an engine may take to remove a container: also a daemon that is slow for half a minute has done so by then."""
 
 IMAGE_PULL_S: Final = 3600.0
-IMAGE_CHECK_S: Final = 120.0
-"""How long a container may take to say what its image holds."""
 IMAGE_LOCK_WAIT_S: Final = 3600.0
 """How long another load of the same image on this node is waited for."""
 IMAGE_TAG_S: Final = 60.0
 """How long an engine may take to give an image a name, or to take one away."""
-LOAD_REPORT_EVERY_S: Final = 2.0
-"""How often a load says how far it is."""
 ARCHIVE_FIRST_BYTE_S: Final = 1800.0
 """How long an engine may take until the first byte of an archive comes out: it puts the whole image together before."""
 ARCHIVE_STALL_S: Final = 120.0

@@ -18,8 +18,7 @@ from base.logs import configure
 from containers.images.archiving import archive
 from containers.images.loading import Bringing, image_to_start, load, loaded_id
 from containers.images.model import read_manifest
-from containers.images.pinning import check_contract, pin
-from containers.limits import LOAD_REPORT_EVERY_S
+from containers.images.pinning import pin
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +34,6 @@ def _parser() -> argparse.ArgumentParser:
     archiving.add_argument("--storage", type=Path, required=True)
     archiving.add_argument("--pull", choices=("missing", "always", "never"), default="missing")
     archiving.add_argument("--again", action="store_true", help="write the archive anew, also where it is there")
-    archiving.add_argument("--python", help="the interpreter that must be in it: look whether the image can run our programs")
     archiving.add_argument("--scratch", type=Path, help="where an image that is a file is made")
     for name, text in (("load", "load an archive on this node, unless it is there"), ("loaded", "what this node would start")):
         loading = commands.add_parser(name, parents=[engine], help=text)
@@ -48,10 +46,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def archived(options: argparse.Namespace) -> dict[str, object]:
-    """Pin an image, check that our programs can run in it, and archive it."""
+    """Pin an image, and archive it."""
     image = pin(options.reference, options.engine, pull=options.pull, credentials=options.credentials, scratch=options.scratch)
-    if options.python:
-        check_contract(image, options.python)
     path = archive(image, options.storage, again=options.again)
     return {"archive": str(path), **plain(read_manifest(path))}
 
@@ -59,23 +55,11 @@ def archived(options: argparse.Namespace) -> dict[str, object]:
 def loaded(options: argparse.Namespace) -> dict[str, str]:
     """Return `image_id` as it is on this node now, `start`: what the engine is given."""
     entry = read_manifest(options.archive)
-    bringing = Bringing(wait=lambda: _say(waiting=True), bring=_ask, moved=_Moved()) if options.brought else Bringing()
     if options.command == "load":
+        bringing = Bringing(wait=lambda: _say(waiting=True), bring=_ask) if options.brought else None
         load(options.archive, options.engine, options.cache, bringing=bringing)
     found = loaded_id(entry, options.engine, options.cache)
     return {"image_id": found, "start": image_to_start(entry, options.engine, options.cache)}
-
-
-class _Moved:
-    """The progress of our own copy of an archive, printed at its start and now and then."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-
-    def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() >= self._next or done >= total:
-            self._next = time.monotonic() + LOAD_REPORT_EVERY_S
-            _say(progress=[done, total])
 
 
 def _ask(num_bytes: int) -> Path:

@@ -48,7 +48,8 @@ def is_there(image: PinnedImage, target: Path) -> bool:
     """Compare manifest and size: an archive that was cut is made again; a changed byte is found by every node before it loads."""
     try:
         found = read_manifest(target)
-        return found.image.image_id == image.image_id and target.stat().st_size == found.bytes
+        is_whole = found.image.image_id == image.image_id and target.stat().st_size == found.bytes
+        return is_whole and chunks.chunks_path(target).is_file()
     except (RecordError, FileNotFoundError):
         return False
 

@@ -1,8 +1,7 @@
 """Load an archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and checked afterwards.
 
 Nothing is pulled. What is there already costs one question to the engine. `<cache>/images/` holds the lock, for apptainer and enroot the
-image, and while a load runs what podman unpacks. In a run the checked copy of the archive is brought by others (data_prep.staging); a load
-by hand makes its own there.
+image, and while a load runs what podman unpacks. In a run the checked copy of the archive is brought by others (data_prep.staging).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from base import chunks, errors, publish, system
+from base import errors, publish, system
 from containers.engines import STORES
 from containers.images import commands, pyxis_images
 from containers.images.last_use import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
@@ -25,12 +24,11 @@ from containers.limits import IMAGE_LOCK_WAIT_S, IMAGE_TAG_S
 
 @dataclass(frozen=True, kw_only=True)
 class Bringing:
-    """The caller's part of a load. `wait()` is called when the load must wait for its lock; `bring(bytes)` returns a checked copy of the
-    archive on this node (None: the load makes one); `moved(done, total)` gets the progress of that copy."""
+    """The caller's part of a load. `wait()` is called when the load must wait for its lock; `bring(bytes)` returns a copy of the archive on
+    this node."""
 
     wait: Callable[[], None] = lambda: None
-    bring: Callable[[int], Path] | None = None
-    moved: Callable[[int, int], None] = lambda _done, _total: None
+    bring: Callable[[int], Path]
 
 
 def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK_WAIT_S, bringing: Bringing | None = None) -> str:
@@ -38,22 +36,21 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
     May be slow, and reads storage: call it in a process of its own.
     """
     entry = read_manifest(archive)
-    image, bringing = entry.image, bringing or Bringing()
+    image, bringing = entry.image, bringing or Bringing(bring=lambda _bytes: archive)
     check_platform(image, platform.machine())
     place = cache / "images"
-    lock, copy = place / f"{image.short}.lock", None
-    if bringing.bring is not None and chunks.chunks_path(archive).exists():  # without the list each node reads for itself
-        with locked(lock, _doing(image), limit_s, bringing.wait):
-            if _is_here(entry, engine, place):
-                _use(entry, engine, place)
-                return image.image_id
-        require(_needs(entry, engine, place), _doing(image))
-        copy = bringing.bring(entry.bytes)  # may wait for other nodes: no other run shall wait for that at our lock
-    with locked(lock, _doing(image), limit_s, bringing.wait if copy is None else Bringing().wait):
+    lock = place / f"{image.short}.lock"
+    with locked(lock, _doing(image), limit_s, bringing.wait):
+        if _is_here(entry, engine, place):
+            _use(entry, engine, place)
+            return image.image_id
+    require(_needs(entry, engine, place), _doing(image))
+    copy = bringing.bring(entry.bytes)  # may wait for other nodes: no other run shall wait for that at our lock
+    with locked(lock, _doing(image), limit_s):
         if not _is_here(entry, engine, place):
             for part in parts_of(place, image.short):
                 publish.remove_leftover(part)  # of a load that was killed: we hold its lock
-            _fetch(entry, archive, engine, place, copy, bringing.moved)
+            _fetch(entry, archive, engine, place, copy)
         _use(entry, engine, place)
     return image.image_id
 
@@ -100,7 +97,7 @@ def _doing(image: PinnedImage) -> str:
 
 
 def _needs(entry: ArchivedImage, engine: str, place: Path) -> dict[Path, int]:
-    """Return the room that a load takes, beside that of the archive."""
+    """Return the room that a load takes, beside that of the archive, for which who brings it asks."""
     if engine not in STORES:
         return {}
     root = Path(commands.demand([engine, "info", "--format", STORES[engine].root]).strip())
@@ -109,21 +106,16 @@ def _needs(entry: ArchivedImage, engine: str, place: Path) -> dict[Path, int]:
     return {**needs, unpacks: needs.get(unpacks, 0) + entry.image.size_bytes}
 
 
-def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: Path | None, moved: Callable[[int, int], None]) -> None:
+def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: Path) -> None:
     image, doing = entry.image, _doing(entry.image)
     part = place / f".{archive.name}.part-{image.short}"
     unpacked = place / f".{archive.name}.part-unpacked-{image.short}"
-    needs = _needs(entry, engine, place)
-    require(needs if copy is not None else {**needs, place: needs.get(place, 0) + entry.bytes}, doing)
+    require(_needs(entry, engine, place), doing)
     try:
-        if copy is None:
-            moved(0, entry.bytes)
-            found, copy = copy_hashed(archive, part, lambda done: moved(done, entry.bytes)), part
-        else:
-            if image.form in FILES:
-                _link(copy, part)
-                copy = part
-            found = hash_file(copy)  # the list of chunks says nothing of what was pinned
+        if image.form in FILES:
+            _link(copy, part)
+            copy = part
+        found = hash_file(copy)  # the list of chunks says nothing of what was pinned
         if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
             raise errors.DigestMismatch(
                 f"{doing}: {archive} has {found.bytes} bytes and SHA-256 {found.hexdigest()[:12]}..., its manifest promises {entry.bytes} "

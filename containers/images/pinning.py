@@ -1,28 +1,21 @@
-"""Pull, convert and pin an image, once, when a study starts: a tag becomes what it means now, and our programs must run in it."""
+"""Pull, convert and pin an image, once, when a study starts: a tag becomes what it means now."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from base.humanize import choices
-from base.process import CommandResult, describe, last_lines
+from base.process import describe, last_lines
 from base.publish import publish_file
-from cluster.holder import holder_of
-from containers import node_facts, spec
 from containers.engines import ENGINES, STORES, in_container
-from containers.engines.enroot import OWN, RC, client_argv
 from containers.images.commands import ask, find, pull_argv
-from containers.images.model import FILES, MACHINES, SIF, SQSH, SUFFIXES, PinnedImage
-from containers.limits import IMAGE_CHECK_S, IMAGE_PULL_S
+from containers.images.model import MACHINES, SIF, SQSH, SUFFIXES, PinnedImage
+from containers.limits import IMAGE_PULL_S
 
 # Images that are one file, which is image and archive in one, so that pinning is hashing and loading is copying.
 #
@@ -34,18 +27,6 @@ FROM_APPTAINER: Final = ("docker://", "oras://", "library://", "docker-archive:"
 FROM_ENROOT: Final = ("docker://", "dockerd://", "podman://")
 ARCHIVE: Final = "docker-archive:"
 CREDENTIALS: Final = ".credentials"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileEngine:
-    """What an engine does whose images are files."""
-
-    form: str
-    make_argv: Callable[[Path, str, Path | None], list[str]]
-    """(the file to make, what it is made of, the user's credentials); its directory is ours alone and removed later. Raises
-    ContainerError."""
-    run_argv: Callable[[str, tuple[str, ...], str], list[str]]
-    """(the file of the image, a command, an empty directory to use): run it in the image, with nothing of this machine."""
 
 
 def apptainer_build_argv(target: Path, reference: str, credentials: Path | None = None) -> list[str]:
@@ -81,27 +62,13 @@ def enroot_import_argv(target: Path, reference: str, credentials: Path | None = 
     return ["env", *settings, "enroot", "import", "--output", str(target), enroot_uri(reference)]
 
 
-def _enroot_start_argv(source: str, command: tuple[str, ...], place: str) -> list[str]:
-    name, text = RC
-    Path(place, name).write_text(text)
-    return [*client_argv(f"{place}/{OWN}"), "start", "--rc", f"{place}/{name}", "--env", "NVIDIA_VISIBLE_DEVICES=void", source, *command]
-
-
-_ENROOT: Final = FileEngine(form=SQSH, make_argv=enroot_import_argv, run_argv=_enroot_start_argv)
-FILE_ENGINES: Final = {
-    "apptainer": FileEngine(
-        form=SIF,
-        make_argv=apptainer_build_argv,
-        run_argv=lambda source, command, _: ["apptainer", "exec", "--containall", "--cleanenv", source, *command],
-    ),
-    "enroot": _ENROOT,
-    "pyxis": _ENROOT,
-}
+FILE_ENGINES: Final = {"apptainer": SIF, "enroot": SQSH, "pyxis": SQSH}
+"""The engines whose images are files, with their form."""
 
 
 def suffix_of(engine: str) -> str:
     """Return the suffix of the files of an engine, such as `.sif`."""
-    return SUFFIXES[FILE_ENGINES[engine].form]
+    return SUFFIXES[FILE_ENGINES[engine]]
 
 
 def pin_file(reference: str, engine: str, *, pull: str, credentials: Path | None, scratch: Path | None) -> PinnedImage:
@@ -122,7 +89,8 @@ def pin_file(reference: str, engine: str, *, pull: str, credentials: Path | None
 def _make(reference: str, engine: str, target: Path, credentials: Path | None) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:
         part = Path(directory, f"image{target.suffix}")
-        result = ask(FILE_ENGINES[engine].make_argv(part, reference, credentials), IMAGE_PULL_S)
+        make_argv = apptainer_build_argv if FILE_ENGINES[engine] == SIF else enroot_import_argv
+        result = ask(make_argv(part, reference, credentials), IMAGE_PULL_S)
         if result.returncode or not part.is_file():
             raise ContainerError(f"image {reference!r} cannot be made a {target.suffix} file: {describe(result)}")
         publish_file(part, target)
@@ -143,7 +111,7 @@ def _pinned_file(reference: str, engine: str, file: Path) -> PinnedImage:
         image_id=digest,
         platform=f"linux/{MACHINES.get(machine, machine)}",
         size_bytes=size,
-        form=FILE_ENGINES[engine].form,
+        form=FILE_ENGINES[engine],
         source=str(file.absolute()),
     )
 
@@ -195,63 +163,3 @@ def _fetch(reference: str, engine: str, credentials: Path | None) -> None:
         )
         advice = f"does the registry know you ({how})? {advice}"
     raise ContainerError(f"image {reference!r} is not on this machine, and {engine} cannot pull it: {words}; {advice}")
-
-
-# Whether our programs can run in an image at all: asked where it is archived, in seconds, before anybody waits in a queue for it.
-
-
-OLDEST: Final = (3, 6)
-CHECK: Final = "image-check"
-PROGRAM: Final = "import sys; sys.stdout.write('slipway %d %d' % sys.version_info[:2])"
-
-
-def contract_argv(
-    image: PinnedImage,
-    python: str,
-    user: tuple[int, int],
-    limits: Sequence[tuple[str, int]] = (),
-    labels: Sequence[tuple[str, str]] = (),
-    place: str = "",
-) -> list[str]:
-    """Return the command that runs the interpreter as `user` (uid, gid), without network, rights or a writable root. `limits`: as of a run;
-    an engine's own may be more than we may have. `labels`: what it is found by, should its client be killed. `place`: an empty directory of
-    ours.
-    """
-    if image.form in FILES:
-        return FILE_ENGINES[image.engine].run_argv(image.source, (python, "-c", PROGRAM), place)
-    rights = ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"]
-    rights += ["--user", "{}:{}".format(*user), "--env", "HOME=/tmp"]
-    ours = [word for name, most in limits for word in ("--ulimit", f"{name}={most}:{most}")]
-    named = [word for name, value in labels for word in ("--label", f"{name}={value}")]
-    start = [image.engine, "run", "--rm", *named, "--network", "none", *ours, *rights, "--entrypoint", python]
-    return [*start, image.image_id.removeprefix("sha256:"), "-c", PROGRAM]
-
-
-def judge_contract(image: PinnedImage, python: str, result: CommandResult) -> None:
-    """Raise ContainerError unless the interpreter ran and is new enough."""
-    words = result.stdout.split()
-    if result.returncode or len(words) != 3 or words[0] != "slipway":
-        raise ContainerError(
-            f"image {image.reference!r} cannot run our programs: {python!r} in it, as our user and without rights, ended with "
-            f"{result.returncode}: {last_lines(result.stderr or result.stdout, 3)}; it needs that interpreter, on its PATH, for any user"
-        )
-    version = int(words[1]), int(words[2])
-    if version < OLDEST:
-        raise ContainerError(
-            f"image {image.reference!r} has Python {version[0]}.{version[1]} as {python!r}; 3.6 is the oldest that will do"
-        )
-
-
-def check_contract(image: PinnedImage, python: str) -> None:
-    """Run the image's interpreter, and judge it. Raises ContainerError."""
-    with tempfile.TemporaryDirectory(prefix="slipway-image-") as place:
-        argv = contract_argv(image, python, (os.geteuid(), os.getegid()), node_facts.limits_here(), labels_here(), place)
-        judge_contract(image, python, ask(argv, IMAGE_CHECK_S))
-
-
-def labels_here() -> tuple[tuple[str, str], ...]:
-    """Return the labels of a container that belongs to no run but to this process, and is removed by the next reaping after that has
-    ended."""
-    holder = holder_of(os.getpid(), "local", str(os.getpid()), 0)
-    job = f"{holder.scheduler}:{holder.job_id}:{holder.restart_count}"
-    return (spec.TAG, CHECK), (spec.JOB, job), (spec.USER, str(os.geteuid())), (spec.HOLDER, json.dumps(asdict(holder), sort_keys=True))

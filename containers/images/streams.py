@@ -11,7 +11,7 @@ import os
 import select
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -164,11 +164,11 @@ class HashingWriter(ChunkHasher):
         return self._file.write(block)
 
 
-def copy_hashed(source: Path, target: Path, moved: Callable[[int], None] = lambda _done: None) -> HashingWriter:
-    """Copy a file to the new name `target`; `moved` is told the bytes so far. On failure `target` is removed. Raises OSError."""
+def copy_hashed(source: Path, target: Path) -> HashingWriter:
+    """Copy a file to the new name `target`. On failure that is removed. Raises OSError."""
     try:
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
-            return _hashed(source, file, moved)
+            return _hashed(source, file)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
@@ -180,10 +180,9 @@ def hash_file(source: Path) -> HashingWriter:
         return _hashed(source, nowhere)
 
 
-def _hashed(source: Path, target: IO[bytes], moved: Callable[[int], None] = lambda _done: None) -> HashingWriter:
+def _hashed(source: Path, target: IO[bytes]) -> HashingWriter:
     writer = HashingWriter(target)
     with source.open("rb") as reader:
         while block := reader.read(BLOCK):
             writer.write(block)
-            moved(writer.bytes)
     return writer

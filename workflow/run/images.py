@@ -1,6 +1,6 @@
 """Pin the container images of a study once, on the login node: `python -m workflow.run.images --results DIR --output FILE`.
 
-Each framework's image is pinned to what its tag means now, looked into, and archived on storage once. FILE: {"engine", "images":
+Each framework's image is pinned to what its tag means now, and archived on storage once. FILE: {"engine", "images":
 {framework: {"archive", "image": {...}, "sha256", "bytes"}}}. Its name is made from what it is about, and it is written once per study: the
 tag may move then, the study does not, and what an earlier FILE of the study says of a reference holds for the next.
 """
@@ -124,15 +124,14 @@ def file_name(engine: str, wanted: Mapping[str, tuple[str, str]]) -> str:
 
 
 def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, before: Mapping[str, Pinned] | None = None) -> PinnedImages:
-    """Fetch, check and archive what the cells need and `before` (`pinned_before`) does not have. Raises SlipwayError."""
+    """Fetch and archive what the cells need and `before` (`pinned_before`) does not have. Raises SlipwayError."""
     images: dict[str, StudyImage] = {}
     if in_container(site.engine):
-        for framework, (reference, python) in references(site, cells).items():
+        for framework, (reference, _) in references(site, cells).items():
             if before and reference in before:
                 images[framework] = image_on_storage(before[reference], site.storage)
                 continue
             image = pinning.pin(reference, site.engine, credentials=credentials)
-            pinning.check_contract(image, python)
             found = images[framework] = archived_image(image, archiving.archive(image, site.storage))
             logger.info("%s: %s is %s, %s on storage", framework, reference, image.image_id, humanize.format_size(found.bytes))
     return PinnedImages(engine=site.engine, images=images)
