@@ -131,22 +131,18 @@ def test_two_loads_at_once_are_one(docker_cluster: Cluster, place: Path) -> None
     docker_cluster.load_image(images.base_image(), "n2")
 
 
-def test_what_does_not_fit_is_refused_with_what_is_needed(docker_cluster: Cluster, place: Path) -> None:
-    made = archived(docker_cluster, place, images.BASE)
+def test_what_does_not_fit_is_refused_with_what_is_needed(docker_cluster: Cluster) -> None:
     small = "mkdir -p /run/small && mount -t tmpfs -o size=20m none /run/small"
     assert docker_cluster.exec("n1", ["sh", "-c", small]).returncode == 0
-    docker_cluster.exec("n1", ["docker", "rmi", "--force", images.BASE])
+    words = ("--reference", images.BASE, "--storage", "/run/small", "--pull", "never")
     try:
-        answer = call(docker_cluster, "n1", "load", "--engine", "docker", "--archive", made["archive"], "--cache", "/run/small")
+        answer = call(docker_cluster, "n1", "archive", "--engine", "docker", *words)
         assert answer["error"][0] == "NotEnoughSpace"
-        assert f"{made['bytes'] + (16 << 20)} bytes" in answer["error"][1]
-        answer = call(
-            docker_cluster, "n1", "archive", "--engine", "podman", "--reference", images.BASE, "--storage", "/run/small", "--pull", "never"
-        )
+        assert "are needed" in answer["error"][1]
+        answer = call(docker_cluster, "n1", "archive", "--engine", "podman", *words)
         assert "not known to podman" in answer["error"][1]
     finally:
         docker_cluster.exec("n1", ["umount", "/run/small"])
-        docker_cluster.load_image(images.base_image(), "n1")
 
 
 def test_a_hung_dockerd_is_named_and_no_wait_is_for_ever(docker_cluster: Cluster, place: Path) -> None:
