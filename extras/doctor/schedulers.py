@@ -25,7 +25,7 @@ from cluster.schedulers.pbs.jobs import Entries
 from cluster.schedulers.queries import QUICK_ANSWER_S, Server, ask
 from cluster.schedulers.sge import hosts_of_job as hosts_of_sge_job
 from cluster.schedulers.sge.answers import SGE, SHORT_NOTICE_S, parse_settings
-from cluster.schedulers.slurm.answers import NODE_LIST, SLURM, expand, job_environ
+from cluster.schedulers.slurm.answers import NODE_LIST, SLURM, job_environ, node_names
 from extras.doctor import slurm
 from extras.doctor.types import Context, Finding, query
 from workflow.study.site import Site
@@ -160,7 +160,7 @@ BATCH: Final[Mapping[str, Batch]] = {
         probe=("scontrol", "--version"),
         launcher="srun",
         advice="on a login node: `scontrol ping`, and whether SLURM_CONF is the right one",
-        nodes_of_job=lambda environ: expand(job_environ(environ)[NODE_LIST]),
+        nodes_of_job=lambda environ: node_names(job_environ(environ)[NODE_LIST]),
         judge=slurm.judge,
         allocation=slurm.allocation,
     ),

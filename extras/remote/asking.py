@@ -10,7 +10,6 @@ from typing import Annotated, Final, TypeVar
 from base import VERSION, jsonfile, process, publish, untrusted
 from base.errors import RemoteError, error_of_exit
 from base.humanize import counted, format_size
-from base.lock import LockFile
 from base.typed import Check, Count, Digest, read_as
 from cluster import ssh
 from data_prep import free_space, hashing
@@ -151,7 +150,6 @@ def update(host: str) -> str:
 
 COMING: Final = ".coming"
 """The directory below the results for files that have not come whole yet; removed at both ends of each fetch."""
-LOCK: Final = ".coming.lock"
 TRIES: Final = 3
 BLOCK: Final = 256 << 10
 
@@ -174,18 +172,9 @@ def fetch(
     free_space.require_space(out, 2 * needed, f"fetching {coming}")  # packed, and unpacked
     if missing:
         tell(f"fetching {coming}")
-    with LockFile(out / LOCK) as lock:
-        if not lock.try_take():
-            raise RemoteError(
-                f"another command is bringing results into {out}; the same command again, when that has ended, brings the rest"
-            )
-        try:
-            for _ in range(TRIES if missing else 0):
-                missing = ssh.retry_once(lambda: _bring(connection, found.results, missing, out))  # noqa: B023 - called at once
-                if not missing:
-                    break
-        finally:
-            lock.path.unlink()
+    for _ in range(TRIES):
+        if missing:
+            missing = ssh.retry_once(lambda: _bring(connection, found.results, missing, out))  # noqa: B023 - called at once
     if missing:
         names = ", ".join(file.name for file in missing[:5])
         raise RemoteError(f"{counted(len(missing), 'file')} changed while coming, so the same command again brings them: {names}")

@@ -42,7 +42,7 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
             f"job {job[answers.JOB_ID]}: {answers.NODE_LIST}, which names its nodes, is not set; was its environment changed?"
         )
     return plan_allocation(
-        request, environ, job, _addresses(answers.expand(job[answers.NODE_LIST])), queries.version_of(SLURM, SIGNS[NAME].version)
+        request, environ, job, _addresses(answers.node_names(job[answers.NODE_LIST])), queries.version_of(SLURM, SIGNS[NAME].version)
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -142,39 +141,7 @@ def job_environ(environ: Mapping[str, str]) -> dict[str, str]:
 # Slurm's short form of lists: `rack[1-2]n[01-04,7],x1-ib` of names, `2(x3),1` of counts.
 
 
-LONGEST: Final = 100_000
-"""The most numbers in one range or repetition."""
-_WORD: Final = re.compile(r"((?:[^\s,\[\]]|\[[^\[\]]+\])+)(?:,|$)")
-_GROUP: Final = re.compile(r"\[([^\[\]]*)\]")
-_RANGE: Final = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _COUNT: Final = re.compile(r"([0-9]{1,18})(?:\(x([0-9]{1,5})\))?")
-
-
-def expand(text: str) -> tuple[str, ...]:
-    """Expand a list of names in order, with any number of bracket groups, keeping leading zeros. Raises SchedulerOutputError."""
-    names: list[str] = []
-    start = 0
-    while start < len(text) or not names:
-        word = _WORD.match(text, start)
-        if word is None:
-            raise SchedulerOutputError(f"{text[:200]!r} is not a node list such as 'rack[1-2]n[01-04,7],x1'")
-        parts = _GROUP.split(word[1])
-        choices = [_numbers(part) if index % 2 else [part] for index, part in enumerate(parts)]
-        names += map("".join, itertools.product(*choices))
-        start = word.end()
-    return tuple(names)
-
-
-def _numbers(group: str) -> list[str]:
-    """Expand `01-04,7`."""
-    found: list[str] = []
-    for part in group.split(","):
-        match = _RANGE.fullmatch(part)
-        first, last = (match[1], match[2] or match[1]) if match is not None else ("1", "0")
-        if not 0 <= int(last) - int(first) < LONGEST:
-            raise SchedulerOutputError(f"{group[:200]!r} in brackets is not a node list: {part[:80]!r} is not a number or a range")
-        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    return found
 
 
 def expand_counts(text: str) -> tuple[int, ...]:
@@ -320,6 +287,11 @@ def query_jobs(options: Sequence[str], patience_s: float = PATIENCE_S, timeout_s
 def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> JobInfo | None:
     """Query one job. Returns None for an unknown job."""
     return next((job for job in query_jobs((f"--jobs={job_id}",), patience_s, timeout_s) if job.job_id == job_id), None)
+
+
+def node_names(names: str) -> tuple[str, ...]:
+    """Expand the short form of a list of nodes, in order, by scontrol, which asks no controller for that."""
+    return tuple(ask(SLURM, ("scontrol", "show", "hostnames", names), 0.0).split())
 
 
 def node_addresses(names: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, str]:

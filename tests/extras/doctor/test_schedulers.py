@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +100,11 @@ def test_the_command_that_gets_two_nodes(name: str, keys: dict[str, object], wor
     assert " ".join(BATCH[name].allocation(site(**keys))) == words
 
 
-def test_where_the_command_runs() -> None:
+@pytest.mark.processes
+def test_where_the_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scontrol").write_text('#!/bin/sh\n[ "$*" = "show hostnames n[1-3]" ] && printf "n1\\nn2\\nn3\\n"\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     slurm = site(scheduler="slurm")
     inside = schedulers.surroundings({"SLURM_JOB_ID": "999999999", "SLURM_JOB_NODELIST": "n[1-3]"}, slurm)
     assert (inside.place, inside.scheduler, inside.job_id, inside.nodes) == ("job", "slurm", "999999999", ("n1", "n2", "n3"))

@@ -17,7 +17,6 @@ import pytest
 from blake3 import blake3
 
 from base.errors import ConfigError, RecordError, RemoteError, SlipwayError
-from base.lock import LockFile
 from base.process import CommandResult, Sink
 from base.typed import read_as
 from cluster import ssh
@@ -142,15 +141,6 @@ def test_what_an_earlier_fetch_has_left_does_not_stop_the_next_one(tmp_path: Pat
     left = tmp_path / ".coming"
     (left / "report.html").mkdir(parents=True)
     (left / "stray").write_bytes(b"")
-    brought(packed(("report.html", CONTENT)), "report.html", out=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_two_fetches_into_one_directory_do_not_meet(tmp_path: Path) -> None:
-    with LockFile(tmp_path / asking.LOCK) as other:
-        assert other.try_take()
-        with pytest.raises(RemoteError, match="another command is bringing results"):
-            brought(packed(("report.html", CONTENT)), "report.html", out=tmp_path)
     brought(packed(("report.html", CONTENT)), "report.html", out=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
