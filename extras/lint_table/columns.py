@@ -9,7 +9,7 @@ from enum import StrEnum, auto
 from functools import cached_property
 from typing import Final
 
-from extras.lint_table.numbers import BYTE_RATES, BYTES, SECONDS, Interval, Printed, canonical_unit, parse_cell
+from extras.lint_table.numbers import BYTE_RATES, SECONDS, Interval, Printed, canonical_unit, parse_cell
 from extras.lint_table.reading import TextTable
 
 
@@ -29,11 +29,6 @@ class Kind(StrEnum):
     TOTAL_TIME = auto()
     EPOCH_TIME = auto()
     STEP_TIME = auto()
-    EPOCHS = auto()
-    STEPS = auto()
-    EPOCH_STEPS = auto()
-    BYTES = auto()
-    BYTE_TIME = auto()
     BYTE_RATE = auto()
     SPEEDUP = auto()
     EFFICIENCY = auto()
@@ -65,7 +60,7 @@ _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
         (r"\b(?:step|iteration|iter|batch|mini batch) ?time\b", rf"\b{_TIME} ?(?:per|/|of an?|for an?) ?(?:step|iter\w*|batch)\b"),
     ),
     (Kind.EPOCH_TIME, (r"\bepoch (?:time|duration)\b", rf"\b{_TIME} ?(?:per|/|of an?|for an?) ?epoch\b")),
-    (Kind.EPOCH_STEPS, (r"\b(?:steps|iterations|iters|batches) ?(?:/|per) ?epoch\b",)),
+    (None, (r"\b(?:steps|iterations|iters|batches) ?(?:/|per) ?epoch\b",)),
     (Kind.GPUS_PER_NODE, (rf"\b{_COUNTED} ?(?:num )?(?:/|per) ?(?:node|server|machine|host)\b",)),
     (Kind.ACCUMULATION, (r"\b(?:grad\w* )?accumulation\b(?!.*batch)", r"\baccum\w* steps\b", r"\bgrad\w* accum\b", "^gas?$")),
     (Kind.RANK_BATCH, (r"\baccumulated batch\b",)),
@@ -79,10 +74,9 @@ _HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
     (Kind.TOTAL_TIME, (r"\btime to (?:train|solution|accuracy|target|convergence)", r"\btrain(?:ing)? time", r"\btotal (?:\w+ )?time")),
     (Kind.TOTAL_TIME, (r"\bwall|\brun ?time\b|\belapsed|\bduration", "^(?:minutes|min|hours|seconds)$")),
     (Kind.TOTAL_TIME, (rf"^(?:t(?: [np])?|time|(?:average |avg |mean )?time in|(?:average |avg |mean )time|total)(?: {_TIME})?$",)),
-    (Kind.EPOCHS, (rf"^{_WHOLE}epochs?$",)),
-    (Kind.STEPS, (rf"^{_WHOLE}(?:training )?(?:steps|iterations|iters)$",)),
+    (None, (rf"^{_WHOLE}(?:epochs?|(?:training )?(?:steps|iterations|iters))$",)),
     (Kind.GPUS, (rf"^{_WHOLE}(?:\w+ )?{_COUNTED}(?: num| number| count)?$", r"\bworld size\b", "^(?:n|p|np)$")),
-    (Kind.BYTES, (r"\b(?:bytes|transferred|volume|size|copied|data)\b",)),
+    (None, (r"\b(?:bytes|transferred|volume|size|copied|data)\b",)),
     (Kind.NODES, (rf"^{_WHOLE}(?:compute )?(?:nodes?|hosts|machines|servers)(?: num| number| count| used)?$", r"\bnodes x gpus\b")),
     (Kind.HARDWARE, (r"\b(?:hardware|system|machine|device name|platform|cluster|interconnect|instance)\b",)),
     (Kind.HARDWARE, (r"\bgpus? (?:model|type|name)\b", r"\b(?:image|container)$", r"\b(?:digest|driver|nccl|cuda)\b")),
@@ -100,12 +94,12 @@ _VARIANT: Final = re.compile(
 _FULL: Final = ("fp32", "tf32", "fp64", "full precision")
 NUMERIC: Final = frozenset(Kind) - {Kind.HARDWARE, Kind.LABEL, Kind.IDENTITY, Kind.PARTNER, Kind.PARAMETER}
 _BATCHES: Final = frozenset({Kind.BATCH, Kind.MICRO_BATCH, Kind.RANK_BATCH, Kind.GLOBAL_BATCH})
-TIMES: Final = frozenset({Kind.TOTAL_TIME, Kind.EPOCH_TIME, Kind.STEP_TIME, Kind.BYTE_TIME})
+TIMES: Final = frozenset({Kind.TOTAL_TIME, Kind.EPOCH_TIME, Kind.STEP_TIME})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column that is understood. `unit`: a key of SECONDS or BYTES, or what its head says; `variants`: the precisions that its head
+    """A column that is understood. `unit`: a key of SECONDS or BYTE_RATES, or what its head says; `variants`: the precisions that its head
     names, `full` or `low`, in their order; `cells`: the numbers of each row, in the unit of the column; empty where there is none."""
 
     index: int
@@ -229,8 +223,8 @@ def _column(index: int, title: str, table: TextTable) -> Column | None:
 
 
 def _with_units(column: Column, in_cells: set[str]) -> Column | None:
-    """Return the column with its numbers in one unit: bytes and seconds in the larger of head or first cell."""
-    known = SECONDS if column.kind in TIMES else {Kind.BYTES: BYTES, Kind.BYTE_RATE: BYTE_RATES}.get(column.kind)
+    """Return the column with its numbers in one unit, that of its head or else of its first cell."""
+    known = SECONDS if column.kind in TIMES else BYTE_RATES if column.kind == Kind.BYTE_RATE else None
     first = min(in_cells, default="")
     if not known:
         rates = re.findall(r"[A-Za-z]+\s*(?:/|per)\s*(?:s|ms|sec|second)\b", column.title)
@@ -250,15 +244,13 @@ def _units(title: str) -> Iterator[str]:
 
 
 def _second_look(columns: Sequence[Column]) -> Iterator[Column]:
-    """Decide what a column is by its neighbours: a time beside bytes is a copy's."""
+    """Decide by its neighbours what a batch is of."""
     kinds = {column.kind for column in columns}
     for column in columns:
         if column.kind == Kind.BATCH and {Kind.IDENTITY, Kind.PARTNER} <= kinds:
             yield replace(column, kind=Kind.MICRO_BATCH)  # as Slipway's own scaling.csv has it
         elif column.kind == Kind.BATCH and Kind.NODES in kinds and not kinds & {Kind.GPUS, Kind.GPUS_PER_NODE} and is_of_a_node(column):
             yield replace(column, kind=Kind.MICRO_BATCH)  # processes are nodes there
-        elif column.kind == Kind.TOTAL_TIME and {Kind.BYTES, Kind.BYTE_RATE} <= kinds:
-            yield replace(column, kind=Kind.BYTE_TIME)
         else:
             yield column
 

@@ -67,10 +67,6 @@ class Printed(NamedTuple):
         """Return what was rounded or cut off to this number: results are often cut."""
         return Interval(self.value - self.step / 2, self.value + self.step)
 
-    @property
-    def exact(self) -> Interval:
-        return Interval(self.value, self.value)
-
     def scaled(self, factor: float) -> Printed:
         return Printed(self.value * factor, self.step * factor, self.unit)
 

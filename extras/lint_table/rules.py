@@ -10,13 +10,12 @@ from itertools import pairwise
 from math import ceil, log10, prod
 from typing import Final
 
-from extras.lint_table.columns import Column, Kind, Understood, head_words, rounded
-from extras.lint_table.numbers import BYTES, SECONDS, Interval, spelled_unit
+from extras.lint_table.columns import Column, Kind, Understood, head_words
+from extras.lint_table.numbers import Interval
 from extras.lint_table.relations import DURATIONS, LABEL, Meaning, Series, find_series
 
 MAX_EFFICIENCY: Final = 1.03
 MAX_RISE: Final = 0.03
-TOTAL_SLACK: Final = 0.1
 SAME_BATCH: Final = 0.01
 """Global batches that differ less are rounded to whole accumulation steps."""
 _BATCHES: Final = (Kind.MICRO_BATCH, Kind.ACCUMULATION, Kind.RANK_BATCH, Kind.GLOBAL_BATCH)
@@ -39,8 +38,6 @@ class Rule(StrEnum):
     SUPERLINEAR = "superlinear"
     RISING = "rising"
     MIXED = "mixed"
-    RATE = "rate"
-    EPOCHS = "epochs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +68,6 @@ def check_table(found: Understood, understood: Sequence[Meaning]) -> list[Findin
         *_integers(found),
         *_curves(found, understood),
         *_mixed(found, understood),
-        *_rates(found),
-        *_epochs(found),
     ]
     return sorted(dict.fromkeys(findings), key=lambda one: (one.line, one.rule, one.column))
 
@@ -323,68 +318,3 @@ def _mixed(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding
                     first = f"{base!r} of the base row (line {found.line(series.base)})"
                     reason = f"{column.title!r} is {own!r}, and {first} is another: the speed-up is not that of GPUs alone"
                     yield _finding(found, Rule.MIXED, row, column, base, reason)
-
-
-def _rates(found: Understood) -> Iterator[Finding]:
-    """Yield rates of bytes that do not follow from bytes and time; units of 1000 may mean 1024, and the other way round."""
-    size, time, rate = found.first(Kind.BYTES), found.first(Kind.BYTE_TIME, Kind.STEP_TIME), found.first(Kind.BYTE_RATE)
-    if not size or not time or not rate or not all((size.unit, time.unit, rate.unit)):
-        return
-    per_s, unit = 1 / SECONDS[time.unit], rate.unit.removesuffix("/s")
-    for row in _rows(found):
-        taken, copied, printed = rounded(time, row), rounded(size, row), rate.number(row)
-        exact = copied.over(taken) if taken and copied else None
-        if not printed or not exact:
-            continue
-        expected = {one: [exact.scaled(per_s * a / b) for a in _readings(size.unit) for b in _readings(one)] for one in BYTES}
-        fitting = [one for one, values in expected.items() if any(map(printed.rounded_or_cut.meets, values))]
-        if unit in fitting:
-            continue
-        right = shown(expected[unit][0].middle)
-        other = f": the unit is {spelled_unit(fitting[0])}/s" if fitting else ""
-        transfer = f"{size.title!r} {found.text(row, size)} in {time.title!r} {found.text(row, time)}"
-        reason = f"{transfer} are {right} {spelled_unit(unit)}/s, and {rate.title!r} prints {found.text(row, rate)}{other}"
-        yield _finding(found, Rule.RATE, row, rate, right, reason)
-
-
-def _readings(unit: str) -> tuple[float, float]:
-    """Return the size of a unit of bytes by its name, and by its other usual meaning (factor 1000 or 1024)."""
-    return BYTES[unit], BYTES[unit.replace("i", "") if "i" in unit else unit if unit == "b" else f"{unit[0]}ib"]
-
-
-_SUMS: Final = (
-    (Kind.TOTAL_TIME, Kind.EPOCHS, Kind.EPOCH_TIME),
-    (Kind.TOTAL_TIME, Kind.STEPS, Kind.STEP_TIME),
-    (Kind.EPOCH_TIME, Kind.EPOCH_STEPS, Kind.STEP_TIME),
-    (Kind.STEPS, Kind.EPOCHS, Kind.EPOCH_STEPS),
-)
-"""Columns as (total, count, each) that must satisfy total = count x each."""
-
-
-def _epochs(found: Understood) -> Iterator[Finding]:
-    """Yield epochs and steps that do not follow from the times: that in all may have up to a tenth of something else."""
-    for kinds in _SUMS:
-        whole, count, one = (found.first(kind) for kind in kinds)
-        if not whole or not count or not one or any(column.kind in DURATIONS and not column.unit for column in (whole, one)):
-            continue
-        for row in _rows(found):
-            total, times, each = (_in_seconds(column, row) for column in (whole, count, one))
-            if not total or not times or not each:
-                continue
-            product = times.times(each)
-            is_time = whole.kind in DURATIONS
-            if product.low * (1 - 0.02 * is_time) <= total.high and total.low <= product.high * (1 + TOTAL_SLACK * is_time):
-                continue
-            right = shown(total.middle / each.middle)
-            printed = [f"{column.title!r} {found.text(row, column)}" for column in (count, one, whole)]
-            reason = f"{printed[0]} x {printed[1]} is not {printed[2]}, from which {right} would follow"
-            yield _finding(found, Rule.EPOCHS, row, count, right, reason)
-
-
-def _in_seconds(column: Column, row: int) -> Interval | None:
-    """Return a time in seconds, and a count as it is."""
-    number = column.number(row)
-    if column.kind in DURATIONS:
-        found = rounded(column, row)
-        return found.scaled(SECONDS[column.unit]) if found else None
-    return number.exact if number and number.value > 0 else None

@@ -201,9 +201,6 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "threads_per_process": "CPU threads of each process",
         "step_p50_s": "",
         "rate_per_s": "",
-        "basis": "`measured`; of equal nodes `interpolated` (95 % interval), `predicted` (90 % interval) or `refused` with the reason",
-        "equal_to": "the node of a faster machine that so many `nodes` are equal to",
-        "note": "",
     },
     "framework-facts": {
         "framework": "name of the framework",

@@ -183,18 +183,6 @@ def crossing(points: Sequence[tuple[int, float]], level: float) -> float | None:
     return None
 
 
-def nodes_that_reach(points: Sequence[Point], rate: float) -> float | None:
-    """Return how many nodes have a rate: between merged points linear in the logarithms, beyond them by the model; None where that says
-    nothing. Below the rate of the first point it is that."""
-    within = crossing([(point.nodes, -math.log(point.rate)) for point in points], -math.log(rate))
-    if within is not None or why_no_model(points):
-        return within
-    model, largest = exchange_fit(points), points[-1].nodes
-    half = rate * model.at(1.0) / 2  # n / t(n) = rate is n^2 - 2 half n + rate growth = 0
-    nodes = half + math.sqrt(max(0.0, half * half - rate * model.growth))
-    return max(nodes, float(largest)) if nodes <= FARTHEST * largest else None
-
-
 def own_error(points: Sequence[Point], nodes: int) -> float:
     """Return the standard error of the logarithm of the predicted rate that comes from those of the points."""
     x = 1 - 1 / nodes

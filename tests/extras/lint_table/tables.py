@@ -93,27 +93,7 @@ def precisions(seed: int) -> Made:
     return Made("Training performance", (*header, *more), tuple(rows))
 
 
-def copies(seed: int) -> Made:
-    state = random.Random(seed)
-    rows = []
-    for kind in ("HtoD", "DtoH", "DtoD"):
-        size, rate = state.uniform(10, 900), state.uniform(0.4, 20)
-        rows.append((kind, f"{size:.2f}", f"{size / rate:.3f}", f"{rate:.2f} GB/s"))
-    return Made("Copies", ("kind", "bytes (MB)", "duration (ms)", "bandwidth"), tuple(rows))
-
-
-def epochs(seed: int) -> Made:
-    state = random.Random(seed)
-    rows = []
-    for model in ("resnet18", "resnet50"):
-        count, steps, step_s = state.choice((30, 90)), state.randint(400, 5000), state.uniform(0.05, 0.5)
-        hours = count * steps * step_s * state.uniform(1, 1.05) / 3600
-        rows.append((model, str(count), str(steps), str(count * steps), f"{1000 * step_s:.1f}", f"{steps * step_s:.1f}", f"{hours:.2f}"))
-    header = ("model", "epochs", "steps per epoch", "steps", "time per step (ms)", "epoch time (s)", "total time (h)")
-    return Made("How long", header, tuple(rows))
-
-
-TABLES: Mapping[str, Callable[[int], Made]] = {f.__name__: f for f in (weak, strong, precisions, copies, epochs)}
+TABLES: Mapping[str, Callable[[int], Made]] = {f.__name__: f for f in (weak, strong, precisions)}
 
 
 def markdown(table: Made) -> str:

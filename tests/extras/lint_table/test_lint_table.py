@@ -74,16 +74,15 @@ def test_every_captured_table_is_looked_at() -> None:
 
 
 def test_the_figures_of_the_decks(tmp_path: Path) -> None:
-    """1077 -> 696 min at 4 -> 8 nodes is 1.547x, 77.4 %; 123.256 MB in 221.538 ms are 556 MB/s; 258.46 MB in 86.024 ms 3.005 GB/s."""
+    """1077 -> 696 min at 4 -> 8 nodes is 1.547x, 77.4 %."""
     path = tmp_path / "deck.md"
     path.write_text(
         "## ResNet-152, batch 32\n| nodes | time (min) | speed-up | efficiency |\n|-|-|-|-|\n| 4 | 1077 | 1 | 100 % |\n"
-        "| 8 | 696 | 1.547 | 77.4 % |\n\n## Copies\n| kind | bytes | duration | rate |\n|-|-|-|-|\n"
-        "| HtoD | 123.256 MB | 221.538 ms | 556 MB/s |\n| DtoH | 258.46 MB | 86.024 ms | 3.005 MB/s |\n"
+        "| 8 | 696 | 1.547 | 77.4 % |\n"
     )
-    assert found_in(path) == [(11, Rule.RATE, "3005")]
+    assert found_in(path) == []
     path.write_text(path.read_text().replace("77.4", "87.4").replace("1.547", "1.457"))
-    assert found_in(path) == [(5, Rule.EFFICIENCY, "77.4"), (5, Rule.SPEEDUP, "1.547"), (11, Rule.RATE, "3005")]
+    assert found_in(path) == [(5, Rule.EFFICIENCY, "77.4"), (5, Rule.SPEEDUP, "1.547")]
 
 
 def test_our_own_tables_hold_and_a_changed_one_does_not(tmp_path: Path) -> None:

@@ -55,13 +55,6 @@ def mutations(table: Made, state: random.Random) -> Iterator[tuple[Made, set[Rul
             elif column in WHOLE and {"Global batch", "global_batch_size"} & {*table.header}:
                 changed = table.changed(row, column, times(text, state.choice((2, 3))))
                 yield changed, {Rule.INTEGERS, Rule.BASE_ROW, Rule.BATCH, *of_series}, column
-            elif column == "bandwidth":
-                for other in (text.replace("GB", "MB"), times(text, 1.1)):
-                    yield table.changed(row, column, other), {Rule.RATE}, column
-            elif column in ("bytes (MB)", "duration (ms)"):
-                yield table.changed(row, column, times(text, 1.1)), {Rule.RATE}, column
-            elif column in ("epochs", "steps", "steps per epoch", "time per step (ms)", "epoch time (s)", "total time (h)"):
-                yield table.changed(row, column, times(text, state.choice((0.7, 1.4)))), {Rule.EPOCHS}, column
             elif column in ("GPU model", "image digest"):
                 yield table.changed(row, column, "H200"), {Rule.MIXED}, column
 
