@@ -118,7 +118,6 @@ def cells_table(of: Compared) -> Table:
         title=f"A: {printable(of.a.name)}, B: {printable(of.b.name)}",
         caption=_caption(of, first, second),
         columns=tuple(columns),
-        reasons=of.a.analysis.reasons,
     )
 
 

@@ -9,13 +9,9 @@ from functools import cached_property
 
 import polars as pl
 
-from base.humanize import counted
 from base.logs import printable
 from workflow.report.cells import (
-    ASSUMED,
     END,
-    MEASURED,
-    RUN_MARKS,
     CellResult,
     Shape,
     cells_of,
@@ -25,7 +21,7 @@ from workflow.report.cells import (
     varying,
 )
 from workflow.report.collect import Collection, Source
-from workflow.report.same_network import MARK, marked
+from workflow.report.same_network import marked
 from workflow.report.speedup import Comparison, Line, compare_to_baseline, has_several_baselines, lines_of, regrouped
 from workflow.report.table import NONE
 from workflow.run.record.parquet_columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
@@ -80,8 +76,6 @@ class Analysis:
     cells: tuple[CellResult, ...]
     comparisons: tuple[Comparison, ...]
     summary: Summary
-    other_networks: str = ""
-    """Which frameworks train another network than the one they are compared with, and from which step on, in words."""
 
     @cached_property
     def primary(self) -> tuple[Comparison, ...]:
@@ -151,30 +145,6 @@ class Analysis:
         return " and ".join(dict.fromkeys(source.study for source in self.sources))
 
     @cached_property
-    def reasons(self) -> dict[str, str]:
-        """Mark -> the sentences that a table adds to the mark's own: by how much, in how many runs."""
-        found = {"busy": self._busy_words(), "assumed": self._assumed_words(), MARK: self.other_networks}
-        return {mark: words for mark, words in found.items() if words}
-
-    def _assumed_words(self) -> str:
-        found = self.frame.filter(MEASURED & RUN_MARKS["assumed"])["assumed"].explode()
-        return ". ".join(words for name, words in ASSUMED.items() if name in found)
-
-    def _busy_words(self) -> str:
-        rows = self.frame.filter(MEASURED).select("busy", "busy_cores", "busy_of_cores")
-        marked = rows.filter(pl.col("busy").list.len() > 0)
-        if marked.is_empty():
-            return ""
-        crowded = marked.filter(pl.col("busy_cores").is_not_null()).sort("busy_cores", descending=True)
-        sentences = []
-        if not crowded.is_empty():
-            cores, of = crowded.select("busy_cores", "busy_of_cores").row(0)
-            sentences.append(f"Other programs used up to {cores:.2g} of {counted(of, 'core')} in {len(crowded)} of {len(rows)} runs")
-        if rest := len(marked) - len(crowded):
-            sentences.append(f"A virtual machine's host, memory, swap space, heat or a GPU was the cause in {rest} of {len(rows)} runs")
-        return ". ".join((*sentences, "The warnings of these runs name the cause"))
-
-    @cached_property
     def units(self) -> tuple[str, ...]:
         """Return what rates count: `samples`, `tokens`, or both, since each program has its own."""
         return tuple(unit for unit in UNITS if any(cell.unit == unit for cell in self.cells)) or UNITS[:1]
@@ -193,13 +163,12 @@ class Analysis:
 
 def analyse(collection: Collection) -> Analysis:
     """Compute cells, comparisons and counts."""
-    cells, other_networks = marked(regrouped(cells_of(collection.frame), collection.sources[0].baseline))
+    cells = marked(regrouped(cells_of(collection.frame), collection.sources[0].baseline))
     ends = Counter(collection.frame.select(END.alias("end"))["end"].to_list())
     return Analysis(
         frame=collection.frame,
         sources=collection.sources,
         cells=cells,
-        other_networks=other_networks,
         comparisons=compare_to_baseline(cells, collection.sources[0].baseline),
         summary=Summary(
             ends=dict(sorted(ends.items())),

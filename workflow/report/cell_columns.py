@@ -68,7 +68,7 @@ def cell_table(  # noqa: PLR0913 - what a table says
     """Make a table with a row for each of `cells`: what tells them apart, then `columns`, whose numbers lead to the runs of the cell."""
     every, stated = _stated([*key_columns(analysis, cells), *size_columns(cells, sizes), *columns])
     text = sentence(*caption, stated, analysis.shared)
-    return Table(name=name, title=title, caption=text, columns=linked(analysis, every, cells), reasons=analysis.reasons, empty=empty)
+    return Table(name=name, title=title, caption=text, columns=linked(analysis, every, cells), empty=empty)
 
 
 STATED: Final = ("gpus_per_node", "allocations", "node_sets", "input_wait_ratio")

@@ -222,8 +222,8 @@ MARKS: Final[dict[str, str]] = {
     "impossible": "the model FLOP utilisation is above 100 %, which no GPU reaches: the FLOP or the precision that its program reports is "
     "wrong, or its rate is",
     "losses": "the losses of the first five steps differ from those of the cell that differs only in its framework, so this may be another "
-    "network. At step 0 the network differs; at a later step the optimizer, the data, or rounding, which grows from step to step in deep "
-    "networks. The rates of these frameworks can be compared only if it is rounding",
+    "network (`slipway check-frameworks` names the step). At step 0 the network differs; at a later step the optimizer, the data, or "
+    "rounding, which grows from step to step in deep networks. The rates of these frameworks can be compared only if it is rounding",
     "short": f"the measured window is shorter than {SHORT_STEPS} steps, or shorter than {MIN_WINDOW_S:.0f} s",
     "unchecked": f"Slipway's own clock does not confirm the measured window to {CONFIRMED * 100:.0f} %: it is too short for that, or its "
     "lines were written late. Its length, and so the rate, is only what the program reports",
@@ -231,7 +231,7 @@ MARKS: Final[dict[str, str]] = {
     "ranks do together",
     "oversubscribed": "nodes, processes or threads of a run shared cores, or had fewer cores than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
-    "busy": "a machine did something else while it measured",
+    "busy": "a machine did something else while it measured; the run's warnings name the cause",
     "unwatched": "on at least one node nobody could see what other programs did while it measured, so it is not known whether that node "
     "was busy with something else",
     "partial": "at least one run of this cell gave no number; the table `failures` lists these runs and says why",
@@ -239,7 +239,8 @@ MARKS: Final[dict[str, str]] = {
     f"the rate of the window is more than {EARLY_RATE * 100 - 100:.0f} % above that of its last half, because its first steps were short",
     "window": f"the steps of a rank do not add up to its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is wrong, or it did "
     "something between its steps",
-    "assumed": "the rate is made of a count that the program does not report. It is right only if the program does what the study states",
+    "assumed": "the rate is made of a count that the program does not report: the samples of a step are taken from `batch_size`, or the "
+    "steps of a line of output from `every`. It is right only if the program does what the study states",
     "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
     "input": f"{_APART}: batches did not come evenly",
     "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
@@ -274,12 +275,6 @@ MARKS: Final[dict[str, str]] = {
     "baseline": "the baseline of this comparison has marks that this cell does not have: see its row",
 }
 """First those by which a number is not what it seems to be: so they have the first letters."""
-
-ASSUMED: Final = {
-    "samples": "The samples of a step are those of `batch_size`",
-    "steps": "The steps of a line of output are those of `every`",
-}
-"""What is assumed -> from which key of the study, for the footnote of the mark."""
 
 OF_OTHERS: Final = ("impossible", "untimed", "budget", "superlinear", "rising", "batch", "lengths", "baseline")
 """Marks of a comparison, or of a number of one table."""

@@ -151,7 +151,6 @@ def frameworks(analysis: Analysis) -> Table:
             analysis.shared,
         ),
         columns=tuple(columns),
-        reasons=analysis.reasons,
     )
 
 
@@ -215,7 +214,6 @@ def precision(analysis: Analysis) -> Table:
             analysis.shared,
         ),
         columns=tuple(columns),
-        reasons=analysis.reasons,
         empty="The study has no cells that differ in precision or layout alone.",
     )
 

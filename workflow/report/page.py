@@ -35,7 +35,6 @@ from workflow.report.table import (
     Column,
     Table,
     estimate_text,
-    explained,
     numbers,
     percent,
     raised,
@@ -509,7 +508,7 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
     if analysis.shared:
         leads.append(known.new(f"{analysis.shared}.").replace("All rows:", "The same in all cells:"))
     drawn = [(section, _markup(section, anchors, known)) for section in sections]
-    notes = [(mark, known.new(explained(mark, analysis.reasons))) for mark in marks if f"mark-{mark}" in anchors]
+    notes = [(mark, known.new(MARKS[mark])) for mark in marks if f"mark-{mark}" in anchors]
     of_runs = runs_table(analysis, places, known.letters, page_dir) + footnotes(notes, known.letters, anchors)
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     environment.filters |= {"unbroken": unbroken, "coded": coded}

@@ -166,7 +166,6 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
         ),
         columns=tuple(columns),
         empty="No run was measured.",
-        reasons=analysis.reasons,
     )
 
 

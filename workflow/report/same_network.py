@@ -166,26 +166,19 @@ def loss_text(loss: float | None) -> str:
     return "-" if loss is None else f"{loss:.7g}"
 
 
-def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
-    """Mark the cells with MARK where one is not the same network as another of its source, and DROPOUT where that cannot be told; and of
-    each framework that has one the first step that differs, in words."""
+def marked(cells: Sequence[CellResult]) -> tuple[CellResult, ...]:
+    """Mark the cells with MARK where one is not the same network as another of its source, and DROPOUT where that cannot be told."""
     if len({trainer_name(cell.cell) for cell in cells}) < 2:
-        return tuple(cells), ""
+        return tuple(cells)
     marks: dict[tuple[str, str], str] = {}
-    words: dict[str, str] = {}
     for source in dict.fromkeys(cell.source for cell in cells):
         told = {cell.cell_id: cell for cell in cells if cell.source == source and cell.first_losses}
         for cells_of_group in groups_of(cell.cell for cell in told.values()):
             group = compare_losses(cells_of_group, {name: FirstRun(losses=cell.first_losses or {}) for name, cell in told.items()})
             if not group.is_compared:
                 marks |= {(source, one.cell.cell_id): DROPOUT for one in group.cells}
-            for one in group.cells:
-                if one.differs_at is not None and group.reference is not None:
-                    marks[source, one.cell.cell_id] = MARK
-                    pair = f"{trainer_name(one.cell)} against {trainer_name(group.reference.cell)}"
-                    words.setdefault(pair, f"{pair}: {difference_in_words(one, group)}")
-    found = tuple(replace(cell, marks=cell.marks | {mark}) if (mark := marks.get((cell.source, cell.cell_id))) else cell for cell in cells)
-    return found, "; ".join(words.values())
+            marks |= {(source, one.cell.cell_id): MARK for one in group.cells if one.differs_at is not None}
+    return tuple(replace(cell, marks=cell.marks | {mark}) if (mark := marks.get((cell.source, cell.cell_id))) else cell for cell in cells)
 
 
 def to_json(group: Group) -> dict[str, Any]:

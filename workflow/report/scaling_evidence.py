@@ -104,7 +104,6 @@ def _table(analysis: Analysis, every: Sequence[tuple[str, Comparison]]) -> Table
         caption=f"Relative to {baseline_text(analysis)}. {interval_text(analysis)}.{more}",
         columns=tuple(columns),
         empty="No run was measured.",
-        reasons=analysis.reasons,
     )
 
 

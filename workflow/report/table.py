@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import repeat
 from typing import Any, Final
@@ -117,8 +117,6 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     empty: str = "No rows."
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    """Mark -> what is said of it in this study beside its own sentence."""
 
     def __post_init__(self) -> None:
         if wrong := [column.key for column in self.columns if len(column.values) != self.num_rows]:
@@ -141,17 +139,12 @@ class Table:
 
     def footnotes(self) -> list[tuple[str, str, str]]:
         """Return letter, name and sentence of each mark in this table, in the order of MARKS: the same table has the same letters."""
-        return [(letter, mark, explained(mark, self.reasons)) for mark, letter in self.letters.items()]
+        return [(letter, mark, MARKS[mark]) for mark, letter in self.letters.items()]
 
     @cached_property
     def letters(self) -> dict[str, str]:
         used = set().union(*{marks for column in self.columns for marks in column.marks})
         return dict(zip((mark for mark in MARKS if mark in used), LETTERS, strict=False))
-
-
-def explained(mark: str, reasons: Mapping[str, str]) -> str:
-    """Return the sentence of a mark, and after it what is said of it in this study."""
-    return ". ".join(filter(None, (MARKS[mark], reasons.get(mark))))
 
 
 def raised(letters: Sequence[str]) -> str:

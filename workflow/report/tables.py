@@ -398,7 +398,6 @@ def speedup(analysis: Analysis) -> Table:
             analysis.shared,
         ),
         columns=tuple(columns),
-        reasons=analysis.reasons,
     )
 
 
@@ -482,7 +481,6 @@ def dlbench(analysis: Analysis) -> Table:
             analysis.shared,
         ),
         columns=tuple(columns),
-        reasons=analysis.reasons,
     )
 
 

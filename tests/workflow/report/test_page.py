@@ -304,15 +304,6 @@ def test_warnings_that_differ_in_nodes_and_programs_are_one_row(tmp_path: Path) 
     ]
 
 
-def test_the_page_says_by_how_much_machines_were_busy(tmp_path: Path) -> None:
-    load = {"cores": 2, "before": None, "during": {"seconds": 9.0, "others_cores": 1.25, "steal_ratio": 0, "memory_wait_ratio": None}}
-    records = [make_record(make_cell(), repeat, busy=["local-0: others used 1.2 of 2 cores while it measured"]) for repeat in (1, 2, 3)]
-    records[0]["nodes"][0]["load"] = load
-    text = page(collected(tmp_path / "digits", records), {})
-    said = "a machine did something else while it measured. Other programs used up to 1.2 of 2 cores in 1 of 3 runs"
-    assert text.count(said) == 1, "at the table of the speed-up; the other tables and the runs name the mark alone"
-
-
 # The table of all runs: cell, nodes, marks, and links from numbers to runs and from runs to files.
 
 

@@ -212,20 +212,6 @@ WINDOWS += [(None, None)]
 """The last one is of a version that did not look."""
 
 
-def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
-    cell = make_cell()
-    loud = {"nodes": [node_of(load_of(1.31))], "busy": ["local-0: others used 1.3 of 2 cores while it measured (python3 of alice)"]}
-    hot = {"busy": ["local-0: heat slowed its cores down 3 times while it measured"]}
-    quiet = {"nodes": [node_of(load_of(0.02))]}
-    records = [make_record(cell, 1, **loud), make_record(cell, 2, **hot), *[make_record(cell, repeat, **quiet) for repeat in (3, 4)]]
-    for table in (TABLES["times"], TABLES["speedup"]):
-        ((_, _, sentence),) = table(collected(tmp_path / table.__name__, records, repeats=4)).footnotes()
-        assert sentence == (
-            "a machine did something else while it measured. Other programs used up to 1.3 of 2 cores in 1 of 4 runs. A virtual machine's "
-            "host, memory, swap space, heat or a GPU was the cause in 1 of 4 runs. The warnings of these runs name the cause"
-        )
-
-
 @pytest.mark.parametrize(
     ("changes", "mark"),
     [

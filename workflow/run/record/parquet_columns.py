@@ -17,7 +17,7 @@ import msgspec
 import polars as pl
 from msgspec import UnsetType
 
-from workflow.run.record import machine_load, model, outcome, step_clock
+from workflow.run.record import model, outcome, step_clock
 from workflow.run.record.energy import energy_of_nodes
 from workflow.study.cell import SIZES, WORDS, Cell
 
@@ -39,9 +39,6 @@ class Machines(model.Part, frozen=True, kw_only=True):
     memory_per_node_bytes: Annotated[model.Whole | None, model.Column()]
     staged_bytes: Annotated[model.Whole | None, model.Column()]
     copied_bytes: Annotated[model.Whole | None, model.Column()]
-    busy_cores: Annotated[model.Real | None, model.Column()]
-    """What others used of the node where that was most, where it was more than the limit."""
-    busy_of_cores: Annotated[model.Whole | None, model.Column()]
     others_unseen: Annotated[bool | None, model.Column()]
     """True if on a node nobody knows what others used while it measured; None of a version that did not watch."""
     energy_gpu_j: Annotated[model.Real | None, model.Column()]
@@ -64,7 +61,7 @@ class _Machine(NamedTuple):
 
 
 def machines_of(nodes: Sequence[model.Node]) -> Machines:
-    """Sum up the nodes of a record: hosts, hardware, GPUs, staged bytes, and the load of the node that others used most."""
+    """Sum up the nodes of a record: hosts, hardware, GPUs, staged bytes, and the loads."""
     gpus = [tuple([gpu.model for gpu in node.gpus]) for node in nodes]
     machines = {
         _machine(own, node.cpu_model, node.machine_cores, node.memory_bytes, node.network) for own, node in zip(gpus, nodes, strict=True)
@@ -72,7 +69,6 @@ def machines_of(nodes: Sequence[model.Node]) -> Machines:
     models = frozenset().union(*(machine.gpus for machine in machines))
     names = {machine.name for machine in machines if machine.name}
     loads = [node.load for node in nodes if isinstance(node.load, model.Load)]
-    busiest = max(map(_others, loads), key=lambda found: found[0] or 0.0, default=(None, None))
     stages = [node.stage for node in nodes]
     during = [load.during for load in loads if load.during is not None]
     gpus_busy = [gpu.busy_ratio_mean for part in during for gpu in part.gpus or () if gpu.busy_ratio_mean is not None]
@@ -87,8 +83,6 @@ def machines_of(nodes: Sequence[model.Node]) -> Machines:
         memory_per_node_bytes=min((node.memory_bytes for node in nodes if node.memory_bytes is not None), default=None),
         staged_bytes=_total([None if stage is None else stage.bytes for stage in stages]),
         copied_bytes=_total([None if stage is None else stage.copied_bytes for stage in stages]),
-        busy_cores=busiest[0],
-        busy_of_cores=busiest[1],
         others_unseen=_unseen(nodes),
         io_wait_ratio=max((part.io_wait_ratio for part in during if part.io_wait_ratio is not None), default=None),
         faults_per_s=max(
@@ -104,13 +98,6 @@ def machines_of(nodes: Sequence[model.Node]) -> Machines:
 def _total(values: Sequence[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if 0 < len(known) == len(values) else None
-
-
-def _others(load: model.Load) -> tuple[float | None, int | None]:
-    """Return the cores that others used while it measured, and of how many; None where that was less than the limit."""
-    during = load.during
-    seen = during is not None and machine_load.is_loaded_by_others(load.cores, during.others_cores, during.seconds)
-    return (during.others_cores, load.cores) if during is not None and seen else (None, None)
 
 
 def _unseen(nodes: Sequence[model.Node]) -> bool | None:
