@@ -165,18 +165,13 @@ def _refuse_second(jobs: Jobs, graph: Graph) -> None:
     """Raise SubmitError where another submission, or `slipway run`, makes the runs of the study: leases keep the results whole, and the
     second job's hours would be for nothing."""
     study, queue = graph.study.name, _queue(jobs)
-    for first in jobs_of_submissions(queue, study):
-        raise errors.SubmitError(
-            f"the study {study!r} is submitted already: job {first.job_id} ({first.name}) is {first.state}; "
-            f"`{jobs.SERVER.show} {first.job_id}` shows it, `{jobs.SERVER.cancel} {first.job_id}` ends it, "
-            f"and `slipway submit --wait` waits for one it submits"
-        )
     mark = mark_of(study, graph.results_dir)
-    if of_runs := [job.job_id for job in queue if job.mark == mark]:
+    ours = [*jobs_of_submissions(queue, study), *(job for job in queue if job.mark == mark)]
+    if ours:
         raise errors.SubmitError(
-            f"a start of slipway run makes the runs of the study {study!r} already: {counted(len(of_runs), 'job')} of it "
-            f"{'is' if len(of_runs) == 1 else 'are'} in the queue, which `{command(graph.study, 'status')}` shows; wait until that has "
-            f"ended, or end it (Ctrl-C there, or `{jobs.SERVER.cancel} {' '.join(of_runs)}` where that start is gone)"
+            f"the study {study!r} has {counted(len(ours), 'job')} of slipway submit or slipway run in the queue already, the first "
+            f"{ours[0].job_id} ({ours[0].name}), which is {ours[0].state}; `{command(graph.study, 'status')}` shows them; wait until that "
+            f"has ended, or end it: `{jobs.SERVER.cancel} {' '.join(job.job_id for job in ours)}`"
         )
     held = end_of_study.held_by_others(graph, [run.run_id for run in graph.runs_to_make])
     if held and len(held) == len(graph.runs_to_make):

@@ -86,7 +86,6 @@ def _dots_kept(location: tuple[int | str, ...], value: Any) -> Iterator[int | st
 
 def _message(details: ErrorDetails, found: Any, place: KeyPath, model: type[BaseModel], hints: Mapping[str, str]) -> str:
     kind = details["type"]
-    context = details.get("ctx", {})
     if kind == "slipway":
         return details["msg"]
     if kind == "extra_forbidden":
@@ -94,22 +93,31 @@ def _message(details: ErrorDetails, found: Any, place: KeyPath, model: type[Base
     if kind == "value_error":
         return details["msg"].removeprefix("Value error, ")
     if kind == "literal_error":
-        valid = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        valid = re.findall(r"'([^']*)'", details["msg"])
         return f"found {kind_of(found)}; {humanize.choices(str(found), valid)}"
     such_as = f", such as {{{', '.join(f'{key}: ...' for key in _known_keys(place, model)[:2])}}}" if kind.startswith("model_") else ""
-    return f"found {kind_of(found)}; valid: {_valid(kind, context, found)}{such_as}"
+    fits = _KINDS.get(kind.partition("_")[0]) or details["msg"].removeprefix("Input should be ")
+    return f"found {kind_of(found)}; valid: {fits}{such_as}"
 
 
 def _unknown_key(place: KeyPath, model: type[BaseModel], hints: Mapping[str, str]) -> str:
     key = str(place[-1])
     known = _known_keys(place[:-1], model)
-    if key in hints and key not in known:
-        return f"unknown key here: {hints[key]}"
+    if key not in known and (hint := hints.get(key) or _valid_path(key, model)):
+        return f"unknown key here: {hint}"
     outer, _, inner = key.partition(".")
     if inner and outer in known:
         mapping = f"{{{inner}: ...}}"
         return f"unknown key; write {outer}: {f'[{mapping}, {mapping}]' if place[0] == 'axes' else mapping}"
     return f"unknown key; {humanize.choices(key, known)}"
+
+
+def _valid_path(key: str, model: type[BaseModel], outer: str = "") -> str:
+    """Say where the key stands, from the top of the file; "" where it stands nowhere."""
+    if key in model.model_fields:
+        return f"it stands in {outer}" if outer else "it stands at the top level of the file"
+    inner = ((name, _model_in(field.annotation)) for name, field in model.model_fields.items())
+    return next((found for name, one in inner if one and (found := _valid_path(key, one, f"{outer}.{name}".lstrip(".")))), "")
 
 
 def _known_keys(place: KeyPath, model: type[BaseModel]) -> list[str]:
@@ -130,39 +138,16 @@ def _model_in(annotation: Any) -> Any:
     return None
 
 
-_TYPES: Final = {
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number, without a fraction",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "string_type": "text (quote it if it looks like a number)",
-    "string_too_short": "text that is not empty",
-    "model_attributes_type": "a mapping of keys to values",
-    "model_type": "a mapping of keys to values",
-    "dict_type": "a mapping of keys to values",
-    "too_short": "at least one entry",
+_KINDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text (quote it if it looks like a number)",
+    **dict.fromkeys(("model", "dict"), "a mapping of keys to values"),
+    **dict.fromkeys(("tuple", "list"), "a list, also for one value: [...]"),
+    "too": "at least one entry",
 }
-_BOUNDS: Final = {
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "{ge} or more",
-    "less_than": "less than {lt}",
-    "less_than_equal": "{le} or less",
-}
-
-
-def _valid(kind: str, context: Mapping[str, object], found: Any) -> str:
-    if kind in _BOUNDS:
-        return _BOUNDS[kind].format(**context)
-    if kind in ("tuple_type", "list_type"):
-        one = f", also for one value: [{found}]" if isinstance(found, str | int | float) and not isinstance(found, bool) else ""
-        return f"a list{one}"
-    if kind in ("int_type", "int_from_float") and isinstance(found, float) and found.is_integer():
-        return f"a whole number: write {int(found)}"
-    return _TYPES.get(kind, kind.replace("_", " "))
+"""What is valid, by the first word of pydantic's name of an error, where its own words are Python's."""
 
 
 def _without_contradictions(faults: list[Fault]) -> list[Fault]:

@@ -7,6 +7,7 @@ nodes) are refused where they stand, and a duplicate key is an error that names 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -53,16 +54,18 @@ def kind_of(value: object) -> str:
 
 Scalar = str | int | float | bool | None
 
-_NULL = frozenset({"", "~", "null", "Null", "NULL"})
-_TRUE = frozenset({"true", "True", "TRUE"})
-_FALSE = frozenset({"false", "False", "FALSE"})
-_OLD_TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_WORDS: Final[Mapping[str, Scalar]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_CLOCK = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
-_ODD_INTEGER = re.compile(r"[-+]?0[0-9_]+|[-+]?0[xX][0-9a-fA-F_]+|[-+]?0[oO][0-7_]+|[-+]?0[bB][01_]+|[-+]?[0-9]+(?:_[0-9]+)+")
-_MAX_INTEGER_LENGTH = 18
+_ODD = re.compile(
+    r"(?i)yes|on|no|off|[-+]?\.(?:inf|nan)|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
+    r"|[-+]?0[0-9_]+|[-+]?0x[0-9a-f_]+|[-+]?0o[0-7_]+|[-+]?0b[01_]+|[-+]?[0-9]+(?:_[0-9]+)+|[-+]?[0-9]{19,}"
+)
+"""Words that YAML 1.1 and 1.2 read differently, and numbers that no value here can be."""
 
 
 class AmbiguousScalar(ValueError):
@@ -75,42 +78,16 @@ def plain_scalar(text: str) -> Scalar:
     PyYAML reads YAML 1.1, editors mostly 1.2: `12:30:00` is 45000 to one and text to the other, `no` is false or text, `1e3` text or
     1000, `010` eight or ten. A study must not mean two things, so these are errors, except `1e3`, which everybody means as a number.
     """
-    if text in _NULL:
-        return None
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    if text.lower() in _OLD_TRUTH:
-        truth = _OLD_TRUTH[text.lower()]
-        raise AmbiguousScalar(
-            f"{text} is the truth value {truth} to some YAML readers and a word to others; write {truth}, or '{text}' for the word"
-        )
-    return _number(text) if text[0] in "+-.0123456789" else text
-
-
-def _number(text: str) -> Scalar:
+    if text in _WORDS:
+        return _WORDS[text]
     if _INTEGER.fullmatch(text):
-        if len(text) > _MAX_INTEGER_LENGTH:
-            raise AmbiguousScalar(f"{text[:24]}... has more than {_MAX_INTEGER_LENGTH} digits; quote it if it is a word")
         return int(text)
-    if _CLOCK.fullmatch(text):
+    value = float(text) if _FLOAT.fullmatch(text) else text
+    if _ODD.fullmatch(text) or value == float("inf") or value == float("-inf"):
         raise AmbiguousScalar(
-            f"{text} is a number in base 60 to some YAML readers; write a duration with units, such as 1h30m, or '{text}' for the word"
+            f"{text[:24]} is not the same to all YAML readers, or no finite number; write true or false, a plain decimal number, a "
+            f"duration with units such as 1h30m, or '{text[:24]}' for the word"
         )
-    if _ODD_INTEGER.fullmatch(text):
-        raise AmbiguousScalar(
-            f"{text} is read as different numbers by different YAML readers; write it in plain decimal, or quote the word"
-        )
-    if _SPECIAL.fullmatch(text):
-        raise AmbiguousScalar(f"{text} is not a number that can be used here; write a finite number, or quote the word")
-    if _FLOAT.fullmatch(text):
-        return _finite(text)
-    return text
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise AmbiguousScalar(f"{text[:24]} is too large for a number")
     return value
 
 
@@ -186,13 +163,8 @@ class _Reader:
     def _next(self, place: KeyPath) -> Any:
         """Return the next event, which begins a value or a key."""
         event = self._events.get_event()
-        if isinstance(event, yaml.AliasEvent):
-            words = f"the alias *{event.anchor} is not allowed: write the value out, so that a reader sees it where it counts"
-            raise self._error(event, place, words)
-        if event.anchor is not None:
-            raise self._error(event, place, f"the anchor &{event.anchor} is not allowed: write the value out where it is used")
-        if event.tag is not None:
-            raise self._error(event, place, f"the tag {event.tag} is not allowed: values are plain text, numbers, lists and mappings")
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None or event.tag is not None:
+            raise self._error(event, place, "anchors, aliases and tags are not allowed: write the value out where it is used")
         return event
 
     def _scalar(self, event: Any, place: KeyPath) -> Scalar:
@@ -268,16 +240,11 @@ def parse_document(text: str, path: Path, kind: str) -> Document:
 
 def _read_text(path: Path, kind: str) -> str:
     try:
-        if path.is_dir():
-            raise ConfigError(f"{path} is a directory; name the {kind} file in it")
         content = read_fed(path, MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        where = "" if path.is_absolute() else f" in {Path.cwd()}"  # mostly it is misspelt, or the command was started elsewhere
-        raise ConfigError(
-            f"the {kind} file {path} cannot be read: {error.strerror}{where}; {_NAME_IT.get(kind, 'remove the link that leads there')}"
-        ) from error
     except OSError as error:
-        raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror or error}; its owner can make it readable") from error
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"  # mostly it is misspelt, or the command was started elsewhere
+        advice = _NAME_IT.get(kind, "remove what lies there")
+        raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror or error}{where}; {advice}") from error
     except ValueError as error:
         raise ConfigError(f"{str(path)!r} is not a path of a {kind} file: {error}") from error
     if len(content) > MAX_BYTES:

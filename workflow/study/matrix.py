@@ -14,7 +14,7 @@ from base.errors import ConfigError, SlipwayError
 from base.humanize import choices
 from containers import frameworks, models
 from data_prep.spec import DatasetSpec
-from workflow.study.cell import ARGS, NO_DATASET, Keys, plain_text
+from workflow.study.cell import ARGS, NO_DATASET, Keys
 from workflow.study.explain import Fault
 from workflow.study.loader import KeyPath
 from workflow.study.model import CellKeys, Optimizer, Steps, StudyFile, defaults, of_its_rule
@@ -143,7 +143,7 @@ def _with_single_args(keys: Keys) -> dict[str, Any]:
 def layer_faults(layers: Layers, datasets: Mapping[str, DatasetSpec], programs: Collection[str]) -> list[Fault]:
     """Return what is wrong before any cell is made."""
     has_programs = any(key == "program" for _, key, _ in _values(layers))
-    faults = [*_zip_faults(layers), *_repeated(layers), *_combination_faults(layers)]
+    faults = [*_zip_faults(layers), *_combination_faults(layers)]
     if datasets[NO_DATASET].source != NO_DATASET:
         found = f"found source: {datasets[NO_DATASET].source} under {NO_DATASET!r}, which means no dataset; valid: another name"
         faults.append(Fault(place=("datasets", NO_DATASET), message=found))
@@ -202,30 +202,11 @@ def _zip_faults(layers: Layers) -> Iterator[Fault]:
         both = sorted(set(row) & set(layers.axes))
         if both and number == 0:
             yield Fault(place=("zip", 0, both[0]), message=f"{both[0]} stands in axes and in zip; valid: one of them")
-        if not row:
-            yield Fault(
-                place=("zip", number), message="found an empty row; valid: keys that vary together, such as {nodes: 1, batch_size: 64}"
-            )
-        elif set(row) != set(layers.zip[0]):
+        if set(row) != set(layers.zip[0]):
             odd = ", ".join(sorted(set(row) ^ set(layers.zip[0])))
             yield Fault(
                 place=("zip", number), message=f"this row and the first differ in their keys ({odd}); valid: the same keys in every row"
             )
-
-
-def _repeated(layers: Layers) -> Iterator[Fault]:
-    lists: list[tuple[KeyPath, tuple[Any, ...]]] = [(("axes", key), values) for key, values in layers.axes.items()]
-    for place, values in [*lists, (("zip",), layers.zip)]:
-        marks: set[str] = set()
-        for number, value in enumerate(values):
-            mark = repr(value) if not str(place[-1]).startswith(ARGS) else plain_text(value)
-            if mark in marks:
-                yield Fault(place=(*place, number), message=f"the same value stands here twice: {_short(value)}; valid: each once")
-            marks.add(mark)
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)[:80]
 
 
 def _combination_faults(layers: Layers) -> Iterator[Fault]:

@@ -40,7 +40,6 @@ TARGET: Final = re.compile(r"/[^/,\"\x00-\x1f\x7f][^,\"\x00-\x1f\x7f]*")
 TAKEN: Final = re.compile(r"/(slipway|proc|sys|dev|etc|tmp)(/|$)")
 """Places in a container that are its own, or ours."""
 REQUIREMENT: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(==[A-Za-z0-9][A-Za-z0-9.!+_-]{0,99})?$")
-PYTHON: Final = ("{python}", "python", "python3")
 SCRIPTS: Final = (".py", ".sh")
 MAX_TEXT: Final = 1000
 
@@ -61,12 +60,6 @@ def _argument(value: object) -> object:
     if value == "" or (isinstance(value, str) and _is_word(value)):
         return value
     raise wrong(value, f"a word or line of at most {MAX_TEXT} characters, a finite number, or true or false")
-
-
-def _events_word(value: object) -> object:
-    if value in ("program", "helper", "none"):
-        return "none" if value == "none" else "program"
-    raise wrong(value, "program (it writes events), none, or {log: {step: 'a regular expression'}}")
 
 
 def _expression(value: object) -> object:
@@ -115,7 +108,6 @@ Target = Annotated[
 Expression = Annotated[
     str, BeforeValidator(_expression), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_EXPRESSION, "format": "regex"})
 ]
-EventsWord = Annotated[str, BeforeValidator(_events_word), WithJsonSchema({"enum": ["program", "helper", "none"]})]
 
 
 class Mount(Part):
@@ -241,9 +233,9 @@ class Program(Part):
         default=1, description="part of the cell: raise it when the program changes in a way that changes numbers, and its runs are new"
     )
     checkpoint: Flag = Field(default=False, description="whether the program writes a checkpoint when asked, and resumes from one")
-    events: EventsWord | LogEvents = Field(
+    events: Literal["program", "none"] | LogEvents = Field(
         default="program",
-        description="who reports steps. `program` (or `helper`): the program writes events, as with `slipway_events`. `none`: nobody, "
+        description="who reports steps. `program`: the program writes events, as with `slipway_events`. `none`: nobody, "
         "and the run has wall times only. A mapping `log:` with the [keys below](#events-log): Slipway reads steps from the "
         "output",
     )
@@ -409,7 +401,7 @@ def _file_faults(place: KeyPath, command: Sequence[str], folder: Path | None) ->
 
     A command runs in the run's output directory, which is empty.
     """
-    script = _script_of(command)
+    scripts = {number for number, before in enumerate(command, 1) if before in ("{python}", "python", "python3")}
     for number, word in enumerate(command):
         inside = word.removeprefix("{folder}/")
         if rank_variables.names_in(inside) or inside.startswith(("/", "~")):
@@ -418,24 +410,10 @@ def _file_faults(place: KeyPath, command: Sequence[str], folder: Path | None) ->
         if word != inside and folder is not None and not is_there:
             message = f"found {word!r}, which is not in the program's folder {folder}; valid: a file that is there"
             yield Fault(place=(*place, number), message=message)
-        is_started = number == script or (number == 0 and "/" in word)
-        if word == inside and (is_started or (is_there and word.endswith(SCRIPTS))):
-            valid = (
-                f"{{folder}}/{os.path.normpath(word)}" if is_there else "{folder}/FILE, a file of the program's folder, or an absolute path"
-            )
+        if word == inside and ((is_there and word.endswith(SCRIPTS)) or (number in scripts and word[0] != "-")):
+            valid = f"{{folder}}/{os.path.normpath(word)}" if is_there else "{folder}/FILE, or an absolute path"
             found = f"found {word!r}, and a command runs in the run's output directory, where no such file is"
             yield Fault(place=(*place, number), message=f"{found}; valid: {valid}")
-
-
-def _script_of(command: Sequence[str]) -> int | None:
-    """Return the position of the script that Python is to run; None where it runs a module, or there is none."""
-    start = next((number for number, word in enumerate(command, 1) if word in PYTHON), len(command))
-    for number, word in enumerate(command[start:], start):
-        if word.startswith(("-m", "-c")):
-            return None
-        if not word.startswith("-") and command[number - 1] not in ("-X", "-W"):
-            return number
-    return None
 
 
 def _folder_fault(text: str, folder: Path) -> str | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
@@ -19,10 +18,9 @@ from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_content, read_json
 from base.sanitize import text
 from base.typed import FromOne, Name, ReadableAs, read_as
-from cluster.installation import default_storage
 from workflow.study.cell import Cell, Keys, Run, RunLimits, datasets_of
 from workflow.study.next_command import command
-from workflow.study.paths import STUDY_FILE, STUDY_SOURCE, results_dir
+from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
 from workflow.study.site import Site
 
 if TYPE_CHECKING:
@@ -159,37 +157,6 @@ def _is_gone(path: object) -> bool:
         return True
     except (OSError, ValueError):  # it may be there, for others; or no file can have that path
         return False
-
-
-def refuse_moved(study: Study, folder: Path) -> None:
-    """Raise ConfigError if the results of this study lie at the site `local`, and a site that nobody chose would begin anew elsewhere.
-
-    That happens when a site file was added beside the study, or when an earlier version of Slipway put the results elsewhere. `folder`: the
-    study's. Raises StorageError if the new storage does not answer.
-    """
-    beside, elsewhere = default_storage(folder), default_storage()
-    for storage in dict.fromkeys((beside, elsewhere)):
-        old = results_dir(storage, study.name)
-        last = {} if old == study.results_dir else _last_of(old)
-        if not is_same_file(last.get("path"), str(study.path.absolute())):
-            continue
-        if calls.call_limited(f"the results of {study.name}", (study.results_dir / STUDY_FILE).exists, timeout_s=STORAGE_S):
-            continue
-        new, site = study.results_dir, study.chosen_site or study.site.name
-        stay = f"; `{command(replace(study, chosen_site='local'))}` goes on with them there" if storage == beside else ""
-        raise ConfigError(
-            f"the results of {study.name} are in {old}, and site {study.site_words}, which nobody chose by name, has them in {new}. "
-            f"`{shlex.join(['mkdir', '-p', str(new.parent)])} && {shlex.join(['mv', str(old), str(new)])}` keeps them{stay}; "
-            f"`{command(replace(study, chosen_site=site))}` begins anew in {new}"
-        )
-
-
-def _last_of(results: Path) -> Mapping[str, Any]:
-    try:
-        found = read_json(results / STUDY_FILE)
-    except RecordError:
-        return {}
-    return last_version(found.get("history")) if isinstance(found, dict) else {}
 
 
 def refuse_results_of_others(study: Study) -> None:

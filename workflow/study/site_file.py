@@ -28,15 +28,8 @@ from workflow.study.value_types import ABSENT, Count, Flag, Name, NotifyKeys, Pa
 
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
 HINTS = {
-    "walltime_s": "write walltime: 24h",
     "partition": "write queue: NAME, whatever the scheduler calls it",
-    "cache_path": "write cache: {path: ...}",
-    "nodes_may_pull": "leave it out: nodes load images from storage, once for all nodes of a run",
-    "study": "this looks like a study file; a site file says where and how, a study what to run",
-    "axes": "axes belong in the study file",
-    "base": "base belongs in the study file",
-    "datasets": "datasets belong in the study file",
-    "limits": "limits belong in the study file",
+    **dict.fromkeys(("study", "axes", "base", "datasets", "limits"), "it belongs in the study file, which says what to run"),
 }
 
 

@@ -23,39 +23,18 @@ from workflow.study.cell_maker import CellMaker, find_parameters, size_faults
 from workflow.study.explain import Fault, fault_error, first_names, validation_error
 from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded, layer_faults, layers_of
-from workflow.study.model import Base, StudyFile
+from workflow.study.model import CellKeys, StudyFile
 from workflow.study.programs import program_faults, program_notes, with_program_files
 from workflow.study.series import baseline_of
 from workflow.study.site import Notify, Site
 from workflow.study.site_file import SiteFile, chosen_site, load_site, site_beside
 
-# Hint at the right place of keys that stand in the wrong place, in the wrong file, or under another tool's name.
-
-
-_TO_BASE_OR_AXES: Final = "a cell's key stands in base (one value), axes or zip (several), or include"
-_TO_SITE: Final = "the site file says where and how a study runs (--site NAME_OR_PATH)"
 HINTS: Final[Mapping[str, str]] = {
-    **{key: _TO_SITE for key in SiteFile.model_fields if key not in StudyFile.model_fields},
-    **{key: _TO_BASE_OR_AXES for key in Base.model_fields},
-    "program": f"{_TO_BASE_OR_AXES}; programs of your own are described under programs",
-    "repeats": "repeats stands in base: all cells have the same number of runs",
-    "profile": "it stands at the top level of the study file, beside base, and is for all cells",
+    **dict.fromkeys(SiteFile.model_fields.keys() - StudyFile.model_fields.keys(), "it belongs in the site file (--site NAME_OR_PATH)"),
+    **dict.fromkeys(CellKeys.model_fields, "a cell's key stands in base (one value), axes or zip (several), or include"),
     "walltime": "write limits: {walltime: 30m}",
-    "gpu_hours": "write limits: {gpu_hours: 10}",
-    "init": "write limits: {init: 10m}",
-    "directives": "directives are shell text for the scheduler and belong in the site file, which is trusted; a study may carry none",
-    "learning_rate": "write optimizer: {learning_rate: ...}",
-    "lr": "write optimizer: {learning_rate: ...}",
-    "momentum": "write optimizer: {momentum: ...}",
-    "weight_decay": "write optimizer: {weight_decay: ...}",
-    "warmup": "write steps: {warmup: ...}",
-    "measured": "write steps: {measured: ...}",
-    "num_nodes": "write nodes",
-    "gpus": "write gpus_per_node",
-    "scaling": "strong or weak scaling is derived from nodes and batch; leave it out",
-    "name": "write study: NAME",
-    "<<": "YAML's merge key is not allowed: write the values out",
 }
+"""Hints at the right place of keys that stand in the wrong place, or in the wrong file."""
 
 
 # Check the walltime of a run against that of a job of the site. Pure.
@@ -172,7 +151,7 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
     `profile`: with the profile runs, also where the file does not ask for them.
 
     Without `site` it is $SLIPWAY_SITE, default.yaml, the study's neighbour site.yaml, or local. Raises ConfigError, in which what is
-    wrong is said together where one thing does not hide the other, also where a site that nobody chose leaves the study's results behind.
+    wrong is said together where one thing does not hide the other.
     """
     document = with_program_files(read_document(Path(path), "study"))
     try:
@@ -184,8 +163,6 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
     keys = keys.model_copy(update={"profile": keys.profile or profile})
     folder = publishing.folder_of(Path(os.path.abspath(path)))
     study = _study(document, keys, load_site(choice, environ, folder=folder), chosen_site(choice, environ))
-    if not (site or environ.get("SLIPWAY_SITE")):
-        publishing.refuse_moved(study, folder)
     return study if beside is None else replace(study, site_beside=beside)
 
 
@@ -319,12 +296,9 @@ def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) 
         other = first.setdefault(cell.cell_id, (cell, place))
         if other[0] is cell:
             continue
-        if other[0].dataset != cell.dataset:
-            message = f"{cell.dataset!r} and {other[0].dataset!r} are the same dataset under two names; valid: one of them"
-            faults.append(Fault(place=("datasets", cell.dataset), message=message))
-        else:
-            message = f"these keys make the cell {cell.cell_id}, which is in the study already; valid: each cell once"
-            faults.append(Fault(place=place, message=message))
+        same = f", with the same dataset under the name {other[0].dataset!r}" if other[0].dataset != cell.dataset else ""
+        message = f"these keys make the cell {cell.cell_id}, which is in the study already{same}; valid: each cell once"
+        faults.append(Fault(place=place, message=message))
     return faults
 
 

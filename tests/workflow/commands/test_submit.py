@@ -118,7 +118,7 @@ def test_a_second_job_for_the_same_study_is_refused(queue: Queue, submit: Callab
     queue.shows("\n".join(queued(job_id=job_id, state=state, name=name) for job_id, state, name in jobs))
     said = submit()
     assert said.code == 12
-    assert "job 7 (slipway-small-0badcafe) is pending" in said.err
+    assert "the first 7 (slipway-small-0badcafe), which is pending" in said.err
     assert "scancel 7" in said.err
     assert queue.script is None
 
@@ -136,7 +136,7 @@ def test_a_job_beside_slipway_run_of_the_same_study_is_refused(house: House, que
     queue.shows("\n".join(queued(**job) for job in jobs))
     said = submit()
     assert said.code == 12
-    assert "a start of slipway run makes the runs of the study 'small' already: 1 job of it is in the queue" in " ".join(said.err.split())
+    assert "the study 'small' has 1 job of slipway submit or slipway run in the queue already" in " ".join(said.err.split())
     assert "scancel 8" in said.err
     assert queue.script is None
 

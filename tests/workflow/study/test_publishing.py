@@ -232,37 +232,6 @@ def test_the_file_of_a_copied_project_is_not_said_to_be_edited(two: Two, tmp_pat
     assert capsys.readouterr().err == ""
 
 
-def test_a_site_that_comes_beside_a_study_does_not_move_its_results_silently(tmp_path: Path) -> None:
-    path = write(tmp_path, changed())
-    study = load_study(path, None, {})
-    assert study.results_dir.parents[1] == tmp_path / "storage"
-    publish_resolved(study)
-    (tmp_path / "site.yaml").write_text("storage: new\ncache: {path: cache}\ndevice: cpu\n")
-    with pytest.raises(ConfigError) as caught:
-        load_study(path, None, {})
-    new = tmp_path / "new" / "results" / study.name
-    for words in (
-        f"the results of {study.name} are in {study.results_dir}",
-        f"`mkdir -p {new.parent} && mv {study.results_dir} {new}` keeps them",
-        f"`slipway run {path} --site local` goes on with them there",
-        f"`slipway run {path} --site {tmp_path}/site.yaml` begins anew",
-    ):
-        assert words in str(caught.value)
-    assert load_study(path, "local", {}).results_dir == study.results_dir
-    begun = load_study(path, str(tmp_path / "site.yaml"), {})
-    assert begun.results_dir == new
-    publish_resolved(begun)
-    assert load_study(path, None, {}).results_dir == new, "the choice was made once"
-
-
-def test_the_results_of_another_file_hold_nobody_back(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    publish_resolved(load_study(write(tmp_path / "one", changed()), None, {}))
-    shutil.copytree(tmp_path / "one", tmp_path / "two")
-    (tmp_path / "two" / "site.yaml").write_text("storage: new\ncache: {path: cache}\ndevice: cpu\n")
-    assert load_study(tmp_path / "two" / "study.yaml", None, {}).site_beside is not None
-
-
 def test_versions_of_a_file_that_was_brought_have_one_storage() -> None:
     place = Path("/data/storage/studies/photos-0123456789ab")
     assert folder_of(place / ("a" * 32) / "photos.yaml") == Path("/data")
