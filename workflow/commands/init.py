@@ -50,15 +50,11 @@ def main(
     try:
         for target in targets:  # before any file is written: a half would be in the way of the next try
             target.parent.mkdir(parents=True, exist_ok=True)
-            if not os.access(target.parent, os.W_OK):
-                raise ConfigError(f"nothing can be written in {target.parent}: Permission denied; choose another DIR")
         for target, content in targets.items():
             publish.publish(target, content)
             output.line(f"written: {target}")
-    except (FileExistsError, NotADirectoryError) as error:
-        raise ConfigError(f"{error.filename} can be no directory: {error.strerror}; choose another DIR") from error
     except OSError as error:
-        raise ConfigError(f"nothing can be written in {directory}: {error.strerror or error}; choose another DIR") from error
+        raise ConfigError(f"nothing can be written in {directory}: {error.filename}: {error.strerror}; choose another DIR") from error
     _print_next(directory)
     if template == "images":
         output.line(f"other studies to begin with: --template {' | '.join(get_args(Template)[1:])}")

@@ -19,9 +19,9 @@ from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag import cell_needs, execution, job_plans, refusals
 from workflow.study import publishing
-from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
+from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.next_command import command
-from workflow.study.series import NOT_SERIES, Series, differing_keys, flat, keys_not_in_ids, series_of, value_words
+from workflow.study.series import keys_not_in_ids, without_baseline
 from workflow.study.site import Site, device_of, refuse_other_scheduler
 from workflow.study.study import Study
 
@@ -48,7 +48,6 @@ class StudyPlan:
     states: tuple[RunState, ...]
     cells: tuple[CellPlan, ...]
     datasets: tuple[cell_needs.DatasetRequirements, ...]
-    series: tuple[Series, ...]
     notes: tuple[str, ...]
 
     @property
@@ -91,17 +90,15 @@ def plan_study(study: Study) -> StudyPlan:
                 estimate=cell_needs.estimate_of(cell, device_of(cell.device, study.site), pasts),
             )
         )
-    series = series_of(study.cells, study.baseline)
     return StudyPlan(
         study=study,
         states=states,
         cells=tuple(cells),
         datasets=tuple(datasets.values()),
-        series=series,
         notes=(
             *study.notes,
             *_cache_notes(study.site),
-            *_series_notes(series),
+            *_baseline_notes(study),
             *([found.silence] if found.silence else _queue_notes(study, [state.run for state in states if state.to_run])),
         ),
     )
@@ -128,16 +125,9 @@ def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
     return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
 
 
-def _series_notes(series: Sequence[Series]) -> list[str]:
-    without = [one for one in series if not one.has_baseline]
-    verb, whose = ("has", "its") if len(without) == 1 else ("have", "their")
-    notes = [f"{len(without)} of {len(series)} series {verb} no baseline cell: {whose} speed-up is null"] if without else []
-    notes += list(dict.fromkeys(one.missing_baseline_key for one in without if one.missing_baseline_key))[:3]
-    unmatched = sum(one.unmatched for one in series if one.has_baseline)
-    if unmatched:
-        has, whose = ("cell has", "its") if unmatched == 1 else ("cells have", "their")
-        notes.append(f"{unmatched:,} {has} neither the batch nor the global batch of a baseline cell: {whose} speed-up is null")
-    return notes
+def _baseline_notes(study: Study) -> Iterator[str]:
+    for lacks, count in without_baseline(study.cells, study.baseline).items():
+        yield f"{counted(count, 'cell has', 'cells have')} {lacks}: speed-up is null"
 
 
 MAX_ROWS: Final = 60
@@ -159,8 +149,8 @@ def main(
     """Show what a study will run, need and cost, or with --predict what more nodes would bring. Nothing is written.
 
     The plan lists the cells, their runs, and how many are done. It gives the most GPU hours that they can take, and an estimate by
-    earlier runs. Each dataset has its samples, its bytes and the time to stage it. Each series has its kind of scaling, and each cell
-    the least memory of a process. With a scheduler, the plan also has the commands that submit the jobs.
+    earlier runs. Each dataset has its samples, its bytes and the time to stage it, and each cell the least memory of a process. With a
+    scheduler, the plan also has the commands that submit the jobs.
 
     A missing source is refused before the plan is printed. After the plan, the command refuses what `slipway run` would refuse, with
     the same message and exit code. Runs that have a result are not checked.
@@ -217,9 +207,6 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
         "process_hours": plan.process_hours,
         "estimate": asdict(plan.forecast),
         "datasets": [_dataset_json(plan, needs) for needs in plan.datasets],
-        "series": [
-            {"cells": [cell.cell_id for cell in one.cells], "scaling": one.scaling, "has_baseline": one.has_baseline} for one in plan.series
-        ],
         "cells": [
             {
                 **cell.cell.to_json(),
@@ -280,10 +267,6 @@ def _print(plan: StudyPlan) -> None:
         )
     else:
         output.line("no dataset: nothing is built or staged")
-    output.line()
-    rows = _series_rows(plan.series)
-    output.table(("series", "scaling", "processes", "cells"), rows[:MAX_ROWS])
-    _more(len(rows), "series")
     output.line()
     differences = keys_not_in_ids(study.cells)
     output.table(
@@ -349,21 +332,6 @@ def _dataset_row(plan: StudyPlan, needs: cell_needs.DatasetRequirements) -> Sequ
         staged += f", about {format_duration(seconds)} from storage"
     size = needs.bytes_are if needs.bytes is None else f"{format_size(needs.bytes)}, {needs.bytes_are}"
     return needs.name, needs.samples, size, *needs.checked, staged
-
-
-def _series_rows(series: Sequence[Series]) -> list[Sequence[object]]:
-    return [
-        (label, one.scaling + ("" if one.has_baseline else ", no baseline"), ", ".join(map(str, one.world_sizes)), len(one.cells))
-        for label, one in zip(_labels(series), series, strict=True)
-    ]
-
-
-def _labels(series: Sequence[Series]) -> list[str]:
-    """Return a name for each series: model and dataset, and whatever else differs between the series."""
-    flats = [{key: value for key, value in flat(one.cells[0].all_keys()).items() if key not in NOT_SERIES} for one in series]
-    names = [name for name in differing_keys(flats) if name != "dataset"]
-    trained = [f"{one['model']} on {one['dataset']}" if one["dataset"] != NO_DATASET else str(one["model"]) for one in flats]
-    return [", ".join([what, *(value_words(name, one.get(name)) for name in names)]) for what, one in zip(trained, flats, strict=True)]
 
 
 def _cell_row(plan: CellPlan, differences: Mapping[str, str]) -> Sequence[object]:

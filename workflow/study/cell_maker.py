@@ -5,14 +5,16 @@ Each combination of keys is checked once, whatever the number of cells that shar
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from base import calls, humanize, jsonfile, sanitize, untrusted
 from base.errors import ConfigError, SlipwayError
 from containers.engines import in_container
-from containers.frameworks import SUPPORTED, check_strategy, check_supports, check_words, load_framework
+from containers.frameworks import SUPPORTED, check_strategy, check_words, load_framework
 from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size
 from containers.spec import PARAMETERS
 from data_prep.spec import OF_ONE_SIZE, DatasetSpec
@@ -198,54 +200,31 @@ def _check_tokens(spec: DatasetSpec, cell: Cell) -> Verdict:
 
 
 def _check_size(maker: CellMaker, cell: Cell) -> Verdict:
+    size, crop, name = maker.datasets[cell.dataset].known_size, cell.crop_size, cell.dataset
+    if crop is not None and size is not None and crop > min(size):
+        found = f"found {crop}, and the images of dataset {name!r} have {size[0]}x{size[1]}"
+        return "crop_size", f"{found}; valid: at most {min(size)}, or a larger size in the dataset"
     if cell.model not in MODELS or reads_tokens(cell.model):
         return None
-    size, crop = maker.datasets[cell.dataset].known_size, cell.crop_size
-    smallest = smallest_size(cell.model)
-    if crop is not None and crop < smallest:
-        return "crop_size", f"found {crop}, and {cell.model} needs images of at least {smallest}x{smallest}; valid: {smallest} or more"
-    if size is None or min(size) >= smallest:
+    smallest, seen = smallest_size(cell.model), cell.size_read(size or (sys.maxsize, sys.maxsize))
+    if min(seen) >= smallest:
         return None
-    return "model", (
-        f"found {cell.model}, which needs images of at least {smallest}x{smallest}, and dataset {cell.dataset} of "
-        f"{size[0]}x{size[1]}; valid: size: {smallest} or more in the dataset, or another model"
-    )
-
-
-def _check_crop(maker: CellMaker, cell: Cell) -> Verdict:
-    crop, name, size = cell.crop_size, cell.dataset, maker.datasets[cell.dataset].known_size
-    if crop is None or size is None or crop <= min(size):
-        return None
-    found = f"found {crop}, and the images of dataset {name!r} have {size[0]}x{size[1]}"
-    return "crop_size", f"{found}; valid: at most {min(size)}, or a larger size in the dataset"
+    needs = f"{cell.model} needs images of at least {smallest}x{smallest}"
+    if crop is not None:
+        return "crop_size", f"found {crop}, and {needs}; valid: {smallest} or more"
+    return "model", f"{needs}, and dataset {name} has {seen[0]}x{seen[1]}; valid: size: {smallest} or more in it, or another model"
 
 
 def _check_support(maker: CellMaker, cell: Cell) -> Verdict:
-    device = device_of(cell.device, maker.site)
-    requested = {key: {"device": device, key: device if key == "device" else getattr(cell, key)} for key in SUPPORTED}
-    requested["layout"]["model"] = cell.model  # which may have no use for one
-    if cell.program is not None:
-        return _check_supports_of_program(cell.framework, maker.supports.get(cell.framework), requested)
-    try:
-        spec = load_framework(cell.framework)
-    except SlipwayError as error:
-        return "framework", str(error)
-    for key, words in requested.items():
+    own, device = load_framework(cell.framework) if cell.program is None else None, device_of(cell.device, maker.site)
+    supports, who, why = (own.supports, "framework", own.why) if own else (maker.supports.get(cell.framework), "program", None)
+    checks = []
+    for key in SUPPORTED if supports is not None else ():
+        words = {key: getattr(cell, key), "device": device} | ({"model": cell.model} if key == "layout" else {})  # an order of images only
+        checks.append((key, partial(check_words, f"{who} {cell.framework!r}", supports, words, why)))
+    for key, check in [*checks, ("strategy", partial(check_strategy, cell.all_keys() if own else {}))]:
         try:
-            check_supports(spec, words)
-        except SlipwayError as error:
-            return key, str(error)
-    try:
-        check_strategy(cell.all_keys())
-    except SlipwayError as error:
-        return "strategy", str(error)
-    return None
-
-
-def _check_supports_of_program(name: str, supports: Supports | None, requested: Mapping[str, Mapping[str, str]]) -> Verdict:
-    for key, words in requested.items() if supports is not None else ():
-        try:
-            check_words(f"program {name!r}", supports, words)
+            check()
         except SlipwayError as error:
             return key, str(error)
     return None
@@ -329,7 +308,6 @@ _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Cell], Verdict], tuple[str, ...]
     (_check_program, ("program", "model", "args", "epochs")),
     (_check_dataset, ("dataset", "program", "framework", "model", "layout")),
     (_check_size, ("model", "dataset", "crop_size")),
-    (_check_crop, ("crop_size", "dataset")),
     (_check_support, ("framework", "program", *SUPPORTED)),
     (_check_optimizer, ("framework", "program", "mode", "optimizer", "strategy")),
     (_check_only, ("framework", "program", "dataset", "mode", "strategy", *_ONLY)),

@@ -297,6 +297,11 @@ def program_faults(
             ("sidecars", number, "command"): sidecar.command for number, sidecar in enumerate(program.sidecars)
         }
         commands = {("command",): program.command, **of_sidecars}
+        try:
+            program.resolved(name, folder)
+        except ValueError as error:
+            yield Fault(place=place, message=str(error))
+            continue
         if name in frameworks.NAMES:
             yield Fault(place=place, message=f"found {name!r}, which is a framework of Slipway's; valid: another name")
         if program.folder is None and any("{folder}" in word for command in commands.values() for word in command):
@@ -311,8 +316,7 @@ def program_faults(
             message = "found torchrun, which the launcher torchrun starts itself; valid: {python} and the script, or launcher: single"
             yield Fault(place=(*place, "command", 0), message=message)
         yield from _rendering_faults((*place, "env_from"), program)
-        yield from _mount_faults((*place, "mounts"), program.mounts, folder)
-        yield from _path_faults((*place, "python"), program.python, folder)
+        yield from _mount_faults((*place, "mounts"), program.mounts)
         yield from _events_faults(place, program)
         yield from _sidecar_faults(place, program)
         for inner, command in commands.items():
@@ -381,19 +385,11 @@ def _placeholder_faults(place: KeyPath, word: str, arguments: frozenset[str] | N
             yield Fault(place=place, message=f"found {{{found}}}, {reason}; {choices(found, known)}")
 
 
-def _mount_faults(place: KeyPath, mounts: tuple[Mount, ...], folder: Path) -> Iterator[Fault]:
+def _mount_faults(place: KeyPath, mounts: tuple[Mount, ...]) -> Iterator[Fault]:
     targets = [mount.target for mount in mounts]
     for number, mount in enumerate(mounts):
         if mount.target in targets[:number]:
             yield Fault(place=(*place, number, "target"), message=f"found {mount.target!r} a second time; valid: each target once")
-        yield from _path_faults((*place, number, "source"), mount.source, folder)
-
-
-def _path_faults(place: KeyPath, text: str, folder: Path) -> Iterator[Fault]:
-    try:
-        absolute_path(text, folder)
-    except ValueError as error:
-        yield Fault(place=place, message=f"found {text!r}: {error}; valid: a path")
 
 
 def _file_faults(place: KeyPath, command: Sequence[str], folder: Path | None) -> Iterator[Fault]:
@@ -417,10 +413,7 @@ def _file_faults(place: KeyPath, command: Sequence[str], folder: Path | None) ->
 
 
 def _folder_fault(text: str, folder: Path) -> str | None:
-    try:
-        path = absolute_path(text, folder)
-    except ValueError as error:
-        return str(error)
+    path = absolute_path(text, folder)
     if not path.is_dir():
         return f"which is no directory ({path})" if path.exists() else f"which is not there ({path})"
     try:

@@ -1,16 +1,14 @@
-"""Derive strong or weak scaling from the cells: never typed, so never wrong. Pure.
+"""Find the cells that speed-up is relative to, and describe in what cells differ. Pure.
 
 A series is the cells that agree in every key but nodes, gpus_per_node and the batch, and what the baseline names of `optimizer`, `steps`
-and `epochs` (the same definition as in the tables). Beside the baseline's cells, a cell scales *weakly* if a baseline cell has its batch
-per process, *strongly* if one has its global batch.
+and `epochs`.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePath
 from typing import Any, Final, TypeVar
@@ -156,58 +154,26 @@ def _both(there: Any, here: Any) -> str:
     return "" if isinstance(there, Mapping | list) or isinstance(here, Mapping | list) else f" ({there} there, {here} here)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """The cells of one series. `scaling`: weak, strong, mixed (cells of both kinds, or of none), or `one size` where nothing grows."""
-
-    cells: tuple[Cell, ...]
-    scaling: str
-    has_baseline: bool
-    unmatched: int  # cells that no baseline cell can be compared with: their speed-up is null
-    missing_baseline_key: str = ""  # without baseline cells: which key stands in the way
-
-    @property
-    def world_sizes(self) -> tuple[int, ...]:
-        """Return the numbers of processes, ascending."""
-        return tuple(sorted({cell.world_size for cell in self.cells}))
-
-
-def series_of(cells: Sequence[Cell], baseline: Keys) -> tuple[Series, ...]:
-    """Return the series of a study, in the order of their first cells."""
-    groups: dict[str, list[Cell]] = {}
-    families: dict[str, list[Cell]] = {}
+def without_baseline(cells: Sequence[Cell], baseline: Keys) -> Mapping[str, int]:
+    """Count the cells that no baseline cell is compared with, so that their speed-up is null, by what they have not."""
     specs: dict[int, str] = {}
-    for cell, name in zip(cells, joined_series(cells, baseline), strict=True):
-        groups.setdefault(name or _key(cell, {}, specs), []).append(cell)
-        families.setdefault(_key(cell, baseline, specs), []).append(cell)
-    bases = {key: baselines(family, baseline, lambda cell: cell) for key, family in families.items()}
-    found = [_series(tuple(group), bases[_key(group[0], baseline, specs)]) for group in groups.values()]
+    families: defaultdict[str, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        families[_key(cell, baseline, specs)].append(cell)
     named = list({_key(cell, {}, specs): cell for cell in cells if is_named(cell, baseline)}.values())
-    return tuple(
-        one if one.has_baseline else replace(one, missing_baseline_key=baseline_mismatch(one.cells[0], named, baseline)) for one in found
-    )
+    found: Counter[str] = Counter()
+    for family in families.values():
+        sizes = {size for base in baselines(family, baseline, lambda cell: cell) for size in _batches(base)}
+        if not sizes:
+            why = baseline_mismatch(family[0], named, baseline)
+            found[f"no baseline cell{why and f' ({why})'}"] += len(family)
+        elif not baseline.keys() & {"batch_size", "global_batch_size"}:  # which a baseline that names one leaves open
+            found["neither the batch nor the global batch of a baseline cell"] += sum(sizes.isdisjoint(_batches(cell)) for cell in family)
+    return +found
 
 
-def _series(cells: tuple[Cell, ...], base: Sequence[Cell]) -> Series:
-    smallest = min(cell.world_size for cell in cells)
-    against = base or [cell for cell in cells if cell.world_size == smallest]
-    batches = {cell.batch_size for cell in against}
-    totals = {cell.global_batch_size for cell in against}
-    chosen = {cell.cell_id for cell in against}
-    others = [cell for cell in cells if cell.cell_id not in chosen]
-    kinds = [(cell.batch_size in batches, cell.global_batch_size in totals) for cell in others]
-    unmatched = len(others) if not base else sum(not any(kind) for kind in kinds)
-    return Series(cells=cells, scaling=_scaling(kinds), has_baseline=bool(base), unmatched=unmatched)
-
-
-def _scaling(kinds: Sequence[tuple[bool, bool]]) -> str:
-    if not kinds:
-        return "one size"
-    if all(weak for weak, _ in kinds):
-        return "weak"
-    if all(strong for _, strong in kinds):
-        return "strong"
-    return "mixed"
+def _batches(cell: Cell) -> tuple[tuple[str, int], ...]:
+    return ("batch_size", cell.batch_size), ("global_batch_size", cell.global_batch_size)
 
 
 def _key(cell: Cell, baseline: Keys, specs: dict[int, str]) -> str:
@@ -263,11 +229,11 @@ _NAMED: Final = ("comm_hook", "augmentation")
 def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run], str]:
     """Return a function that tells a run from the others of its study: model, batch, size, and every other key that differs in `cells`."""
     flats = {cell.cell_id: flat(cell.all_keys()) for cell in cells}
-    names = differing_keys(flats.values())
+    names = _differing(flats.values())
 
     def words(run: Run) -> str:
         cell, keys = run.cell, flats[run.cell.measured_id]
-        values = [value_words(name, keys.get(name)) for name in names]
+        values = [_value(name, keys.get(name)) for name in names]
         repeat = ["profile"] if cell.profile is not None else [f"repeat {run.repeat}"] if repeats > 1 else []
         return ", ".join([cell.model, *values, f"batch {cell.batch_size}", _size(cell, site), *repeat])
 
@@ -280,11 +246,11 @@ def keys_not_in_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
     It is empty where ids tell all: they are names of results, and stay what they are when a key is added.
     """
     flats = {cell.cell_id: flat(cell.all_keys()) for cell in cells}
-    names = [name for name in differing_keys(flats.values()) if name not in WORDS or name == "dataset"]
-    return {cell_id: ", ".join(value_words(name, keys.get(name)) for name in names) for cell_id, keys in flats.items()} if names else {}
+    names = [name for name in _differing(flats.values()) if name not in WORDS or name == "dataset"]
+    return {cell_id: ", ".join(_value(name, keys.get(name)) for name in names) for cell_id, keys in flats.items()} if names else {}
 
 
-def differing_keys(flats: Collection[Keys]) -> list[str]:
+def _differing(flats: Collection[Keys]) -> list[str]:
     """Return the keys with more than one value, except those that are described elsewhere."""
     described = {*_DESCRIBED_ELSEWHERE, *redundant_keys(flats)}
     names = dict.fromkeys(name for keys in flats for name in keys)
@@ -314,6 +280,5 @@ def _size(cell: Cell, site: Site) -> str:
     return f"{counted(cell.nodes, 'node')}{each}"
 
 
-def value_words(name: str, value: Any) -> str:
-    """Return the value of a key for people, with its name unless the value speaks for itself."""
+def _value(name: str, value: Any) -> str:
     return str(value) if name in WORDS and name not in _NAMED else f"{name.rpartition('.')[2].replace('_', ' ')} {value}"

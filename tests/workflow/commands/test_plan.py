@@ -16,7 +16,6 @@ from tests.workflow.commands.conftest import House
 from tests.workflow.study.studies import changed, write
 from workflow.dag.cell_needs import PastRun, estimate_of, most_hours_on, past_runs, refuse_over_budget, requirements_of
 from workflow.study.publishing import publish_resolved
-from workflow.study.series import series_of
 from workflow.study.study import Study
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +32,6 @@ def test_a_plan_names_runs_and_writes_nothing(house: House, tree: Tree) -> None:
     assert "small: 4 cells x 2 repeats = 8 runs" in said.out
     assert "runs: 8 missing; 8 to run" in said.out
     assert "digits   1797     " in said.out
-    assert "lenet on digits  weak     1, 2       4" in said.out
 
 
 @pytest.mark.processes
@@ -118,35 +116,19 @@ def test_one_of_each_has_its_grammar(house: House) -> None:
     assert " to one node\n" in out
 
 
-@pytest.mark.parametrize(
-    ("axes", "scaling"),
-    [
-        ({"batch_size": [32, 64], "nodes": [1, 2, 4]}, ["weak"]),
-        ({"batch_size": None, "global_batch_size": [64, 128], "nodes": [1, 2, 4]}, ["strong"]),
-        ({"batch_size": [32], "nodes": [2]}, ["one size"]),
-        ({"batch_size": [32], "nodes": [1], "gpus_per_node": [1, 2]}, ["weak"]),
-        ({"batch_size": [32], "nodes": [1, 2], "seed": [1, 2]}, ["weak", "weak"]),
-    ],
-)
-def test_scaling_is_derived(house: House, axes: dict[str, object], scaling: list[str]) -> None:
-    study = house.study(axes=axes)
-    assert [one.scaling for one in series_of(study.cells, study.baseline)] == scaling
-
-
 @pytest.mark.processes
-def test_mixed_scaling_and_missing_baselines(house: House) -> None:
+def test_cells_without_a_baseline_are_noted(house: House) -> None:
     cells = [{"model": "lenet", "nodes": nodes, "batch_size": batch} for nodes, batch in [(1, 32), (2, 16), (4, 32), (4, 9)]]
-    study = house.study(
+    house.study(
         axes=None,
         include=[*cells, {"model": "alexnet", "batch_size": 8, "nodes": 2}],
         datasets={"digits": {"source": "sklearn-digits", "size": 224, "shards": 4}},
     )
-    lenet, alexnet = series_of(study.cells, study.baseline)
-    assert (lenet.scaling, lenet.has_baseline, lenet.unmatched) == ("mixed", True, 1)
-    assert (alexnet.scaling, alexnet.has_baseline) == ("one size", False)
     out = house("plan").out
-    assert "1 of 2 series has no baseline cell: its speed-up is null" in out
-    assert "1 cell has neither the batch nor the global batch of a baseline cell: its speed-up is null" in out
+    assert "1 cell has no baseline cell (the nearest one differs in model (lenet there, alexnet here)): speed-up is null" in out
+    assert "1 cell has neither the batch nor the global batch of a baseline cell: speed-up is null" in out
+    house.study(baseline={"nodes": 1, "batch_size": 32})
+    assert "speed-up is null" not in house("plan").out
 
 
 def test_one_cell_in_full(house: House, tree: Tree) -> None:

@@ -11,7 +11,7 @@ from base.errors import ConfigError, RecordError
 from data_prep.tree.manifest import FOLDER
 from tests.workflow.study.studies import changed, load
 from workflow.study.cell import Cell, datasets_of
-from workflow.study.series import series_of, words_of
+from workflow.study.series import without_baseline, words_of
 from workflow.study.study import Study
 
 LOG = {"log": {"step": r"it (?P<step>\d+)"}}
@@ -152,7 +152,7 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
             "programs.gpt.command: found the text 'python3 -u ./train.py --out {out}'; valid: a list, word by word: [\"{python}\", ",
         ),
         ({"folder": None}, {}, "programs.gpt.folder: found nothing"),
-        ({"python": "~nobody-here/python"}, {}, "programs.gpt.python: found '~nobody-here/python'"),
+        ({"python": "~nobody-here/python"}, {}, "programs.gpt: '~nobody-here/python': ~nobody-here has no home directory"),
         ({"comand": ["x"]}, {}, "programs.gpt.comand: unknown key; valid: "),
         (
             {"command": ["{args.widht}"]},
@@ -262,8 +262,7 @@ def test_two_programs_are_told_apart_by_their_names_and_one_can_be_the_baseline(
     programs = {name: {"command": ["train", "{batch_size}"]} for name in ("plain", "fast")}
     axes = {"model": None, "program": ["plain", "fast"], "batch_size": [32]}
     study = load(tmp_path, changed(programs=programs, axes=axes, baseline={"program": "plain", "nodes": 1}))
-    (series,) = {one.has_baseline for one in series_of(study.cells, study.baseline)}
-    assert series
+    assert not without_baseline(study.cells, study.baseline)
     words = words_of(study.cells, study.site, 1)
     assert [words(run) for run in study.runs if run.cell.nodes == 1 and run.repeat == 1 and run.cell.framework == "fast"] == [
         "fast, batch 32, 1 node"
@@ -296,17 +295,15 @@ def test_samples_of_one_program_are_not_compared_with_tokens_of_another(tmp_path
     axes = {"model": None, "batch_size": None, "nodes": None, "program": ["net", "gpt", "other"]}
     base = {"framework": None, "batch_size": 4}
     study = load(tmp_path, changed(programs=programs, base=base, axes=axes, baseline={"program": "gpt"}))
-    found = {
-        series.cells[0].framework: (series.has_baseline, series.missing_baseline_key) for series in series_of(study.cells, study.baseline)
+    assert without_baseline(study.cells, study.baseline) == {
+        "no baseline cell (the nearest one differs in unit (tokens there, samples here))": 1
     }
-    assert found["other"] == found["gpt"] == (True, "")
-    assert found["net"] == (False, "the nearest one differs in unit (tokens there, samples here)")
 
 
 def test_cells_without_an_exchange_have_no_baseline_though_it_names_the_hook(tmp_path: Path) -> None:
     study = load(tmp_path, changed(axes={"comm_hook": ["none", "noop"]}, baseline={"nodes": 1, "comm_hook": "none"}))
-    found = {series.cells[0].comm_hook: series.missing_baseline_key for series in series_of(study.cells, study.baseline)}
-    assert found == {"none": "", "noop": "gradients are not exchanged (comm_hook: noop): a diagnosis, without speed-up"}
+    (found,) = without_baseline(study.cells, study.baseline).items()
+    assert found == ("no baseline cell (gradients are not exchanged (comm_hook: noop): a diagnosis, without speed-up)", 4)
 
 
 @pytest.mark.parametrize("events", [LOG, "none"])
