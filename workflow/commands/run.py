@@ -124,25 +124,17 @@ class Child:
 # The reasons for which a study's runs cannot start.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Blocker:
-    """A dataset or the images, without which all runs, or those of one dataset, cannot begin."""
+def blockers(study: Study) -> list[dict[str, str]]:
+    """Return the pinned images and datasets that are not there and whose last attempt failed: what, reason and log.
 
-    what: str
-    reason: str
-    log: str
-
-
-def blockers(study: Study) -> tuple[Blocker, ...]:
-    """Return the pinned images and datasets that are not there and whose last attempt failed.
-
-    Only logs are read. A reason that several shards of a dataset have in common is there once, with the log of the first.
+    All runs, or those of one dataset, wait for them. Only logs are read. A reason that several shards of a dataset have in common is there
+    once, with the log of the first.
     """
-    found: dict[tuple[str, str], Blocker] = {}
+    found: dict[tuple[str, str], dict[str, str]] = {}
     for what, log in _missing_inputs(study):
         if reason := events.last_error(log):
-            found.setdefault((what, reason), Blocker(what=what, reason=reason, log=str(log)))
-    return tuple(found.values())
+            found.setdefault((what, reason), {"what": what, "reason": reason, "log": str(log)})
+    return list(found.values())
 
 
 def _missing_inputs(study: Study) -> Iterator[tuple[str, Path]]:
@@ -169,9 +161,8 @@ LOOKS: Final = frozenset(
     )
 )
 """Options with which Snakemake runs nothing: what it prints is what was asked for."""
-DRY: Final = frozenset(("-n", "--dry-run", "--dryrun"))
-_FLAGS: Final = "hFDSaflknptv"
-"""Snakemake's options of one letter that take no value: several may stand behind one dash."""
+DRY: Final = re.compile(r"--dry-?run$|-[hFDSaflkptv]*n")
+"""Options with which Snakemake says what it would run; behind one dash may stand several of one letter that take no value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,11 +179,11 @@ class CommandLine:
 
     @property
     def looks(self) -> bool:
-        return any(name in LOOKS for word in self.rest for name in _names(word))
+        return any(word.partition("=")[0] in LOOKS for word in self.rest)
 
     @property
     def dry(self) -> bool:
-        return any(name in DRY for word in self.rest for name in _names(word))
+        return any(DRY.match(word) for word in self.rest)
 
     def has(self, *names: str) -> bool:
         return any(word.partition("=")[0] in names for word in self.rest)
@@ -223,18 +214,6 @@ def parse_words(words: Sequence[str], ours: Mapping[str, str]) -> CommandLine:
     if more:
         raise ConfigError(f"the study comes first: slipway run {more[0]} ..., then the options for Snakemake")
     return CommandLine(study=studies[0] if studies else None, config=config, rest=tuple(rest))
-
-
-def _names(word: str) -> list[str]:
-    """Return the options that `word` is: `-np` is two."""
-    if not word.startswith("-") or word.startswith("--"):
-        return [word.partition("=")[0]]
-    names = []
-    for letter in word[1:]:
-        names.append(f"-{letter}")
-        if letter not in _FLAGS:
-            break
-    return names
 
 
 # Snakemake's command line, and its output when it failed.
@@ -367,7 +346,7 @@ def _raise_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
         who = end_of_study.describe_held(held)
         raise LeaseError(f"{who}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}")
     for one in blockers(study):
-        output.prose(f"waits for {one.what}: {completed(one.reason, study.chosen_site, study.path)}", "    ")
+        output.prose(f"waits for {one['what']}: {completed(one['reason'], study.chosen_site, study.path)}", "    ")
     again = bool(set(unmet) - set(graph.without_result()))
     without = f"{counted(len(unmet), 'run has', 'runs have')} no {'new ' * again}result"
     raise RecordError(f"{without}; `{command(study, 'status')}` says why; snakemake's log: {log}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,13 +57,13 @@ def _look(study: Study) -> tuple[bool, dict[str, object]]:
     found = watch.study_states(study)
     places = {cell.cell_id: place for place, cell in enumerate(study.cells)}
     states = sorted(found.states, key=lambda state: (places[state.run.cell.measured_id], state.run.repeat, state.run.run_id))
-    waiting = blockers(study) if any(state.state in ("missing", "queued") for state in states) else ()
+    waiting = blockers(study) if any(state.state in ("missing", "queued") for state in states) else []
     return study.results_dir.exists(), {
         "study": study.name,
         "site": study.site.name,
         "results": str(study.results_dir),
         "runs": [_json(state) for state in states],
-        "hindrances": [asdict(one) for one in waiting],
+        "hindrances": waiting,
         "scheduler": found.silence or None,
         **watch.counts(found.states),
     }

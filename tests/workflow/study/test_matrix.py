@@ -204,11 +204,6 @@ def test_the_baseline_is_the_smallest_unless_stated(tmp_path: Path) -> None:
     assert load(tmp_path, changed(baseline={"nodes": 2, "precision": "fp32"})).baseline == {"nodes": 2, "precision": "fp32"}
 
 
-def test_a_cell_travels_through_json(tmp_path: Path) -> None:
-    cell = load(tmp_path, changed()).cells[0]
-    assert Cell.from_json({**cell.to_json(), "schema": "slipway.cell/1", "run_id": "x"}) == cell
-
-
 @pytest.mark.parametrize("model", of_tokens())
 def test_token_ids_have_no_layout_that_a_framework_could_ask_for(tmp_path: Path, model: str) -> None:
     """Each that builds the network trains it in one study with the others, also those that have images in one layout only."""
@@ -218,11 +213,6 @@ def test_token_ids_have_no_layout_that_a_framework_could_ask_for(tmp_path: Path,
     assert {cell.framework for cell in study.cells} == set(builds) >= {"pytorch", "tensorflow"}
     for cell in study.cells:
         assert describe_framework(cell, "cpu").name == cell.framework
-
-
-def test_thousands_of_cells(tmp_path: Path) -> None:
-    study = load(tmp_path, changed(base={"repeats": 1}, axes={"batch_size": list(range(1, 51)), "nodes": list(range(1, 51))}))
-    assert len(study.cells) == len(study.runs) == len(ids(study)) == 2500
 
 
 def test_a_cell_holds_every_key_of_the_study_file() -> None:
@@ -301,26 +291,18 @@ def test_values(text: str, expected: bool) -> None:
     "text",
     [
         "",
-        "nodes +",
-        "nodes = 1",
-        "nodes + 1 == 3",
-        "len(model) == 5",
         "__import__('os')",
         "model.upper() == 'A'",
         "model[0] == 'l'",
         "(lambda: 1)() == 1",
-        "[x for x in (1,)] == 1",
         "nodes is 2",
         "nodes == 1 if nodes else 2",
         "f'{nodes}' == '2'",
-        "(n := 3) == 3",
         "~nodes == 1",
         "nodes ** 99999 > 1",
         "*nodes",
         "{1: 2}",
-        "1",
         "'x'",
-        "nodes == 1; nodes == 2",
         "import os",
         "nodes == '\0'",
         "a" * 1025,

@@ -51,13 +51,6 @@ def two(tmp_path: Path) -> Two:
     return Two(tmp_path)
 
 
-def test_the_results_know_their_file(two: Two) -> None:
-    graph = two.run(two.one, changed())
-    (entry,) = read_resolved(graph.study.results_dir).history
-    path = two.one / "study.yaml"
-    assert (entry["path"], entry["file_sha256"]) == (str(path), hashlib.sha256(path.read_bytes()).hexdigest())
-
-
 def test_another_file_of_the_same_name_is_refused_with_both_paths(two: Two) -> None:
     before = two.run(two.one, changed()).study
     with pytest.raises(ConfigError) as caught:
@@ -82,12 +75,6 @@ def test_who_is_told_adopts_and_is_the_owner_then(two: Two) -> None:
     two.run(two.other, OTHER)
     with pytest.raises(ConfigError, match="another file"):
         two.load(two.one, changed())
-
-
-def test_one_file_may_be_edited(two: Two) -> None:
-    two.run(two.one, changed())
-    two.run(two.one, OTHER)
-    assert len(read_resolved(two.run(two.one, changed()).study.results_dir).history) == 3
 
 
 def test_a_moved_or_copied_study_is_the_same(two: Two) -> None:
