@@ -66,7 +66,7 @@ def test_of_two_commands_at_once_both_end_with_all_results_and_the_report(tmp_pa
     first = start("first")
     wait_for(lambda: "train: 1 rank starts" in "".join(log.read_text() for log in results.glob("logs/waits-*-r1.log")))
     second = start("second")
-    told = "this study was started twice: waits-"
+    told = " is running already, attempt 1 of this run"
     wait_for(lambda: told in (tmp_path / "second").read_text())
     go_on.touch()
     assert [process.wait(LIMIT_S) for process in (first, second)] == [0, 0], said()

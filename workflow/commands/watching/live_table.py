@@ -74,8 +74,6 @@ class StudyState:
     active: tuple[Active, ...] = ()
     ended: tuple[Ended, ...] = ()
     before: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()
-    """The messages that people should see at once, and did not yet."""
     queue: str = ""
     left_s: float | None = None
     queued: tuple[tuple[str, str], ...] = ()
@@ -161,8 +159,6 @@ class View(Protocol):
 
     def ended(self, study: StudyState) -> None:
         """Tell what ended since the last study."""
-        for text in study.notices:
-            self.print(text, "yellow")
         for one in study.ended:
             self.print(ended_line(one), STYLES[one.state])
 

@@ -28,8 +28,8 @@ from workflow.dag import cell_needs, queue_view
 from workflow.run.record.events import SHORT_BYTES, messages
 from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved, RunRecord
-from workflow.run.record.progress_line import PUSH, waiting_reason
 from workflow.run.record.progress_line import STATUS as WAITING
+from workflow.run.record.progress_line import waiting_reason
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.record.reading import FoundRecord, find_record, record_of
 from workflow.run.storage.results import parse_requested
@@ -61,8 +61,6 @@ class RunState:
     log: str | None = None
     checkpoint_step: int | None = None
     """The step at which the next attempt goes on."""
-    run_s: float | None = None
-    """How long the attempt in the record took."""
 
     @property
     def to_run(self) -> bool:
@@ -134,7 +132,6 @@ def _from_record(run: Run, record: RunRecord, run_dir: Path, published: bool) ->
         attempt=attempt,
         log=str(run_dir / "attempts" / str(attempt) / "logs"),
         checkpoint_step=None if record.checkpoint is None else record.checkpoint.step,
-        run_s=record.run_s,
     )
 
 
@@ -176,8 +173,7 @@ def _names(directory: Path) -> set[str]:
         return set()
 
 
-REFUSED: Final = ("push failed: ", "publish failed: ")
-STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for", *REFUSED)
+STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for", "push failed: ", "publish failed: ")
 """The words with which a line of a supervisor's log begins that names the current step."""
 HELD: Final = " is running already, "
 """The words by which a supervisor says that another one has the run."""
@@ -195,8 +191,6 @@ class _Seen:
     changed: float = 0.0
     key: object = None
     ended: str | None = None
-    push_noted: bool = False
-    """True when people know that storage does not take the run's result."""
     active: Active | None = None
 
 
@@ -213,8 +207,6 @@ class Watch:
     queue: queue_view.PolledQueue | None = None
     submission: str | None = None
     _seen: dict[str, _Seen] = field(default_factory=dict)
-    _notices: list[str] = field(default_factory=list)
-    _knows_other_start: bool = False
     _took: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -232,9 +224,6 @@ class Watch:
         requested = {run.run_id for run in self._runs.values()}
         self._before = {run_id: _key(states[run_id]) for run_id in requested}
         self._rest = Counter(state.state for run_id, state in states.items() if run_id not in requested)
-        for state in states.values():
-            if state.state == "done" and state.run_s is not None:
-                self._took.setdefault(state.run.cell.cell_id, []).append(state.run_s)
         self._width = 1
 
     def look(self) -> StudyState:
@@ -249,7 +238,6 @@ class Watch:
         seen = {name: seen for name, seen in self._seen.items() if name not in queued}
         ends = Counter(one.ended for one in seen.values() if one.ended is not None)
         active = tuple(one.active for one in seen.values() if one.active is not None)
-        notices, self._notices = tuple(self._notices), []
         self._width = max(self._width, sum(not run.waits for run in active))
         return StudyState(
             total=len(self.study.runs),
@@ -258,7 +246,6 @@ class Watch:
             prevented=ends["prevented"],
             active=active,
             ended=tuple(ended),
-            notices=notices,
             before=(*(job_words(job, time.time()) for job in self._view.jobs if job.name == self.submission), *self._preparing()),
             queue=_queue(self.study, self.queue is not None and self.submission is None),
             queued=tuple((self._words(self._runs[name]), job_words(job, time.time())) for name, job in queued.items()),
@@ -324,16 +311,9 @@ class Watch:
         if state.state != "running" and (errors or (logged and now - seen.changed > SILENT_S and has_no_job)):
             reason = errors[-1] if errors else f"it ended without a record, after: {logged[-1][1]}"
             return self._ended(run, seen, "prevented", self._whole(reason), str(log))
-        level, step = step_of(logged, run.run_id)
+        step = step_of(logged, run.run_id)
         if step.startswith("waiting"):
             seen.begun = now
-        held = None if self._knows_other_start else next((message for _, message in logged if HELD in message), None)
-        if held is not None:
-            self._knows_other_start = True
-            self._notices.append(f"this study was started twice: {held}")
-        if not seen.push_noted and step.startswith(REFUSED if level != "ERROR" else (*REFUSED, PUSH)):
-            seen.push_noted = True
-            self._notices.append(f"{self._words(run)}: {self._whole(step)}")
         seen.active = Active(words=self._words(run), step=step, seconds=now - seen.begun)
         return None
 
@@ -350,7 +330,7 @@ class Watch:
     # -- what is to come
 
     def _left_s(self) -> float | None:
-        """Return the seconds until all runs have ended; None before one has ended well, in earlier starts too.
+        """Return the seconds until all runs have ended; None before one has ended well.
 
         A run takes what runs of its cell took, else what all took.
         """
@@ -383,14 +363,14 @@ class Watch:
                 yield f"dataset {name}: {_build_progress(there, self.study.datasets[name].shards)}"
 
 
-def step_of(logged: Sequence[tuple[str, str]], run_id: str) -> tuple[str, str]:
-    """Return level and words of the step of a supervisor: its last message that names one, or an error."""
+def step_of(logged: Sequence[tuple[str, str]], run_id: str) -> str:
+    """Return the step of a supervisor: its last message that names one, or an error, or says that another start has the run."""
     for level, message in reversed(logged):
-        if level == "ERROR" or message.startswith(STEPS):
-            return level, message
+        if level == "ERROR" or message.startswith(STEPS) or HELD in message:
+            return message
         if message.startswith(f"{run_id}: attempt"):
-            return level, "stage"
-    return "", "starts"
+            return "stage"
+    return "starts"
 
 
 def _build_progress(there: set[str], shards: int) -> str:

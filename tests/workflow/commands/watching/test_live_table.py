@@ -159,13 +159,15 @@ def test_the_other_steps_are_written_once_a_minute() -> None:
 
 def test_a_step_is_what_the_supervisor_said_last() -> None:
     def step(*messages: str) -> str:
-        return step_of([("INFO", message) for message in messages], "r")[1]
+        return step_of([("INFO", message) for message in messages], "r")
 
     assert step() == "starts"
     assert step("waiting for this machine: study a of b, r2, process 5") == "waiting for this machine: study a of b, r2, process 5"
     assert step("waiting for this machine: x", "r: attempt 1 on local-1") == "stage"
     assert step("r: attempt 1 on local-1", "train: step 3 of 9", "2 cores for 4 ranks") == "train: step 3 of 9"
-    assert step_of([("ERROR", "nan: it is"), ("INFO", "2 cores for 4 ranks")], "r") == ("ERROR", "nan: it is")
+    assert step_of([("ERROR", "nan: it is"), ("INFO", "2 cores for 4 ranks")], "r") == "nan: it is"
+    held = "r is running already, attempt 1 of this run, since 10:00:00; waiting until it ends, then its result is used"
+    assert step("r: attempt 1 on local-1", held) == held
 
 
 def write_log(study: Study, name: str, text: str) -> Path:
@@ -243,7 +245,7 @@ KEPT = (
 
 
 @pytest.mark.processes
-def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: House) -> None:
+def test_storage_that_is_full_is_the_step_of_a_run_and_its_end_has_one_word(house: House) -> None:
     study, clock = house.load(), Clock()
     name = study.runs[0].run_id
     watch = Watch(study=study, requested=[name], clock=clock)
@@ -251,13 +253,7 @@ def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: Ho
     hold(house, name)
     failed = "push failed: storage is full: free room or quota; again in 1 s, for 1m00s more"
     write_log(study, name, f"{begun}10:00:02 run WARNING {failed}\n")
-    look = watch.look()
-    assert (len(look.notices), look.notices[0].endswith(f": {failed}")) == (1, True)
-    assert look.active[0].step == failed
-    assert watch.look().notices == ()
-    stream = io.StringIO()
-    Lines(stream, clock).ended(look)
-    assert failed in stream.getvalue()
+    assert watch.look().active[0].step == failed
 
     (study.results_dir / "runs" / name / "lease.json").unlink()
     write_log(study, name, f"{begun}10:01:02 run ERROR {KEPT}\n10:01:03 run INFO the end\n")
@@ -284,8 +280,7 @@ def test_a_log_that_a_full_storage_has_cut_is_understood_too(house: House) -> No
     hold(house, name)
     log = f"10:00:00 run INFO {name}: attempt 1 on local-0\n10:00:01 run INFO push: the result goes to storage\n"
     write_log(study, name, f"{log}10:00:02 node ERROR push: storage is full: free room or quota\n10:00:03 run WARN")
-    (told,) = watch.look().notices
-    assert told.endswith(": push: storage is full: free room or quota")
+    assert watch.look().active[0].step == "push: storage is full: free room or quota"
     (study.results_dir / "runs" / name / "lease.json").unlink()
     clock.now += 60
     (found,) = [run for run in house.json("status")["runs"] if run["run_id"] == name]
@@ -294,19 +289,6 @@ def test_a_log_that_a_full_storage_has_cut_is_understood_too(house: House) -> No
     publish_resolved(study)
     (row,) = [row for row in collect([study.results_dir]).frame.iter_rows(named=True) if row["run_id"] == name]
     assert (row["status"], row["status_reason"]) == ("storage", words)
-
-
-def test_another_start_of_the_study_is_told_once(house: House) -> None:
-    study, clock = house.load(), Clock()
-    first, second = (run.run_id for run in study.runs[:2])
-    write_log(study, first, "10:00:00 run ERROR of the last time\n")
-    watch = Watch(study=study, requested=[first, second], clock=clock)
-    assert watch.look().notices == ()
-    held = f"{second} is running already, attempt 1 of this run, since 10:00:00; waiting until it ends, then its result is used"
-    write_log(study, second, f"10:00:01 run WARNING {held}\n")
-    assert watch.look().notices == (f"this study was started twice: {held}",)
-    write_log(study, second, f"10:00:01 run WARNING {held}\n10:00:02 run WARNING {held}\n")
-    assert watch.look().notices == ()
 
 
 def test_a_run_that_vanished_has_ended_after_a_while(house: House) -> None:
@@ -450,14 +432,6 @@ def test_no_time_is_estimated_from_a_run_that_failed(house: House) -> None:
         clock.now += took_s
         house.record(name, end)
         assert watch.look().left_s == left_s
-
-
-def test_runs_of_an_earlier_start_tell_how_long_the_others_will_take(house: House) -> None:
-    study = house.load()
-    first, *others = (run.run_id for run in study.runs)
-    house.record(first, "ok", run_s=25.0)
-    look = Watch(study=study, requested=others, clock=Clock()).look()
-    assert (look.done, look.left_s) == (1, 7 * 25.0)
 
 
 def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
