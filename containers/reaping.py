@@ -1,5 +1,4 @@
-"""Remove containers of ours whose job is gone. It reads our labels and asks the scheduler; a container that it is not sure about stays. For
-pyxis they are images that were unpacked for jobs, whose names hold what labels hold elsewhere.
+"""Remove containers of ours whose job is gone. It reads our labels and asks the scheduler; a container that it is not sure about stays.
 
 Usable at every start of a node program, by hand, and in an epilog: `slipway reap --remove`.
 """
@@ -11,7 +10,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, Final, TypedDict
 
 from base import process, sanitize, typed
@@ -19,7 +17,6 @@ from base.errors import ContainerError, RecordError
 from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder, is_job_id
 from containers.engines import STORES, container_client, docker_podman
-from containers.images import last_use, pyxis_images
 from containers.limits import HOLDERS_S
 from containers.spec import HOLDER, JOB, TAG, USER
 
@@ -123,8 +120,7 @@ def _holder(container: LabelledContainer) -> Holder | None:
 
 def engines_here() -> tuple[str, ...]:
     """Return the engines whose client is on PATH."""
-    clients = {**{engine: (engine,) for engine in STORES}, pyxis_images.ENGINE: pyxis_images.PROGRAMS}
-    return tuple(engine for engine, programs in clients.items() if all(map(shutil.which, programs)))
+    return tuple(engine for engine in STORES if shutil.which(engine))
 
 
 def list_argv(engine: str) -> tuple[str, ...]:
@@ -132,17 +128,8 @@ def list_argv(engine: str) -> tuple[str, ...]:
     return (engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={TAG}")
 
 
-def ours(engine: str, caches: Sequence[Path]) -> tuple[LabelledContainer, ...]:
-    """List the containers with our labels, whoever's; of pyxis what no image in the caches is started from. Raises ContainerError naming
-    whom the client talks to.
-    """
-    if engine == pyxis_images.ENGINE:
-        marked = {tree for cache in caches for tree in last_use.marked_trees(cache / "images", engine)}
-        left = [tree for tree in pyxis_images.trees() if not tree.runs and tree.name not in marked]
-        labels = [((JOB, tree.job), (TAG, tree.name), (USER, str(tree.uid))) for tree in left]
-        return tuple(
-            LabelledContainer(engine=engine, id=tree.listed_as, name=tree.name, labels=own) for tree, own in zip(left, labels, strict=True)
-        )
+def ours(engine: str) -> tuple[LabelledContainer, ...]:
+    """List the containers with our labels, whoever's. Raises ContainerError naming whom the client talks to."""
     listed = container_client.call(list_argv(engine))
     if listed.returncode:
         raise ContainerError(f"{engine}: containers cannot be listed: {process.last_lines(listed.stderr, 3)}")
@@ -166,11 +153,10 @@ def parse_containers(engine: str, text: str) -> tuple[LabelledContainer, ...]:
     )
 
 
-def reap_here(engine: str, caches: Sequence[Path] = (), older: Callable[[str], bool] = lambda _tag: False) -> tuple[Decision, ...]:
-    """Remove what is to be removed on this node, whose caches these are; all decisions, as they were carried out: one that cannot be
-    removed stays, and says why, since it must not keep every later run from this node. Raises ContainerError where the engine does not
-    answer."""
-    decisions = plan_reap(ours(engine, caches), jobs_alive, os.geteuid(), older)
+def reap_here(engine: str, older: Callable[[str], bool] = lambda _tag: False) -> tuple[Decision, ...]:
+    """Remove what is to be removed on this node; all decisions, as they were carried out: one that cannot be removed stays, and says why,
+    since it must not keep every later run from this node. Raises ContainerError where the engine does not answer."""
+    decisions = plan_reap(ours(engine), jobs_alive, os.geteuid(), older)
     return tuple(_execute(decision) if decision.remove else decision for decision in decisions)
 
 
@@ -184,8 +170,5 @@ def _execute(decision: Decision) -> Decision:
 
 def remove(container: LabelledContainer) -> None:
     """Remove a container by its id, which nobody else's container has. Raises ContainerError naming it."""
-    if container.engine == pyxis_images.ENGINE:
-        pyxis_images.remove(container.name)
-        return
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
     container_client.remove_container(container.name, find, docker_podman.remove_argv(container.engine, container.id))

@@ -101,7 +101,6 @@ stand in them: they run in containers, and import nothing of ours."""
 NAME_SCHEDULERS = {
     "containers/engines/__init__.py": "says which engine is part of which",
     "containers/engines/pyxis.py": "is part of one",
-    "containers/images/pyxis_images.py": "is about images of the same",
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/decision.py": "the one table of the variables in which schedulers say which GPUs they granted",
     "cluster/schedulers/queries.py": "the variables of a scheduler's own commands go along too",

@@ -20,7 +20,6 @@ REPOSITORY: Final = "slipway-loaded"
 class _Mark(TypedDict):
     used: typed.Moment
     checked: NotRequired[list[int] | None]
-    tree: NotRequired[str | None]
 
 
 def our_repository(uid: int) -> str:
@@ -35,22 +34,10 @@ def our_tag(image: PinnedImage) -> str:
     return f"{our_repository(os.geteuid())}:{image.short}"
 
 
-def mark_used(place: Path, image: PinnedImage, engine: str, tree: str | None = None) -> None:
-    """Say that a run is about to start it. `tree`: under what name it is unpacked here, for the engine that starts it by one."""
+def mark_used(place: Path, image: PinnedImage, engine: str) -> None:
+    """Say that a run is about to start it."""
     said = {"reference": image.reference, "image_id": image.image_id, "used": time.time(), "checked": _state(place / image.file_name)}
-    jsonfile.publish_json(_path(place, image.short, engine), {**said, "tree": tree} if tree else said, 0o600)
-
-
-def tree_of(place: Path, short: str, engine: str) -> str | None:
-    """Return the name of the tree that the image's mark says is whole."""
-    mark = _mark(place, short, engine)
-    return None if mark is None else mark.get("tree")
-
-
-def marked_trees(place: Path, engine: str) -> set[str]:
-    """Return the trees of all images in the cache."""
-    found = (tree_of(place, path.name.partition(".")[0], engine) for path in place.glob(f"*.{engine}.json"))
-    return {tree for tree in found if tree}
+    jsonfile.publish_json(_path(place, image.short, engine), said, 0o600)
 
 
 def last_used(place: Path, short: str, engine: str) -> float | None:

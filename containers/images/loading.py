@@ -16,7 +16,7 @@ from pathlib import Path
 from base import errors, publish, system
 from containers.engines import STORES
 from containers.images import commands, pyxis_images
-from containers.images.last_use import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
+from containers.images.last_use import forget, is_checked, locked, mark_used, our_tag, parts_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.streams import copy_hashed, feed_decompressed, hash_file, not_enough, require
 from containers.limits import IMAGE_LOCK_WAIT_S, IMAGE_TAG_S
@@ -58,18 +58,16 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
 def _use(entry: ArchivedImage, engine: str, place: Path) -> None:
     """Raise ContainerError where the image cannot be unpacked."""
     image = entry.image
-    if engine != pyxis_images.ENGINE:
-        mark_used(place, image, engine)
-        return
-    tree = pyxis_images.provide(place, place / entry.file, image.short, lambda: forget(place, image.short, engine))
-    mark_used(place, image, engine, tree)
+    if engine == pyxis_images.ENGINE:
+        pyxis_images.provide(place, place / entry.file, image.short, lambda: forget(place, image.short, engine))
+    mark_used(place, image, engine)
 
 
 def image_to_start(entry: ArchivedImage, engine: str, cache: Path) -> str:
     """Return what an engine's command line is given: the id, the path of the image's file on this node, or the name of what is unpacked of
     it."""
     if engine == pyxis_images.ENGINE:
-        return tree_of(cache / "images", entry.image.short, engine) or ""
+        return pyxis_images.name_of(cache / "images", entry.image.short)
     return str(cache / "images" / entry.file) if engine not in STORES else entry.image.image_id
 
 
@@ -77,7 +75,7 @@ def loaded_id(entry: ArchivedImage, engine: str, cache: Path) -> str:
     """Return the id of what this node would start, asked again before a start; empty where it has nothing. Raises ContainerError."""
     here = _is_here(entry, engine, cache / "images")
     if here and engine == pyxis_images.ENGINE:
-        here = pyxis_images.is_here(image_to_start(entry, engine, cache))
+        here = pyxis_images.tree(image_to_start(entry, engine, cache)) is not None
     return entry.image.image_id if here else ""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from base import errors, humanize, process, publish
 from containers import engines, limits
 from containers.images import commands, pyxis_images
-from containers.images.last_use import forget, last_used, locked, our_repository, parts_of, short_of, tree_of
+from containers.images.last_use import forget, last_used, locked, our_repository, parts_of, short_of
 from containers.images.pinning import FILE_ENGINES, suffix_of
 
 
@@ -90,11 +90,8 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
 
 def _remove_file(image: LoadedImage, engine: str, place: Path) -> str | None:
     """Remove what was unpacked of a file, by whichever engine, and then the file: without it nobody would find that again."""
-    unpacked = {tree for other in _engines_of_same_file(engine) if (tree := tree_of(place, image.short, other)) is not None}
-    if unpacked and any(found.name in unpacked and found.runs for found in pyxis_images.trees()):
-        return "a container runs in what is unpacked of it"
-    for tree in unpacked:
-        pyxis_images.remove(tree)
+    if pyxis_images.ENGINE in _engines_of_same_file(engine):
+        pyxis_images.remove(pyxis_images.name_of(place, image.short))
     problem = publish.remove_leftover(Path(image.handle))
     if problem is None:
         for other in _engines_of_same_file(engine):

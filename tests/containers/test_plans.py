@@ -27,7 +27,7 @@ CUDA = {**CPU, "device": "cuda", "gpus": UUIDS, "devices": ("/dev/infiniband",),
 CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
     **{f"{engine}-cpu": (engine, CPU) for engine in ("docker", "podman", "apptainer", "enroot", "pyxis")},
     **{f"{engine}-cuda": (engine, CUDA) for engine in ("docker", "podman", "apptainer", "enroot")},
-    "pyxis-cuda": ("pyxis", {**CUDA, "image_id": "slipway-u1234-42.0-0123456789ab-n7-c0ffee"}),
+    "pyxis-cuda": ("pyxis", {**CUDA, "image_id": "slipway-u1234-0123456789ab-n7-c0ffee"}),
     "docker-cuda-cdi": ("docker", {**CUDA, "cdi": True}),
     "podman-rootless": ("podman", {**CUDA, "rootless": True}),
     **{f"{engine}-alone": (engine, {**CPU, "network": "none"}) for engine in ("docker", "podman", "apptainer", "enroot", "pyxis")},

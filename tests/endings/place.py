@@ -202,16 +202,13 @@ class Place(ContainerWorld):
                 self.told(node, "rmi", "--force", image)
 
     def halves(self) -> list[str]:
-        """What pyxis has unpacked and no image is started from."""
+        """What pyxis has unpacked of an image that has no mark."""
         found = []
         for node in self.cluster.nodes if self.engine == pyxis_images.ENGINE else ():
             listed = self.cluster.exec(node, ["enroot", "list"], env=dict(self.login_environ), check=True).stdout.split()
-            marks = [
-                json.loads(path.read_text())
-                for path in self.node_files(node, f"local/{self.path.name}/images/*.{pyxis_images.ENGINE}.json")
-            ]
-            named = {f"pyxis_{mark.get('tree')}" for mark in marks}
-            found += [f"{node}: {name}" for name in listed if name not in named]
+            marks = self.node_files(node, f"local/{self.path.name}/images/*.{pyxis_images.ENGINE}.json")
+            whole = [f"-{path.name.partition('.')[0]}-" for path in marks]
+            found += [f"{node}: {name}" for name in listed if not any(short in name for short in whole)]
         return found
 
     def ends(self, since: float) -> list[tuple[str, str]]:

@@ -196,7 +196,7 @@ def _containers(site: Site, act: bool) -> Iterator[ContainerError]:
     """
     for engine in engines_here():
         try:
-            decisions = plan_reap(ours(engine, caches_here(site)), jobs_alive, os.geteuid())
+            decisions = plan_reap(ours(engine), jobs_alive, os.geteuid())
         except ContainerError as error:
             if in_container(site.engine):  # a site without containers has nothing to do with an engine that does not answer
                 output.line(f"{engine}: {error}")

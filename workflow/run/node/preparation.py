@@ -377,7 +377,7 @@ def prepare_node(
             raise TrainingFailed(problem)
     if in_container(engine):
         here.bring_library(framework.library)
-        removed = remove_leftovers(engine, Path(directory[0]), directory[1])
+        removed = remove_leftovers(engine, directory[1])
         from containers.engines.docker import has_cdi
 
         cdi = has_cdi(engine, granted)
@@ -387,15 +387,15 @@ def prepare_node(
     return PreparedNode(removed=tuple(removed), cdi=cdi, other_use=foreign, faults=faults)
 
 
-def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
+def remove_leftovers(engine: str, tag: str) -> list[str]:
     """Take away containers whose job is gone; what was done about them, in lines. Raises ContainerError."""
-    from containers.reaping import engines_here, reap_here
+    from containers.reaping import reap_here
 
-    if engine not in STORES and engine not in engines_here():
+    if engine not in STORES:
         return []
     return [
         f"{'removed' if decision.remove else 'left'} the container {decision.container.name}: {decision.reason}"
-        for decision in reap_here(engine, [cache], partial(is_older, tag))
+        for decision in reap_here(engine, partial(is_older, tag))
         if decision.remove or decision.stuck
     ]
 
