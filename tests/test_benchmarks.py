@@ -11,12 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "busy --seconds 1 --pairs 1",
     "compare --trials 20",
-    "convolutions --model lenet --batch 2 --seconds 0.01",
     "data --rows W1 R1-crop S1 --size 0.001 --repeats 1 --seconds 0.01 --no-peers",
     "dry_run --runs 100 --repeats 1",
-    "energy --trials 3",
     "helper_overhead --pairs 1 --steps 100 --only helper",
     "lint_table --seeds 6 --changed 1",
     "marks --trials 20 --only curves",
@@ -31,7 +28,6 @@ COMMANDS = (
 LONGER = (
     "data --rows R2 R3 S2 --size 0.001 --repeats 1 --seconds 0.01 --no-peers",
     "bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay",
-    "onebit --models lenet --hooks bf16 --steps 21",
     "overhead --repeats 1",
     "step --closing --models lenet --worlds 1,2 --steps 2",
 )

@@ -340,8 +340,8 @@ def _count(value: float | None) -> int | None:
 
 # The mark `busy`: the machine did something else while it measured, so much that the number can have moved.
 #
-# Each is a fact: a measured number beyond a limit. How often the limit for others is passed on a machine where nobody else works, and how
-# often a program beside the run passes it, `python -m benchmarks.busy` measures; how-numbers-are-made.md has the figures.
+# Each is a fact: a measured number beyond a limit. how-numbers-are-made.md has how often the limit for others is passed on a machine where
+# nobody else works, and how often a program beside the run passes it.
 
 
 OTHERS_CORES: Final = 0.2
