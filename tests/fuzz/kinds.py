@@ -43,7 +43,6 @@ from data_prep.file_set import parse_file_set
 from data_prep.manifest import manifest_as, parse_manifest, to_bytes
 from data_prep.push import pending
 from data_prep.push.copy import write_list
-from data_prep.reader.dataset import DatasetChanged, open_dataset
 from data_prep.staging.chunk_journal import ChunkTable, Journal
 from data_prep.tree.manifest import TreeLocation, parse_location
 from extras.doctor.slurm import judge_partitions
@@ -208,13 +207,6 @@ SINGLE: Final = {"schema": SCHEMA, "name": "a.tar.zst", "bytes": 9000, "chunk_by
 
 def _read_single(content: bytes, _directory: Path) -> None:
     ChunkTable(parse_file_set(content, "a.tar.zst.chunks.json").files).span(0)
-
-
-def _open_dataset(content: bytes, directory: Path) -> None:
-    _written(content, directory / "manifest.json")
-    dataset = open_dataset(str(directory))
-    for name in dataset.manifest["splits"]:
-        dataset.split(name)
 
 
 def _sequences_value() -> dict[str, Any]:
@@ -658,11 +650,7 @@ KINDS: Final[dict[str, Kind]] = {
     "dataset.json": Kind("json", _sample(_json(BUILT)), _read_dataset_file, "dataset.json"),
     "manifest": Kind("json", _sample(_json(_manifest_value())), _read_manifest, "manifest.json"),
     "chunks of a file": Kind("json", _sample(_json(SINGLE)), _read_single, "a.tar.zst.chunks.json"),
-    "manifest, by the reader": Kind("json", _sample(_json(_manifest_value())), _open_dataset, "manifest.json", (DatasetChanged,)),
     "manifest of sequences": Kind("json", _sample(_json(_sequences_value())), _read_sequences, "manifest.json"),
-    "manifest of sequences, by the reader": Kind(
-        "json", _sample(_json(_sequences_value())), _open_dataset, "manifest.json", (DatasetChanged,)
-    ),
     "framework.yaml": Kind("yaml", _sample((FAKE / "framework.yaml").read_bytes()), _read_framework, "framework"),
     "image manifest": Kind("json", _sample(_json(ARCHIVED)), _read_image_manifest, "222222222222.tar.zst"),
     "pinned images": Kind("json", _sample(_json(PINNED)), _read_pinned, "images-0123456789ab.json"),
