@@ -1,4 +1,4 @@
-"""Measure how fast the shards of a dataset are read where they lie: from end to end, and sample by sample in the order of an epoch."""
+"""Measure how fast the samples of a dataset are read where they lie, in the order of an epoch."""
 
 from __future__ import annotations
 
@@ -26,15 +26,10 @@ from data_prep.reader.memory import free_memory
 from data_prep.reader.sampling import samples_at
 from data_prep.sequences.manifest import SequenceManifest, SequenceShard
 
-SEQUENTIAL: Final = "sequential"
 RANDOM: Final = "random"
 READER: Final = "reader"
 COLD: Final = "cold"
 WARM: Final = "warm"
-FILLING: Final = "filling"
-"""The memory of a pass that is not counted: it only brings into memory what the next one reads from there."""
-SEQUENTIAL_BYTES: Final = 4 << 20
-"""The size of one read of a file from end to end, as staging reads."""
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PROBES: Final = 64
 """How many pages are looked at after all were dropped from memory."""
@@ -90,7 +85,7 @@ class ReadRates:
 
 
 def measure_reads(root: Path, manifest: Manifest | SequenceManifest, options: Options, progress: Callable[[int, int], None]) -> ReadRates:
-    """Read parts of the shards of the split `train`, else of the largest one, in each way, cold and then warm.
+    """Read samples of the split `train`, else of the largest one, in each way, cold and then warm.
 
     Raises DatasetError where a shard is not what the manifest says.
     """
@@ -101,39 +96,36 @@ def measure_reads(root: Path, manifest: Manifest | SequenceManifest, options: Op
         raise DatasetError(f"{root}: split {split!r} has no samples to read")
     sample_bytes = manifest.bytes / manifest.samples
     free = free_memory()
-    most = min(options.bytes, free // 4)
-    count = max(1, min(samples, int(most / sample_bytes)))
+    count = max(1, min(samples, int(min(options.bytes, free // 4) / sample_bytes)))
     _, mount = nearest_mount(root)
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     notes: dict[str, None] = {}
-    done, total = 0, 2 * 3 * options.repeats
+    done, total = 0, 2 * 2 * options.repeats
     width = manifest.id_bytes if isinstance(manifest, SequenceManifest) else 0
     with _opened(root, chosen) as files:
         for repeat in range(options.repeats):
             indices = samples_at(0, repeat, samples, np.arange(count, dtype=np.int64))
-            ways = {SEQUENTIAL: _sequential_pieces(chosen, repeat, most), RANDOM: _sample_pieces(root, chosen, indices, width)}
-            for access, pieces in ways.items():
-                cold = _drop_and_check(files, pieces, mount)
-                notes |= dict.fromkeys(filter(None, [cold.note]))
-                for memory in (COLD if cold.is_cold else FILLING, WARM):
-                    read = _read(files, pieces, options)
-                    pieces = pieces[: read.pieces]
-                    per_sample = sample_bytes if access == SEQUENTIAL else read.bytes / read.pieces
-                    rate = read.bytes / read.seconds
-                    found.setdefault((access, memory), []).append((rate, rate / per_sample))
+            pieces = _sample_pieces(root, chosen, indices, width)
+            for access in (RANDOM, READER):
+                is_cold, note = _drop_and_check(files, pieces, mount)
+                notes |= dict.fromkeys(filter(None, [note]))
+                for memory in (COLD, WARM):
+                    if access == RANDOM:
+                        read = _read(files, pieces, options)
+                        pieces = pieces[: read.pieces]
+                        rates = read.bytes / read.seconds, read.pieces / read.seconds
+                    else:
+                        rate = _read_as_training(root, split, indices, options.seconds)
+                        rates = rate * sample_bytes, rate
+                    if is_cold or memory == WARM:  # else it only brings into memory what the next pass reads from there
+                        found.setdefault((access, memory), []).append(rates)
                     progress(done := done + 1, total)
-            cold = _drop_and_check(files, ways[RANDOM], mount)
-            for memory in (COLD if cold.is_cold else FILLING, WARM):
-                rate = _read_as_training(root, split, indices, options.seconds)
-                found.setdefault((READER, memory), []).append((rate * sample_bytes, rate))
-                progress(done := done + 1, total)
             shards.close_all()  # LMDB opens a file once in a process
-    rates = [
+    measured = tuple(
         Rate(access=access, memory=memory, bytes_per_s=tuple(by[0] for by in each), samples_per_s=tuple(by[1] for by in each))
         for (access, memory), each in found.items()
-        if memory != FILLING
-    ]
-    return ReadRates(sample_bytes=sample_bytes, mount=mount, rates=tuple(rates), notes=(*notes, *_notes(manifest.bytes, free, mount)))
+    )
+    return ReadRates(sample_bytes=sample_bytes, mount=mount, rates=measured, notes=(*notes, *_notes(manifest.bytes, free, mount)))
 
 
 def _notes(num_bytes: int, free: int, mount: Mount | None) -> Iterator[str]:
@@ -166,19 +158,6 @@ def _opened(root: Path, chosen: Sequence[Shard]) -> Iterator[list[int]]:
             raise DatasetError(str(error)) from error
 
 
-def _sequential_pieces(chosen: Sequence[Shard], first: int, most: int) -> list[Piece]:
-    """Return the files from end to end, up to `most` bytes, each time from another one on."""
-    pieces: list[Piece] = []
-    left = most
-    for number in (*range(first % len(chosen), len(chosen)), *range(first % len(chosen))):
-        for offset in range(0, min(left, chosen[number].bytes), SEQUENTIAL_BYTES):
-            pieces.append(Piece(number, offset, min(SEQUENTIAL_BYTES, chosen[number].bytes - offset)))
-        left -= chosen[number].bytes
-        if left <= 0:
-            break
-    return pieces
-
-
 def _sample_pieces(root: Path, chosen: Sequence[Shard], indices: np.ndarray, width: int) -> list[Piece]:
     """Return the pages of these samples, in their order: of a value, or of a row in a value of token sequences with ids of `width` bytes.
     Only LMDB's inner pages are read, shard after shard, since not all may be open at a time."""
@@ -200,27 +179,23 @@ def _sample_pieces(root: Path, chosen: Sequence[Shard], indices: np.ndarray, wid
 # Cold: what memory holds of the files is dropped, which needs no root, and looked at.
 
 
-class Dropped(NamedTuple):
-    """The result of dropping pages: whether memory holds none of them any more, and what is to be said of that."""
-
-    is_cold: bool
-    note: str = ""
-
-
-def _drop_and_check(files: Sequence[int], pieces: Sequence[Piece], mount: Mount | None) -> Dropped:
+def _drop_and_check(files: Sequence[int], pieces: Sequence[Piece], mount: Mount | None) -> tuple[bool, str]:
+    """Drop the pages, and return whether memory holds none of them any more, and what is to be said of that."""
     if mount is not None and mount.kind == "memory":
-        return Dropped(is_cold=False, note=f"no cold rate: {mount.type} is memory")
+        return False, f"no cold rate: {mount.type} is memory"
     shards.close_all()  # pages that are mapped are not dropped
     _drop_pages(files)
     pages = list(dict.fromkeys((piece.file, piece.offset) for piece in pieces))  # many small samples share a page, which a look may read
     seen = _in_memory(files, pages[:: max(1, len(pages) // PROBES)])
     if seen is None:
-        return Dropped(is_cold=True, note="whether memory held a part of what is called cold cannot be seen on this file system")
+        return True, "whether memory held a part of what is called cold cannot be seen on this file system"
     if seen > 0.05:
-        note = f"no cold rate: {seen:.0%} of the pages stayed in memory, since another process has them mapped; repeat it when none does"
-        return Dropped(is_cold=False, note=note)
+        return (
+            False,
+            f"no cold rate: {seen:.0%} of the pages stayed in memory, since another process has them mapped; repeat it when none does",
+        )
     _drop_pages(files)  # to look at a page may have read it
-    return Dropped(is_cold=True)
+    return True, ""
 
 
 def _drop_pages(files: Sequence[int]) -> None:

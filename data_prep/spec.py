@@ -240,18 +240,6 @@ class DatasetSpec(BaseModel):
         "holds it",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _train_path(cls, values: Any) -> Any:
-        """Accept `splits: {train: {path: P}}` as another way to write `path: P`."""
-        splits = values.get("splits") if isinstance(values, Mapping) else None
-        train = splits.get(TRAIN) if isinstance(splits, Mapping) else None
-        if not isinstance(splits, Mapping) or not isinstance(train, Mapping) or not isinstance(train.get("path"), str) or len(train) != 1:
-            return values
-        if values.get("path") not in (None, train["path"]):
-            raise ValueError("path and splits.train.path are the same thing: give one of them")
-        return {**values, "path": train["path"], "splits": {name: value for name, value in splits.items() if name != TRAIN}}
-
     @model_validator(mode="after")
     def _complete(self) -> Self:
         self._check_path()

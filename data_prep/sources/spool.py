@@ -6,9 +6,9 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from base import publish, system
 from base.errors import DatasetError
@@ -17,8 +17,8 @@ from data_prep.free_space import not_enough_space
 MAX_RATIO = 200
 FREE_OF_RATIO = 16 << 20  # small archives of empty blocks may be packed better
 MAX_BYTES = 16 << 40
-_XZ_MEMORY = 1 << 30
 _BLOCK = 1 << 20
+_OPEN: Mapping[str, Callable[[BinaryIO], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 
 
@@ -80,30 +80,6 @@ def _bounded(path: Path, kind: str) -> Iterator[bytes]:
 
 
 def _chunks(file: BinaryIO, kind: str) -> Iterator[bytes]:
-    if kind == "xz":
-        yield from _xz_chunks(file)
-        return
-    stream: gzip.GzipFile | bz2.BZ2File = gzip.GzipFile(fileobj=file) if kind == "gzip" else bz2.BZ2File(file)
-    with stream:
+    with _OPEN[kind](file) as stream:
         while chunk := stream.read(_BLOCK):
-            yield chunk
-
-
-def _xz_chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Decompress xz with a limit of memory, which lzma.LZMAFile does not have: an xz header can ask for gigabytes."""
-    decoder = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-    pending = b""
-    while True:
-        if decoder.eof:
-            pending = (decoder.unused_data or file.read(_BLOCK)).lstrip(b"\0")
-            if not pending:
-                return
-            decoder = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-        elif decoder.needs_input:
-            pending = file.read(_BLOCK)
-            if not pending:
-                raise EOFError("the file is cut")
-        chunk = decoder.decompress(pending, _BLOCK)
-        pending = b""
-        if chunk:
             yield chunk

@@ -9,7 +9,7 @@ import os
 import threading
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -19,8 +19,6 @@ from data_prep import file_set, hashing
 # Journals
 
 
-MAX_RUN = 1 << 22
-"""Chunks of a line: of the default size, 16 TB."""
 Chunk = tuple[int, int]  # number of the file in its set, number of the chunk in it
 
 
@@ -69,15 +67,15 @@ class Journal:
             if file.read(end) != self._head:
                 return found, 0
             for line in file:
-                chunks = parse_line(line)
-                if chunks is None:
+                chunk = parse_line(line)
+                if chunk is None:
                     break
-                found.update(chunks)
+                found.add(chunk)
                 end += len(line)
         return found, end
 
     def _append(self, chunks: Iterable[Chunk]) -> None:
-        text = b"".join(_line(f"{file} {first} {last}") for file, first, last in _runs(sorted(chunks)))
+        text = b"".join(_line(f"{file} {chunk}") for file, chunk in sorted(chunks))
         os.pwrite(self._descriptor, text, self._end)
         os.fdatasync(self._descriptor)
         self._end += len(text)
@@ -87,26 +85,13 @@ def _line(text: str) -> bytes:
     return f"{text} {zlib.crc32(text.encode()):08x}\n".encode()
 
 
-def parse_line(line: bytes) -> list[Chunk] | None:
+def parse_line(line: bytes) -> Chunk | None:
     """Parse a line after the first one. The result is None for a torn line."""
     text, _, _ = line.decode("latin-1").rpartition(" ")
-    if _line(text) != line:
-        return None
-    words = [ascii_int(word) for word in text.split()]
-    if len(words) != 3 or None in words:
-        return None
-    file, first, last = (word or 0 for word in words)
-    return [(file, chunk) for chunk in range(first, last + 1)] if last - first < MAX_RUN else None
-
-
-def _runs(chunks: list[Chunk]) -> Iterator[tuple[int, int, int]]:
-    """Group neighbouring chunks as (file, first, last)."""
-    start = 0
-    for position in range(1, len(chunks) + 1):
-        file, chunk = chunks[position - 1]
-        if position == len(chunks) or chunks[position] != (file, chunk + 1):
-            yield file, chunks[start][1], chunk
-            start = position
+    match [ascii_int(word) for word in text.split()] if _line(text) == line else []:
+        case [int(file), int(chunk)]:
+            return file, chunk
+    return None
 
 
 class ChunkTable:

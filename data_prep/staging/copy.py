@@ -234,36 +234,31 @@ def _stored_file(path: Path, direct: bool, patience_s: float, advice: str = "") 
 # Verified reads
 
 
-class VerifiedReader:
-    """A reader that reads chunks from storage no faster than `rate`, and each again up to `retries` times while its hash is wrong."""
+def read_chunk(source: Source, where: Chunk, buffer: memoryview, rate: Rate, *, retries: int, direct: bool) -> memoryview:
+    """Read a chunk from storage into `buffer`, no faster than `rate`, again up to `retries` times while its hash is wrong, and return its
+    bytes. Raises DigestMismatch, StorageError, and StagingError for a missing file."""
+    file, chunk = source.file_set.files[where[0]], where[1]
+    path, advice = source.path_of(file), source.advice
+    offset = chunk * file.chunk_bytes
+    num_bytes = min(file.chunk_bytes, file.bytes - offset)
 
-    def __init__(self, source: Source, rate: Rate, retries: int) -> None:
-        self._source, self._rate, self._retries = source, rate, retries
+    def read_once() -> int:
+        rate.take(num_bytes)
+        with _stored_file(path, direct, source.patience_s, f"; {advice}") as descriptor:
+            if (size := os.fstat(descriptor).st_size) != file.bytes:
+                raise DigestMismatch(f"{path} has {size} bytes, its manifest says {file.bytes}; {advice}")
+            count = read_into(descriptor, buffer, num_bytes, offset)
+            os.posix_fadvise(descriptor, offset, num_bytes, os.POSIX_FADV_DONTNEED)  # what is read again comes from storage
+        return count
 
-    def read(self, file: ChunkedFile, chunk: int, buffer: memoryview, *, direct: bool) -> memoryview:
-        """Read a chunk into `buffer` and return its bytes. Raises DigestMismatch, StorageError, and StagingError for a missing file."""
-        path, advice = self._source.path_of(file), self._source.advice
-        offset = chunk * file.chunk_bytes
-        num_bytes = min(file.chunk_bytes, file.bytes - offset)
-
-        def read_once() -> int:
-            self._rate.take(num_bytes)
-            with _stored_file(path, direct, self._source.patience_s, f"; {advice}") as descriptor:
-                if (size := os.fstat(descriptor).st_size) != file.bytes:
-                    raise DigestMismatch(f"{path} has {size} bytes, its manifest says {file.bytes}; {advice}")
-                count = read_into(descriptor, buffer, num_bytes, offset)
-                os.posix_fadvise(descriptor, offset, num_bytes, os.POSIX_FADV_DONTNEED)  # what is read again comes from storage
-            return count
-
-        for _ in range(1 + self._retries):
-            found = xxhash.xxh3_128_hexdigest(buffer[: _from_storage(path, read_once)])
-            if found == file.chunks[chunk]:
-                return buffer[:num_bytes]
-        raise DigestMismatch(
-            f"{path}: chunk {chunk} of {len(file.chunks)} (from byte {offset} on) has the hash {found}, "
-            f"the manifest says {file.chunks[chunk]}, also after {self._retries} more reads: the file on storage is "
-            f"damaged; {advice}"
-        )
+    for _ in range(1 + retries):
+        found = xxhash.xxh3_128_hexdigest(buffer[: _from_storage(path, read_once)])
+        if found == file.chunks[chunk]:
+            return buffer[:num_bytes]
+    raise DigestMismatch(
+        f"{path}: chunk {chunk} of {len(file.chunks)} (from byte {offset} on) has the hash {found}, "
+        f"the manifest says {file.chunks[chunk]}, also after {retries} more reads: the file on storage is damaged; {advice}"
+    )
 
 
 MAX_CHUNK_BYTES = 64 << 20

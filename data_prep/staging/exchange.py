@@ -11,13 +11,12 @@ import contextlib
 import json
 import logging
 import os
-import re
 import socket
 import struct
 import time
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,26 +69,6 @@ def parse_have(content: bytes, num_chunks: int) -> array[int]:
     return found
 
 
-def have_text(marks: bytearray) -> str:
-    """Encode the chunks that a node has for its `listening` message: one bit each, in hex. The usual cases are one word."""
-    if not any(marks):
-        return "none"
-    return "all" if all(marks) else f"{int(marks.translate(_TO_TEXT), 2):x}"
-
-
-def parse_have_text(text: str, num_chunks: int) -> bytearray:
-    """Parse the text that `have_text` makes. Raises PeerError."""
-    if text in ("none", "all"):
-        return bytearray([text == "all"]) * num_chunks
-    if not re.fullmatch("[0-9a-f]+", text) or 4 * len(text) > num_chunks + 3 or int(text, 16) >> num_chunks:
-        raise PeerError(f"what it says to have does not fit the manifest of {num_chunks} chunks")
-    return bytearray(f"{int(text, 16):0{num_chunks}b}".encode().translate(_TO_MARKS))
-
-
-_TO_TEXT: Final = bytes.maketrans(b"\0\1", b"01")
-_TO_MARKS: Final = bytes.maketrans(b"01", b"\0\1")
-
-
 # Connections
 
 
@@ -99,7 +78,7 @@ Piece = tuple[int, int, int]  # descriptor, offset, bytes
 
 class Connection:
     """A connection to another node: chunks go out of files, and come into buffers. `index` is the other node once it has proved its
-    identity. `heard` is when anything arrived last, `moved` when bytes of a chunk arrived last."""
+    identity. `heard` is when anything arrived last."""
 
     def __init__(self, connection: socket.socket, exchange: Exchange) -> None:
         self.socket = connection
@@ -107,7 +86,7 @@ class Connection:
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.index = -1
-        self.heard = self.moved = time.monotonic()
+        self.heard = time.monotonic()
         self._exchange = exchange
         self._news: list[int] = []
         self._later = bytearray()
@@ -184,8 +163,7 @@ class Connection:
     async def exactly(self, num_bytes: int) -> bytes:
         """Receive so many bytes. Raises PeerError."""
         content = bytearray(num_bytes)
-        async for _ in self._filled(memoryview(content)):
-            self.heard = time.monotonic()
+        await self._fill(memoryview(content))
         return bytes(content)
 
     async def run_receiver(self) -> None:
@@ -205,15 +183,13 @@ class Connection:
                 self._exchange.peer_misses(self, number)
             elif kind == CHUNK:
                 buffer = self._exchange.buffer_for(self, number)
-                async for _ in self._filled(buffer):
-                    self.heard = self.moved = time.monotonic()
+                await self._fill(buffer)
                 self._exchange.peer_sent(self, number, buffer)
             elif kind != BEAT:
                 raise PeerError(f"a frame of kind {kind}")
             await asyncio.sleep(0)  # the others' turn, whatever waits here
 
-    async def _filled(self, buffer: memoryview) -> AsyncIterator[None]:
-        """Receive into the whole buffer, and yield after each part."""
+    async def _fill(self, buffer: memoryview) -> None:
         filled = 0
         while filled < len(buffer):
             try:
@@ -223,7 +199,7 @@ class Connection:
             if count == 0:
                 raise HungUp("the connection was closed")
             filled += count
-            yield
+            self.heard = time.monotonic()
 
 
 def _broken(error: OSError) -> PeerError:
@@ -261,8 +237,8 @@ class PeerGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Others:
-    """The order `peers`: the address, port and chunks (see have_text) of each node, None where it is absent. `readers` read from storage,
-    at most `most_readers` at once. `late` is true when the others got this order before."""
+    """The order `peers`: the address and port of each node, and whether it has `all` chunks or `some`, None where it is absent. `readers`
+    read from storage, at most `most_readers` at once. `late` is true when the others got this order before."""
 
     peers: tuple[tuple[str, int, str] | None, ...]
     readers: tuple[int, ...]
@@ -306,7 +282,7 @@ class PeerListener:
             self._pending.add(peer, host)
             peer.talks = [self._exchange.start(self._greet(peer))]
             oldest = self._pending.surplus()
-            if oldest is not None and not _has_answered(oldest.socket):
+            if oldest is not None:
                 self._dismiss(oldest, "too many wait, and it was the oldest")
 
     async def _greet(self, peer: Connection) -> None:
@@ -406,14 +382,6 @@ class PeerListener:
         self._refusals.log()
 
 
-def _has_answered(connection: socket.socket) -> bool:
-    """Return True if the whole answer of a newcomer is here, and not read yet."""
-    try:
-        return len(connection.recv(handshake.ANSWER_BYTES, socket.MSG_PEEK)) == handshake.ANSWER_BYTES
-    except OSError:
-        return False
-
-
 class Exchange:
     """The exchange of chunks with all other nodes. `open_file(number)` opens this node's copy of a file to send it.
 
@@ -427,7 +395,8 @@ class Exchange:
         self.peer_group, self.table = peer_group, table
         self.swarm = Swarm(have, peer_group.index)
         self.others: Others | None = None
-        self.held: dict[int, bytearray] = {}
+        self.whole: set[int] = set()
+        """The nodes that had all chunks from the start."""
         self.lost: dict[int, str] = {}
         self.slow: dict[int, str] = {}
         self.last_new_chunk_at: dict[int, float] = {}
@@ -444,10 +413,10 @@ class Exchange:
         self._happened = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        self._next_beat = self._last_beat = time.monotonic()
+        self._next_beat = time.monotonic()
         self._peers_listener: PeerListener | None = None
         if peer_group.nodes == 1:
-            self._meet(Others(peers=(("", 0, have_text(have)),), readers=(peer_group.index,), most_readers=None, late=False))
+            self._meet(Others(peers=(("", 0, "some"),), readers=(peer_group.index,), most_readers=None, late=False))
             return
         try:
             self._peers_listener = self._set_up(digest)
@@ -469,7 +438,7 @@ class Exchange:
     def announce(self) -> None:
         """Tell who started us where we listen and what we have."""
         assert self._peers_listener is not None
-        have = have_text(self.swarm.have) if self.swarm.missing else "all"
+        have = "some" if self.swarm.missing else "all"
         self.peer_group.say({"listening": {"address": self.peer_group.address, "port": self._peers_listener.port, "have": have}})
 
     def turn(self, limit_s: float) -> None:
@@ -514,28 +483,20 @@ class Exchange:
             self._loop.call_soon_threadsafe(self._happened.set)
 
     def _beat(self, now: float) -> None:
-        """Show the others that we live, and give up those that do not. After a stop of our own, they get their time again."""
+        """Show the others that we live, and give up those that do not."""
         hang_s = self.peer_group.hang_s
-        stopped = now - self._last_beat > hang_s / 2
         limp_s = max(16 * hang_s, 8 * self.longest_s)  # for one whose bytes trickle: it would set everybody's pace
         for index, peer in list(self._peers.items()):
             asked = self.swarm.views[index].asked
-            if stopped or not asked:
-                peer.moved = now
-            if stopped:
-                peer.heard = now
-                asked.update(dict.fromkeys(asked, now))
             if now - peer.heard > hang_s:
                 self.lose(index, f"nothing has come from it for {hang_s:g} s")
-            elif now - peer.moved > 4 * hang_s:
-                self.lose(index, f"it has sent nothing of {len(asked)} chunks for {4 * hang_s:g} s")
             elif now - min(asked.values(), default=now) > limp_s:
                 self.lose(index, f"a chunk that it was asked for has not come whole within {limp_s:g} s")
             elif not peer.wants_to_send:
                 peer.queue_bytes(frame(BEAT))
         if self._peers_listener is not None:
             self._peers_listener.expire(now)
-        self._last_beat, self._next_beat = now, now + min(PEER_BEAT_EVERY_S, hang_s / 4)
+        self._next_beat = now + min(PEER_BEAT_EVERY_S, hang_s / 4)
 
     # -- orders
 
@@ -563,7 +524,8 @@ class Exchange:
         for index, peer in enumerate(others.peers):
             if peer is None:
                 continue
-            self.held[index] = parse_have_text(peer[2], self.table.num_chunks)
+            if peer[2] == "all":
+                self.whole.add(index)
             self.last_new_chunk_at[index] = now
             if index != self.peer_group.index and self._peers_listener is not None:
                 self._peers_listener.expect(index, peer[:2] if others.late or self.peer_group.index < index else None)
@@ -639,8 +601,7 @@ class Exchange:
         if chunk not in self.swarm.views[peer.index].asked:
             raise PeerError("it says that it lacks what was not asked for")
         self.swarm.withdraw(peer.index, chunk)
-        if peer.index in self.held:
-            self.held[peer.index][chunk] = 0
+        self.whole.discard(peer.index)
         self._note_news()
 
     def buffer_for(self, peer: Connection, chunk: int) -> memoryview:

@@ -34,8 +34,7 @@ class Quota:
         assert others is not None
         self._exchange, self._others, self._me = exchange, others, exchange.peer_group.index
         self._swarm = exchange.swarm
-        self._owners = owners_of(exchange.table.num_chunks, exchange.held, others.readers)
-        self._whole = {index for index, marks in exchange.held.items() if all(marks)}
+        self._owners = owners_of(exchange.table.num_chunks, () if exchange.whole else others.readers)
         self._mine = deque(chunk for chunk, owner in enumerate(self._owners) if owner == self._me)
         self._extra: deque[int] = deque()
         self._next_scan = 0.0
@@ -68,7 +67,7 @@ class Quota:
 
     def num_sharers(self) -> int:
         """Return how many nodes may read from storage now and share the rate that the site allows."""
-        return max(self._exchange.peer_group.num_sharers, sum(index not in self._whole for index in self._readers()))
+        return max(self._exchange.peer_group.num_sharers, sum(index not in self._exchange.whole for index in self._readers()))
 
     def _readers(self) -> list[int]:
         """Return the nodes that may read from storage now: at most as many as the site allows, the appointed ones first."""
@@ -92,9 +91,9 @@ class Quota:
         return shared or (free if quiet_s > 2 * patience_s else [])
 
     def _bringers(self, chunk: int) -> set[int]:
-        """Return the nodes that should bring a chunk: its reader, or those that had it from the start, without lost and slow ones."""
+        """Return the nodes that should bring a chunk: its reader, or those that had all from the start, without lost and slow ones."""
         owner = self._owners[chunk]
-        found = [index for index, marks in self._exchange.held.items() if marks[chunk]] if owner == NOBODY else [owner]
+        found = self._exchange.whole if owner == NOBODY else [owner]
         return {index for index in found if index != self._me and index not in self.slow and self._exchange.is_connected(index)}
 
 
@@ -122,7 +121,6 @@ class Gather:
         self._read_back = copy.ReadBack(part, source.file_set.files, past_cache=True)
         self._source, self._part = source, part
         self._rate = copy.Rate(None)
-        self._reader = copy.VerifiedReader(source, self._rate, options.retries)
         self._readers = ThreadPoolExecutor(options.threads)
         self._writers = ThreadPoolExecutor(_WRITERS)
         self._checkers = ThreadPoolExecutor(2 * _CHECKS)
@@ -244,9 +242,9 @@ class Gather:
         self._is_here(chunk, begun)
 
     def _read(self, number: int) -> None:
-        file, chunk = self._table.where(number)
+        where, buffer = self._table.where(number), self._buffers.mine()
         try:
-            content = self._reader.read(self._table.files[file], chunk, self._buffers.mine(), direct=self._direct[0])
+            content = copy.read_chunk(self._source, where, buffer, self._rate, retries=self._options.retries, direct=self._direct[0])
             if not self._swarm.have[number]:
                 self._write(number, content)
         except (errors.SlipwayError, OSError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 _LOOKS = 24
 
@@ -146,14 +146,7 @@ class Swarm:
     def unclaimed(self, stuck_before: float) -> list[int]:
         """List the missing chunks that nobody brings. They are not being read or written here, and nobody is known to have them, or their
         holder was asked before that moment and has not sent them."""
-        stuck = {chunk for view in self.views.values() for chunk, asked_at in view.asked.items() if asked_at < stuck_before}
-        found, position = [], self.have.find(0)
-        while position >= 0:
-            is_here = position in self.reading or position in self.writing
-            if not is_here and (position in stuck or (not self.holders[position] and position not in self._flights)):
-                found.append(position)
-            position = self.have.find(0, position + 1)
-        return found
+        return [chunk for chunk, is_here in enumerate(self.have) if not is_here and self.is_unclaimed(chunk, stuck_before)]
 
     def is_unclaimed(self, chunk: int, stuck_before: float) -> bool:
         if self.have[chunk] or chunk in self.reading or chunk in self.writing:
@@ -183,16 +176,7 @@ class Swarm:
 NOBODY = 0xFFFF
 
 
-def owners_of(num_chunks: int, held: Mapping[int, bytearray], readers: Sequence[int]) -> array[int]:
-    """Assign to each chunk the node that reads it from storage, NOBODY where some node has it already. The chunks to read are cut into one
-    contiguous range per reader, of nearly equal length. The result depends on the arguments only, so that all nodes compute the same."""
-    owners = array("H", [NOBODY]) * num_chunks
-    if not readers:
-        return owners
-    taken = bytearray(num_chunks)
-    for marks in held.values():
-        taken = bytearray(map(int.__or__, taken, marks)) if any(marks) else taken
-    wanted = [chunk for chunk in range(num_chunks) if not taken[chunk]]
-    for position, chunk in enumerate(wanted):
-        owners[chunk] = readers[position * len(readers) // len(wanted)]
-    return owners
+def owners_of(num_chunks: int, readers: Sequence[int]) -> array[int]:
+    """Assign to each chunk the node that reads it from storage, NOBODY without readers: one contiguous range per reader, of nearly equal
+    length. The result depends on the arguments only, so that all nodes compute the same."""
+    return array("H", (readers[chunk * len(readers) // num_chunks] if readers else NOBODY for chunk in range(num_chunks)))

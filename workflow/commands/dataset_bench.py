@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MAX_RATE: Final = 1e9
 ACCESS_WORDS: Final = {
-    "sequential": "shards from end to end",
     "random": "samples, shuffled",
     "reader": "the reader, one process",
 }
@@ -47,11 +46,10 @@ def bench(  # noqa: PLR0913 - its options
     threads: Annotated[int, typer.Option("--threads", min=1, max=256, help="Reads at once.")] = Options.threads,
     as_json: JsonOption = False,
 ) -> None:
-    """Read parts of a dataset where it lies, cold and warm, from end to end and shuffled, and say for how many GPUs that is fast
-    enough.
+    """Read samples of a dataset where it lies, cold and warm, and say for how many GPUs that is fast enough.
 
-    Each row is the median of the repeats, with the slowest and the fastest. `shards from end to end` reads 4 MiB at a time, as
-    staging does. `samples, shuffled` reads the pages of each sample in the order of an epoch. `the reader, one process` reads
+    Each row is the median of the repeats, with the slowest and the fastest. `samples, shuffled` reads the pages of each sample in
+    the order of an epoch. `the reader, one process` reads
     samples as training does, with JPEG decoding. Cold data are read after memory was asked to drop them (`posix_fadvise`); there is
     no cold rate on tmpfs, or while another process has the files mapped.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 from base.errors import DatasetError
-from data_prep.build.images import PixelCounter, mean_and_std
 from data_prep.build.selection import (
     KEPT,
     STATISTICS_SAMPLES,
@@ -23,7 +21,6 @@ from data_prep.build.selection import (
     measured_samples,
     read_samples,
     record_of,
-    repeated,
     shards_per_split,
     slices,
     too_many,
@@ -41,18 +38,6 @@ def listing(names: list[str], label: str = "a") -> Listing:
     for name in names:
         made.add(ListedSample(name, label, 1), 0)
     return made
-
-
-def test_the_order_depends_on_names_alone() -> None:
-    names = [f"{index}.png" for index in range(50)]
-    shuffled = random.Random(1).sample(names, 50)
-    one = [names[position] for position in in_order(listing(names).keys)]
-    assert one == [shuffled[position] for position in in_order(listing(shuffled).keys)]
-    assert one != names
-
-
-def test_repeated_names_are_found_and_the_first_stays() -> None:
-    assert repeated(listing(["a", "b", "a", "c", "b", "a"]).keys).tolist() == [False, False, True, False, True, True]
 
 
 def test_too_many_keeps_the_first_of_each_class_and_origin() -> None:
@@ -78,11 +63,6 @@ def test_fractions_are_met_and_stay_when_images_are_added() -> None:
     assert not (parts["test"] & parts["validation"]).any()
     fewer = by_content(HASHES[:5000], {"test": 0.1, "validation": 0.2})
     assert np.array_equal(fewer["test"], parts["test"][:5000])
-
-
-def test_alike_images_stay_together() -> None:
-    parts = by_content(np.repeat(HASHES[:500], 2), {"test": 0.3})
-    assert np.array_equal(parts["test"][::2], parts["test"][1::2])
 
 
 def test_a_small_split_gets_one_image_and_train_keeps_one() -> None:
@@ -150,27 +130,3 @@ def test_rejections_keep_the_first_names_whatever_the_order() -> None:
         assert rejections.count == len(names)
         lists.append(rejections.to_json())
     assert lists[0] == lists[1] == [{"name": name, "reason": "why"} for name in names[:KEPT]]
-
-
-def test_mean_and_deviation_are_exact() -> None:
-    images = [np.random.default_rng(seed).integers(0, 256, (7 + seed, 5, 3), dtype=np.uint8) for seed in range(4)]
-    counters = [PixelCounter(3), PixelCounter(3)]
-    for index, image in enumerate(images):
-        counters[index % 2].add(image)
-    mean, std = mean_and_std([counter.total() for counter in counters], 3)
-    every = np.concatenate([image.reshape(-1, 3) for image in images]).astype(object)
-    for channel in range(3):
-        values = [int(value) for value in every[:, channel]]
-        assert mean[channel] == sum(values) / len(values)
-        exact = (len(values) * sum(v * v for v in values) - sum(values) ** 2) / len(values) ** 2
-        assert std[channel] == math.sqrt(exact)
-    assert mean_and_std([], 1) == ((0.0,), (0.0,))
-
-
-def test_sums_do_not_overflow_in_the_brightest_tallest_image() -> None:
-    counter = PixelCounter(1)
-    counter.add(np.full((70_000, 1, 1), 255, np.uint8))
-    counter.add(np.full((65_999, 2, 1), 255, np.uint8))
-    total = counter.total()
-    assert total.sums[0] == 255 * total.pixels
-    assert total.squares[0] == 255**2 * total.pixels == 255**2 * (70_000 + 2 * 65_999)

@@ -57,11 +57,6 @@ def test_the_path_is_part_of_the_digest() -> None:
     assert spec12(one) != spec12(other)
 
 
-def test_train_may_be_written_as_a_split() -> None:
-    spec = parse_spec({"source": "folder", "splits": {"train": {"path": "a"}, "test": {"path": "b"}}}, BASE)
-    assert (spec.path, spec.split_paths) == ("/studies/a", {"test": "/studies/b"})
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -76,6 +71,7 @@ def test_train_may_be_written_as_a_split() -> None:
         ({"source": "synthetic", "splits": {"test": 0.5, "validation": 0.5}}, "add up to 1"),
         ({"source": "synthetic", "splits": {"../x": 0.5}}, "not a valid name"),
         ({"source": "synthetic", "splits": {"train": 0.5}}, "train is what the others leave"),
+        ({"source": "folder", "path": "b", "splits": {"train": {"path": "a"}}}, "train is what the others leave; give path"),
         ({"source": "synthetic", "splits": {"test": {"path": "x"}}}, "give a fraction"),
         ({"source": "synthetic", "shards": 1}, "too few"),
         ({"source": "synthetic", "samples": 3, "classes": 4}, "fewer than classes"),

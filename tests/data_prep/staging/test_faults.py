@@ -50,13 +50,14 @@ def assert_nothing_wrong(source: Path, cache: Path) -> int:
         return 0
     manifest, listed = read_manifest(source), 0
     for line in (part / NAME).read_bytes().splitlines(keepends=True)[1:]:
-        for number, chunk in parse_line(line) or ():
-            shard = manifest.shards[number]
-            content = (part / shard.name / "data.mdb").read_bytes()
-            assert len(content) == shard.bytes
-            start = chunk * shard.chunk_bytes
-            assert xxhash.xxh3_128_hexdigest(content[start : start + shard.chunk_bytes]) == shard.chunks[chunk]
-            listed += 1
+        if (where := parse_line(line)) is None:
+            continue
+        shard, chunk = manifest.shards[where[0]], where[1]
+        content = (part / shard.name / "data.mdb").read_bytes()
+        assert len(content) == shard.bytes
+        start = chunk * shard.chunk_bytes
+        assert xxhash.xxh3_128_hexdigest(content[start : start + shard.chunk_bytes]) == shard.chunks[chunk]
+        listed += 1
     return listed
 
 

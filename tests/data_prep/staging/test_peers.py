@@ -20,7 +20,7 @@ from data_prep.manifest import digest_of, parse_manifest
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.chunk_journal import ChunkTable
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.exchange import BEAT, CHUNK, HAVE, HEAD, WANT, frame, have_frames, have_text
+from data_prep.staging.exchange import BEAT, CHUNK, HAVE, HEAD, WANT, frame, have_frames
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.crew import TOKEN, crew
 from tests.data_prep.staging.test_stage import Stopped, stop_after
@@ -101,13 +101,14 @@ def test_what_an_interrupted_copy_left_is_passed_on_and_not_read_again(source: P
     for cache, part in ((caches[0], 0.3), (caches[1], 0.7)):
         with pytest.raises(Stopped):
             stage(source, cache, progress=stop_after(int(part * TOTAL)), options=options)
-    with crew(source, caches[:3], *PATIENT) as stagers:
+    with crew(source, caches[:3], *PATIENT, "--bytes-per-s", "3e6") as stagers:
         stagers.meet()
         results = stagers.finish()
     assert_whole(source, caches[:3])
     resumed = [result["resumed_bytes"] for result in results]
     assert resumed[1] > resumed[0] > 0
-    assert sum(result["storage_bytes"] for result in results) == TOTAL - resumed[1]
+    read = sum(result["storage_bytes"] for result in results)
+    assert TOTAL - resumed[1] <= read <= TOTAL - resumed[1] + 3 * 5 * 65536, "what was read before a node heard of the others' chunks"
 
 
 def test_one_cache_for_two_nodes_is_staged_once(source: Path, caches: list[Path]) -> None:
@@ -189,19 +190,19 @@ def test_a_holder_whose_disk_is_slow_with_its_own_work_serves_meanwhile(source: 
             stage(source, caches[2], progress=stop_after(4_000_000), options=StageOptions(copy=CopyOptions(sync_bytes=100_000, threads=1)))
     slow = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(mine / "shard-00000.lmdb" / "data.mdb")]
     slow += ["-e", "trace=preadv,preadv2", "-e", "inject=preadv,preadv2:delay_enter=600000000"]
-    with crew(source, caches[:3], "--late-s", "0.5", wrap={2: slow}) as stagers:
+    with crew(source, caches[:3], "--late-s", "0.5", "--bytes-per-s", "2e6", wrap={2: slow}) as stagers:
         stagers.meet(appointed=[0, 1])
         results = stagers.finish(2)
         assert "result" not in stagers.all[2].said
     assert_whole(source, caches[:2])
-    assert sum(result["storage_bytes"] for result in results) <= (0 if holder == "has all" else 0.4 * TOTAL)
+    assert sum(result["storage_bytes"] for result in results) <= (0 if holder == "has all" else 0.5 * TOTAL)
 
 
 def test_a_node_that_cannot_be_reached_is_done_without(source: Path, caches: list[Path]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with crew(source, caches[:3], *PATIENT) as stagers:
-        stagers.meet(replace={2: ("127.0.0.1", port, "none")}, appointed=[0, 1, 2])
+        stagers.meet(replace={2: ("127.0.0.1", port, "some")}, appointed=[0, 1, 2])
         results = stagers.finish(2)
     assert all("2" in result["lost_peers"] for result in results)
     assert sum(result["storage_bytes"] for result in results) <= 2 * TOTAL
@@ -312,9 +313,9 @@ def test_a_node_that_is_turned_away_comes_again(source: Path, caches: list[Path]
 @pytest.mark.parametrize("begun", [False, True])
 def test_an_answer_that_comes_when_all_is_over_disturbs_nobody(source: Path, caches: list[Path], begun: bool) -> None:
     late = Liar(source)
-    with late.listener, crew(source, caches[:2], "--hang-s", "60", "--late-s", "0.5") as stagers:
-        stagers.meet(replace={1: ("127.0.0.1", late.port, have_text(late.table.marks([(0, 1)])))}, appointed=[0])
-        with late.greet(1, [1]) as connection:
+    with late.listener, crew(source, caches[:2], "--hang-s", "60", "--late-s", "0.5", "--bytes-per-s", "3e6") as stagers:
+        stagers.meet(replace={1: ("127.0.0.1", late.port, "some")}, appointed=[0])
+        with late.greet(1, [late.table.num_chunks - 1]) as connection:
             chunk = wanted(connection)
             answer = frame(CHUNK, chunk) + bytes(late.table.span(chunk)[2])
             sent = 1000 if begun else 0
