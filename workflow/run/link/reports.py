@@ -185,13 +185,6 @@ class DatasetIsHere(Message, frozen=True, kw_only=True):
     """The dataset is on this node, and the image, which `load_image` orders, is next."""
 
 
-class Loading(Message, frozen=True, kw_only=True):
-    """The report, every few seconds, that the image is being loaded into the engine."""
-
-    seconds: float
-    """Since it began."""
-
-
 class Staged(Message, frozen=True, kw_only=True):
     """All that the ranks need and that does not depend on other nodes is here."""
 
@@ -278,7 +271,7 @@ class Released(Message, frozen=True, kw_only=True):
 
 TrainingReport = Alive | Exited | Overdue | Saving | GpusSeen
 """What the supervisor acts on while the ranks run."""
-StagingReport = Progress | Listening | Waiting | Loading | DatasetIsHere
+StagingReport = Progress | Listening | Waiting | DatasetIsHere
 """What it acts on while the nodes are prepared."""
 AwaitedReport = (
     Ready | PreflightAnswered | LookedAt | Staged | Fetched | StagingEnded | RankReport | Stopped | Collected | Pushed | Released

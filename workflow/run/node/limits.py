@@ -22,8 +22,6 @@ PACKAGES_S: Final = 60.0
 IMAGE_LOAD_S: Final = 5400.0
 """How long the load of an image may take from the start until it asks for the archive, and again from the moment when it has that to the
 end: with these two another's load of the same image, and our own. How long the archive may take is the supervisor's to say."""
-IMAGE_PROGRESS_EVERY_S: Final = 5.0
-"""How often the load of an image is looked at and told of."""
 COPIES_REMOVAL_S: Final = 60.0
 """How long the removal of an image's archive and of checkpoints from the cache may take; the ranks start after it."""
 

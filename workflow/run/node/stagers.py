@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from base.humanize import format_duration
 from cluster.types import CacheUser
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.reports import Listening, Loading, Progress, StagedCopy, Value, Waiting, What
+from workflow.run.link.reports import Listening, Progress, StagedCopy, Value, Waiting, What
 from workflow.run.node import limits
 from workflow.run.node.child import Problem, Worker, WorkLine, report_progress
 
@@ -143,38 +143,35 @@ class ImageChild(Worker[Loaded]):
         self,
         loop: Loop,
         argv: tuple[str, ...],
-        report: Callable[[Loading | Progress | Waiting], None],
+        report: Callable[[Progress | Waiting], None],
         wants: Callable[[], None],
         then: Callable[[Loaded | None, Problem | None], None],
         limit_s: float = limits.IMAGE_LOAD_S,
     ) -> None:
         self._report, self._wants, self._limit_s = report, wants, limit_s
-        self._since = self._limited_from = time.monotonic()
-        self._asks = False
-        """True if it waits for the archive."""
+        self._limited_from: float | None = None
+        self._needed = 0
+        """The bytes of the archive."""
         super().__init__(loop, argv, LoadLine, self._hear, then)
-        self._look_later()
+        self._limit()
 
-    def _look_later(self) -> None:
-        self.loop.after(min(limits.IMAGE_PROGRESS_EVERY_S, self._limit_s), self._look)
+    def _limit(self) -> None:
+        """Let the time begin; none is counted while it waits for the archive."""
+        since = self._limited_from = time.monotonic()
+        self.loop.after(self._limit_s, lambda: self._end(since))
 
-    def _look(self) -> None:
-        now = time.monotonic()
-        if not self.is_open:
-            return
-        if now - self._limited_from >= self._limit_s and not self._asks:
+    def _end(self, since: float) -> None:
+        if self.is_open and self._limited_from == since:
             self.give_up(("ContainerError", f"the image was not here after {format_duration(self._limit_s)}; its load was ended"))
-            return
-        self._look_later()
-        if not self._asks:
-            self._report(Loading(seconds=now - self._since))
 
     def bring(self, archive: str) -> None:
-        self._asks, self._limited_from = False, time.monotonic()
+        self._report(Progress(what="image", done=self._needed, total=self._needed))
+        self._limit()
         self.send(archive=archive)
 
     def _hear(self, line: LoadLine) -> None:
         report_progress(self._report, "image", line)
         if line.wants is not None:
-            self._asks = True
+            self._limited_from, self._needed = None, line.wants
+            self._report(Progress(what="image", done=0, total=self._needed))
             self._wants()

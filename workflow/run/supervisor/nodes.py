@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar, cast
 
-from base import handshake, humanize, logs, process
+from base import handshake, logs, process
 from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import commands, event_loop, reports
@@ -227,7 +227,8 @@ class Nodes:
             self.launched = time.monotonic() + pause_s
             self._loop.after(pause_s, lambda: None if self._leaving or self._has_begun(launched.launch) else again())
             return
-        follows_a_mute_one = launched.launch.may_be_mute and self._times(launched.launch) > 1  # what one before it started may have come in
+        times = sum(other.launch is launched.launch for other in self._launched)
+        follows_a_mute_one = launched.launch.may_be_mute and times > 1  # what one before it started may have come in
         if self._has_begun(launched.launch) and (follows_a_mute_one or self._is_mute(launched, code, words)):
             return  # what becomes of its nodes, their links say
         for index in launched.launch.nodes:
@@ -239,23 +240,15 @@ class Nodes:
         launch = launched.launch
         if self._leaving or self._has_begun(launch):
             return None
-        retry_reason = transient_reason(launch, words)
+        mute = "the launcher has started nothing, and says nothing" if self._is_mute(launched, code, words) else ""
+        retry_reason = transient_reason(launch, words) or mute
         if retry_reason and time.monotonic() < give_up:
             logger.warning("%s; node programs are started again in %g s", retry_reason, self._pause_s)
             return self._pause_s
-        if self._is_mute(launched, code, words) and self._times(launch) < time_limits.LAUNCH_MUTE_TRIES:
-            names = humanize.some([self.all[index].node.name for index in launch.nodes], 3)
-            logger.warning(
-                "the launcher has started nothing on %s, and says nothing; once more in %.0f s", names, time_limits.LAUNCH_MUTE_PAUSE_S
-            )
-            return time_limits.LAUNCH_MUTE_PAUSE_S
         return None
 
     def _is_mute(self, launched: Launched, code: int, words: str) -> bool:
         return launched.launch.may_be_mute and not code and not words
-
-    def _times(self, launch: Launch) -> int:
-        return sum(other.launch is launch for other in self._launched)
 
     def _has_begun(self, launch: Launch) -> bool:
         return any(self.all[index].has_begun or self.all[index].channel is not None for index in launch.nodes)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, assert_never, get_args
 from msgspec.structs import replace
 
 from base.errors import DigestMismatch, StagingError, StorageError
-from base.humanize import format_duration, format_size
+from base.humanize import format_duration, format_size, some
 from cluster.types import Node
 from containers.spec import CHECKPOINT
 from workflow.run.link import commands, reports
@@ -176,6 +176,7 @@ class Staging:
                 if node.has_reported(reports.DatasetIsHere) and node.index not in self._loading:
                     self._loading.add(node.index)
                     self._nodes.send(node, commands.LoadImage())
+        self._note_loads(now)
         return self._everybody(reports.Staged, reports.Failed)
 
     def heard(self, node: NodeHandle, message: reports.StagingReport) -> None:
@@ -196,27 +197,20 @@ class Staging:
                     logger.info("%s: %s", "stage" if message.what == "dataset" else message.what, transfer.described(now))
             case reports.DatasetIsHere():
                 self._heard = now
-            case reports.Loading():
-                self._loads(now)
             case _:
                 assert_never(message)
 
     def _everybody(self, *kinds: type[reports.Message]) -> bool:
         return all(node.lost or node.has_reported(*kinds) for node in self._nodes.all)
 
-    def _loads(self, now: float) -> None:
-        """Handle a wait for the engine, which is no progress while another node lacks bytes: it may wait for that one's load."""
-        if not self._transfers["image"].is_under_way:
-            self._heard = now
-        if not self._is_time_to_show(now):
+    def _note_loads(self, now: float) -> None:
+        """Take a load for progress: each node limits its own. It is none while a node lacks bytes, for whose load it may wait."""
+        names = [node.node.name for node in self._nodes.all if node.index in self._loading and not (node.lost or _has_image(node))]
+        if not names or self._transfers["image"].is_under_way:
             return
-        nodes = [node for node in self._nodes.all if not node.lost and not node.has_reported(reports.Staged)]
-        loading = [(node.node.name, said.seconds) for node in nodes if (said := node.last(reports.Loading)) is not None]
-        if not loading:
-            return
-        seconds = max(seconds for _, seconds in loading)
-        names = ", ".join(name for name, _ in loading[:8]) + (" ..." if len(loading) > 8 else "")
-        logger.info("image: %s load it into their engine, for %s so far", names, format_duration(seconds))
+        self._heard = now
+        if self._is_time_to_show(now):
+            logger.info("image: %s load it into their engine", some(names, 8))
 
     def _is_time_to_show(self, now: float) -> bool:
         if now - self._shown < time_limits.SHOW_EVERY_S:

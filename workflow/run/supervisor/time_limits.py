@@ -24,14 +24,10 @@ SUPERVISOR_ALIVE_EVERY_S: Final = 5.0
 HUNG_UP_S: Final = 0.1
 """How long a node program may take to end after its connection has ended: its exit code says more than the end of a connection."""
 LAUNCH_RETRY_S: Final = 300.0
-"""How long a launch is tried again while the scheduler is silent: a controller that is restarted takes minutes."""
+"""How long a launch is tried again while the scheduler, or its launcher, is silent: a controller that is restarted takes minutes."""
 LAUNCH_PAUSE_S: Final = 5.0
 LAUNCH_TERM_S: Final = 3.0
 """How long before a limit launches are told to end by TERM; at the limit they are killed."""
-LAUNCH_MUTE_PAUSE_S: Final = 1.0
-"""The pause after a launch that has ended well without a word: its scheduler does answer."""
-LAUNCH_MUTE_TRIES: Final = 5
-"""How often such a one is started at most."""
 
 JOB_FACTS_S: Final = 90.0
 """How long the scheduler may take to say when the job ends: a busy one answers late, and the run goes on meanwhile."""

@@ -58,7 +58,6 @@ SAID: Final[tuple[reports.Report, ...]] = (
     reports.Waiting(what="image"),
     reports.LookedAt(delivered=True),
     reports.DatasetIsHere(),
-    reports.Loading(seconds=1.0),
     STAGED,
     reports.Staged(
         dataset=DATASET, image=reports.LoadedImage(image_id="sha256:0", seconds=1.0, storage_bytes=2, peer_bytes=0), other_use=()

@@ -191,7 +191,7 @@ def test_where_storage_is_limited_the_image_is_loaded_when_all_have_the_dataset(
 
 def test_what_a_node_says_before_anything_was_ordered_ends_nothing() -> None:
     world = World(lambda _index, now: int(now))
-    for early in (reports.Waiting(what="image"), reports.Loading(seconds=1.0), reports.Progress(what="dataset", done=1, total=2)):
+    for early in (reports.Waiting(what="image"), reports.Progress(what="dataset", done=1, total=2)):
         world.say(world.all[0], early)
     world.run()
 
@@ -199,7 +199,7 @@ def test_what_a_node_says_before_anything_was_ordered_ends_nothing() -> None:
 def test_a_load_that_goes_on_for_long_is_progress() -> None:
     """An engine may unpack a large image for longer than a copy may stand still."""
     world = World(lambda _index, _now: 1000)
-    world.also = lambda: world.say(world.all[0], reports.Loading(seconds=world.now))
+    world.also = lambda: None if world.loads else world.say(world.all[0], reports.DatasetIsHere())
     world.run()
     assert world.now >= FOREVER
 
@@ -210,7 +210,8 @@ def test_a_load_that_waits_for_a_copy_which_stands_still_is_no_progress() -> Non
 
     def also() -> None:
         world.say(world.all[0], reports.Progress(what="image", done=5, total=9))
-        world.say(world.all[1], reports.Loading(seconds=world.now))
+        if not world.loads:
+            world.say(world.all[1], reports.DatasetIsHere())
 
     world.also = also
     with pytest.raises(Ended, match="no progress for 300 s"):
