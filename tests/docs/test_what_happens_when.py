@@ -59,7 +59,7 @@ CASES: Final[Mapping[str, Case]] = {
             "20 median steps": ("workflow.run.node.ranks.STEPS_IN_LIMIT",),
         },
         tests=(
-            "tests/workflow/run/test_runs.py::test_a_frozen_rank_hangs_and_is_named",
+            "tests/workflow/run/test_launcher_faults.py::test_a_fault_is_named_in_time_and_leaves_nothing",
             "tests/workflow/run/test_runs.py::test_a_rank_that_never_speaks_hangs_by_the_init_limit",
             "tests/workflow/run/test_resume.py::test_a_frozen_rank_at_the_deadline_is_no_hang",
         ),
@@ -96,7 +96,7 @@ CASES: Final[Mapping[str, Case]] = {
         tests=(
             "tests/workflow/run/test_runs.py::test_the_walltime_ends_a_run_as_a_row_with_what_is_there",
             "tests/workflow/run/test_resume.py::test_a_timeout_is_gone_on_with_when_there_is_more_walltime",
-            "tests/workflow/run/test_resume.py::test_an_attempt_for_which_no_time_is_left_is_not_begun",
+            "tests/workflow/run/test_resume.py::test_a_job_that_ends_while_the_run_waits_for_its_turn",
             "tests/slurm/test_deadline.py::test_a_run_longer_than_its_job_is_saved_requeued_and_goes_on",
         ),
     ),
@@ -127,12 +127,11 @@ CASES: Final[Mapping[str, Case]] = {
             "tests/workflow/run/supervisor/test_staging.py::test_a_load_that_waits_for_a_copy_which_stands_still_is_no_progress",
             "tests/workflow/run/test_runs.py::test_storage_that_comes_back_gets_its_result",
             "tests/workflow/run/test_runs.py::test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delivered",
-            "tests/workflow/run/test_runs.py::test_every_node_delivers_what_waits_there_before_anything_is_trained",
             "tests/base/test_calls.py::test_a_hang_ends_at_the_limit",
             "tests/cluster/test_storage_guard.py::test_a_wait_for_storage_is_told_and_given_up",
             "tests/cluster/test_storage_guard.py::test_ctrl_c_ends_a_command_that_waits_for_storage",
             "tests/workflow/test_run_command.py::test_storage_that_is_frozen_at_its_start_is_an_error_within_the_limit",
-            "tests/workflow/run/test_frozen_storage.py::test_frozen_at_the_push_the_result_waits_on_its_node_and_the_next_start_delivers_it",
+            "tests/workflow/run/test_frozen_storage.py::test_frozen_at_the_push_the_result_waits_on_its_node_and_can_be_delivered",
             "tests/data_prep/staging/test_peers.py::test_a_node_whose_storage_hangs_gets_all_from_the_others",
         ),
     ),
@@ -155,7 +154,6 @@ CASES: Final[Mapping[str, Case]] = {
     "The disk of a node is full": Case(
         tests=(
             "tests/data_prep/staging/test_faults.py::test_a_full_disk_is_refused_first_and_evicted_for",
-            "tests/workflow/run/test_runs.py::test_what_a_program_cannot_help_prevents_the_attempt",
             "tests/workflow/run/test_runs.py::test_a_result_that_neither_storage_nor_a_full_cache_takes_is_lost_in_words",
             "tests/workflow/run/test_runs.py::test_a_cache_without_inodes_is_told_as_such_and_nothing_is_left",
             "tests/workflow/run/test_runs.py::test_a_cleaner_that_removes_the_cache_is_told_in_words",

@@ -14,7 +14,7 @@ from base.jsonfile import plain, publish_json
 from containers.frameworks import load_framework
 from containers.images.model import PinnedImage, StudyImage, check_same, manifest_path, read_manifest
 from tests.workflow.run.cells import document, made_site
-from workflow.run.images import Pinned, check_archives, image_of, load_argv, pinned_before, prepare, references
+from workflow.run.images import Pinned, check_archives, image_of, pinned_before, prepare, references
 from workflow.study.cell import Cell
 from workflow.study.site import Site
 
@@ -149,21 +149,3 @@ def test_a_file_that_says_nothing_of_the_image_is_named(tmp_path: Path) -> None:
     for engine, framework in (("docker", "jax"), ("podman", "pytorch")):
         with pytest.raises(ContainerError, match=r"images-0123456789ab.json names no image of .* remove it"):
             image_of(str(file), engine, framework)
-
-
-def test_what_a_node_runs(tmp_path: Path) -> None:
-    argv = load_argv("py", "/s/images/x.tar.zst", "docker", "/local")
-    assert argv == (
-        "py",
-        "-P",
-        "-m",
-        "containers.images",
-        "load",
-        "--brought",
-        "--engine",
-        "docker",
-        "--archive",
-        "/s/images/x.tar.zst",
-        "--cache",
-        "/local",
-    )

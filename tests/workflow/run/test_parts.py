@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import NodeLost
-from workflow.run.link.event_loop import SIGNALS, Loop
+from workflow.run.link.event_loop import Loop
 from workflow.run.node.ranks import RECENT_BYTES, EventTail, RankLog, Reservation
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
@@ -235,13 +233,6 @@ def test_the_port_is_ours_before_anybody_hears_of_it_and_a_server_can_have_it() 
     second.release()
 
 
-def test_many_runs_with_one_head_never_share_a_port() -> None:
-    held = [Reservation("127.0.0.1") for _ in range(100)]
-    assert len({reservation.ports[0] for reservation in held}) == 100
-    for reservation in held:
-        reservation.release()
-
-
 def test_a_node_holds_all_its_ports_and_lets_go_of_all() -> None:
     held = Reservation("127.0.0.1", 5)
     assert len(set(held.ports)) == 5
@@ -258,22 +249,6 @@ def test_a_name_is_no_address_for_a_rendezvous() -> None:
         Reservation("localhost")
     with pytest.raises(NodeLost, match=r"no free port on 192\.0\.2\.7"):
         Reservation("192.0.2.7")
-
-
-@pytest.mark.processes
-def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
-    path = tmp_path / "measuring.lock"
-    scope = RunScope(Loop())
-    first, second = NodeLocks(scope, [path], 1), NodeLocks(scope, [path], 1)
-    assert first.try_take()
-    first.sign("run a")
-    assert not second.try_take()
-    assert second.signature() == "run a"
-    scope.loop.after(0.05, first.give)
-    second.take()
-    with path.open("rb") as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    second.give()
 
 
 def test_a_lock_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:
@@ -300,11 +275,6 @@ def test_the_commit_of_a_checkout_is_told_and_whether_files_differ_from_it(tmp_p
 
 def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
     assert git_state(str(tmp_path)) == GitState(git_sha=None, git_dirty=None)
-
-
-def test_signals_are_those_that_end_jobs() -> None:
-
-    assert set(SIGNALS) == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 @pytest.mark.parametrize("planted", ["a pipe", "a symbolic link", "a directory"])

@@ -20,7 +20,6 @@ from containers.spec import Owner, Paths
 from data_prep.spec import parse_spec, spec12
 from tests.workflow.run.cells import document, made_site
 from workflow.run import plan
-from workflow.run.node.stagers import stage_argv
 from workflow.run.plan import container_spec, describe_framework, port_names
 from workflow.run.storage.description import build_name, model_for
 from workflow.study.cell import Cell, Run
@@ -203,21 +202,6 @@ def test_setup_lines_come_before_the_node_program_and_its_words_stay_words(tmp_p
     argv = plan.node_argv("echo", ("1.2.3.4", 5), ["export A='x y'", 'echo "$A"'])
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stdout == "x y\n-P -m workflow.run.node --supervisor 1.2.3.4:5\n"
-
-
-def test_the_supervisor_s_and_the_stager_s_argv() -> None:
-    assert plan.supervisor_argv("py", "/r", "x-r1.after-2")[-2:] == ("--run", "x-r1.after-2")
-    argv = stage_argv("py", "/s", "/c", holder={"pid": 1}, max_bytes=10, bytes_per_s=2.5e6)
-    assert argv == (
-        *["py", "-P", "-m", "data_prep.staging", "--source", "/s", "--cache", "/c", "--holder"],
-        '{"pid": 1}',
-        "--max-bytes",
-        "10",
-        "--bytes-per-s",
-        "2.5e+06",
-    )
-    assert stage_argv("py", "/s", "/c")[-1] == "/c"
-    assert stage_argv("py", "/s", "/c", "--single", group=True, check_s=20.0)[-4:] == ("--check-s", "20", "--group", "--single")
 
 
 def test_cell_json_holds_what_the_allocation_decided() -> None:

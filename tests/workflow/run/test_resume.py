@@ -159,14 +159,6 @@ def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes
     assert last["warnings"] == last["busy"]
 
 
-def test_three_jobs_make_one_run(world: World) -> None:
-    run_id, records = interrupted(world, 2)
-    last = ended(world, run_id)
-    assert records[0]["checkpoint"]["step"] < records[1]["checkpoint"]["step"]
-    trained = sum(record["steps_s"]["train"] for record in records)
-    assert last["resumed_from"] == {"attempt": 2, "step": records[1]["checkpoint"]["step"], "used_s": pytest.approx(trained)}
-
-
 def test_the_budget_counts_over_all_attempts_and_its_end_is_a_row(world: World) -> None:
     run_id = world.cell(step_s=STEP_S, measured=100_000)
     short_jobs(world, job_s=4.0, walltime_s=8.0)
@@ -201,13 +193,6 @@ def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> 
     assert last["resumed_from"]["step"] == first["checkpoint"]["step"]
 
 
-def test_the_retry_of_any_other_result_begins_anew(world: World) -> None:
-    run_id, _ = interrupted(world, do={"0": [STEPS - 100, "exit 3"]})
-    assert ended(world, run_id)["status"] == "error"
-    again = ended(world, f"{run_id}.after-1")
-    assert (again["attempt"], again["resumed_from"]) == (3, None)
-
-
 def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
     run_id, (first, _) = interrupted(world, 2)
     path = world.run_dir(run_id) / "attempts/2/checkpoint.safetensors"
@@ -221,15 +206,6 @@ def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
     assert busy == last["busy"]
     assert warning.startswith("attempt 2 cannot be resumed: the file ")
     assert "is damaged" in warning
-
-
-def test_without_a_whole_checkpoint_it_begins_anew(world: World) -> None:
-    run_id, _ = interrupted(world)
-    (world.run_dir(run_id) / "attempts/1/checkpoint.safetensors").unlink()
-    last = ended(world, run_id)
-    assert last["resumed_from"] is None
-    assert "is not there any more" in last["warnings"][0]
-    assert last["training"]["losses"][0][0] == 0
 
 
 def test_a_checkpoint_that_the_program_refuses_is_an_error_that_names_it(world: World) -> None:
@@ -283,37 +259,12 @@ def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(world: World)
     assert f"at step {first['checkpoint']['step']} once more" in second["status_reason"]
 
 
-def test_a_supervisor_killed_while_it_writes_is_followed_by_one_that_goes_on(world: World) -> None:
-    run_id = long_cell(world)
-    short_jobs(world)
-    first = cut_off(world, run_id)
-    process = started_until_it_saves(world, run_id, "checkpoint.safetensors")
-    process.kill()
-    process.communicate(timeout=30)
-    world.wait_for(lambda: not world.processes())
-    long_jobs(world)
-    last = ended(world, run_id)
-    assert last["status"] == "ok"
-    assert last["resumed_from"]["step"] >= first["checkpoint"]["step"]
-
-
 def test_a_frozen_rank_at_the_deadline_is_no_hang(world: World) -> None:
     world.shorter["rank_silence_s"] = 1.5
     run_id = long_cell(world, 2, save="slow")
     short_jobs(world, job_s=20.0)
     record = cut_off(world, run_id, saves=False)
     assert "it was not written within 2.0 s" in record["status_reason"]
-
-
-def test_an_attempt_for_which_no_time_is_left_is_not_begun(world: World) -> None:
-    run_id = world.cell(measured=5)
-    world.job_s = 0.001
-    world.write()
-    code, log = world.run(run_id)
-    assert code == PREEMPTED, log
-    assert "not begun; the next job begins it" in log
-    assert list(world.run_dir(run_id).iterdir()) == []
-    assert world.left() == []
 
 
 def test_a_job_that_ends_while_the_run_waits_for_its_turn(world: World) -> None:

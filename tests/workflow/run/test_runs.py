@@ -115,11 +115,8 @@ def test_a_small_cell_of_a_larger_study_gets_a_small_node(world: World) -> None:
 @pytest.mark.parametrize(
     ("action", "status", "words"),
     [
-        ("exit 3", "error", "ended with exit code 3"),
         ("raise", "error", "ended with exit code 1: ValueError: the seed of all evil"),
         ("nan", "nan", "met a loss that is not a number: loss is nan at step 3"),
-        ("oom", "oom", "ran out of memory: DefaultCPUAllocator"),
-        ("leave", "error", "its events stop before run_stop: it left its steps early, after step 2"),
         ("SIGSEGV", "error", "died of SIGSEGV"),
     ],
 )
@@ -137,18 +134,6 @@ def test_a_program_that_fails_is_a_row(world: World, action: str, status: str, w
         assert record["failed_rank"]["signal"] == "SIGSEGV"
 
 
-@pytest.mark.parametrize(
-    ("told", "words"),
-    [
-        ({"0": 0, "1": 0}, "rank 0 ended well, and wrote 0 of the 6 measured steps that were asked"),
-        ({"1": 7}, "rank 1 ended well, and wrote 5 of the 6 measured steps that were asked"),
-    ],
-)
-def test_a_program_that_ends_well_without_its_steps_is_no_ok(world: World, told: dict[str, int], words: str) -> None:
-    record = ended(world, world.cell(2, told=told))
-    assert (record["status"], record["kind"], record["status_reason"]) == ("error", "result", words)
-
-
 def test_a_program_whose_clock_is_slow_is_no_ok(world: World) -> None:
     cell = world.cell(1, measured=60, step_s=0.1, clock=0.05)  # 6 s that are told as 0.3: also a late look sees it
     record = ended(world, cell)
@@ -157,28 +142,17 @@ def test_a_program_whose_clock_is_slow_is_no_ok(world: World) -> None:
     assert "its clock is wrong, or it does not write its events as they happen" in record["status_reason"]
 
 
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world: World, rank: int) -> None:
-    record = prevented(world, world.cell(3, step_s=0.01, do={str(rank): [3, "SIGKILL"]}), 23, "killed")
-    assert record["failed_rank"]["rank"] == rank
-    assert record["failed_rank"]["signal"] == "SIGKILL"
-
-
 @pytest.mark.parametrize(
-    ("action", "code", "status", "words"),
+    ("action", "words"),
     [
-        ("disk", 22, "storage", "rank 1 on local-1 could not read its dataset or write its files: OSError: [Errno 28] No space left"),
-        (
-            "child-killed",
-            23,
-            "killed",
-            "rank 1 on local-1 lost a process of its own to a signal from outside, without a sign of",
-        ),
-        ("SIGBUS", 22, "storage", "rank 1 on local-1 died of SIGBUS: what it had mapped into its memory could not be read"),
+        ("SIGKILL", "rank 1 on local-1 was killed from outside by SIGKILL"),
+        ("child-killed", "rank 1 on local-1 lost a process of its own to a signal from outside, without a sign of"),
     ],
 )
-def test_what_a_program_cannot_help_prevents_the_attempt(world: World, action: str, code: int, status: str, words: str) -> None:
-    assert prevented(world, world.cell(2, do={"1": [3, action]}), code, status)["status_reason"].startswith(words)
+def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world: World, action: str, words: str) -> None:
+    record = prevented(world, world.cell(3, step_s=0.01, do={"1": [3, action]}), 23, "killed")
+    assert record["status_reason"].startswith(words)
+    assert record["failed_rank"]["rank"] == 1
 
 
 def test_a_cleaner_that_removes_the_cache_is_told_in_words(world: World) -> None:
@@ -222,16 +196,6 @@ def test_a_result_that_is_there_is_published_and_not_trained_again(world: World)
     assert (code, world.record(run_id)) == (0, second), log
     assert sorted(path.name for path in (world.run_dir(run_id) / "attempts").iterdir()) == ["1", "2"]
     assert world.left() == []
-
-
-def test_a_frozen_rank_hangs_and_is_named(world: World) -> None:
-    world.shorter["rank_silence_s"] = 2.0
-    run_id = world.cell(2, do={"1": [4, "SIGSTOP"]}, step_s=0.001)
-    record = ended(world, run_id)
-    assert record["status"] == "hang"
-    assert record["status_reason"].startswith("rank 1 on local-1 has said nothing for ")
-    assert "in phase train" in record["status_reason"]
-    assert "stopped (state T)" in record["status_reason"]
 
 
 def test_a_rank_that_never_speaks_hangs_by_the_init_limit(world: World) -> None:
@@ -294,13 +258,6 @@ def test_a_supervisor_whose_parent_ends_cancels(world: World) -> None:
     world.wait_for(lambda: not world.processes())
     assert checked(world, run_id, 1)["status_reason"] == "the process that started the supervisor has ended"
     assert world.left() == []
-
-
-def test_a_flood_in_a_log_is_kept_within_bounds(world: World) -> None:
-    run_id = world.cell(do={"0": [1, "flood"]})
-    record = ended(world, run_id)
-    log = next(file for file in record["files"] if file["path"] == "logs/rank-0.log")
-    assert log["bytes"] == 2000 * 6001
 
 
 def test_a_second_supervisor_of_a_living_run_waits_for_its_result(world: World) -> None:
@@ -450,18 +407,6 @@ def test_a_run_that_the_study_does_not_have_is_an_error(world: World) -> None:
     assert "nobody-r1" in log
 
 
-def test_a_damaged_dataset_prevents_the_run(world: World) -> None:
-    run_id = world.cell()
-    data = next(world.dataset.glob("*/data.mdb"))
-    data.chmod(0o600)
-    content = bytearray(data.read_bytes())
-    content[100] ^= 1
-    data.write_bytes(content)
-    record = prevented(world, run_id, 15, "storage")
-    assert "local-0" in record["status_reason"]
-    assert record["steps_s"]["train"] is None
-
-
 @pytest.mark.parametrize("change", ["", "changed", "removed"])
 def test_a_run_starts_from_the_file_of_parameters_that_its_study_was_read_with(world: World, change: str) -> None:
     run_id = world.cell(2)
@@ -545,24 +490,6 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
     code, log = world.run(run_id)
     assert code == 0, log
     assert "attempt 1, status ok; nothing is trained" in log
-    assert [path.name for path in (world.run_dir(run_id) / "attempts").iterdir()] == ["1"]
-    assert world.left() == []
-
-
-@pytest.mark.parametrize("job_s", [None, 600.0], ids=["a machine", "a job, whose head node sees its own cache alone"])
-def test_every_node_delivers_what_waits_there_before_anything_is_trained(world: World, job_s: float | None) -> None:
-    world.job_s = job_s
-    run_id = world.cell(2, step_s=0.02, measured=40)
-    ends_without_storage(world, run_id)
-    other = world.cell(step_s=0.0, measured=2, model="resnet18")
-    assert world.run(other)[0] == 0
-    assert waiting(world) == 2, "of another run"
-    code, log = world.run(run_id)
-    assert code == 0, log
-    assert log.count("waited on this node: delivered") == 2
-    assert "attempt 1, status ok; nothing is trained" in log
-    record = checked(world, run_id)
-    assert (record["status"], record["attempt"], record["performance"]["num_measured_steps"]) == ("ok", 1, 40)
     assert [path.name for path in (world.run_dir(run_id) / "attempts").iterdir()] == ["1"]
     assert world.left() == []
 

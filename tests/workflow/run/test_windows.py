@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -64,26 +61,6 @@ def test_ranks_that_measured_at_other_times_are_seen(world: World, sync: bool) -
     assert record["status"] == "ok"
     window_s, together_s = record["performance"]["window_s"], record["window_seen"]["together_s"]
     assert (together_s > window_s * (1 + STAGGERED_RATIO) + STAGGERED_S) == (not sync)
-
-
-@pytest.fixture
-def loaded() -> Iterator[None]:
-    """Four busy processes for each core."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
-    yield
-    for process in busy:
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize(("nodes", "each"), [(1, 1), (2, 2)])
-def test_an_honest_half_second_on_a_machine_under_heavy_load_is_not_called_wrong(world: World, nodes: int, each: int) -> None:
-    record = run(world, world.cell(nodes, each, measured=50, step_s=0.01))
-    assert record["status"] == "ok"
-    assert not [warning for warning in record["warnings"] if "Slipway's clock" in warning]
-    seen = record["window_seen"]
-    assert seen["most_s"] >= seen["window_s"] * 0.95, "whatever the load, what was seen has room for what was"
 
 
 def test_evaluations_between_epochs_are_in_no_rate(world: World) -> None:

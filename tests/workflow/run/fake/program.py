@@ -1,7 +1,7 @@
 """Writes the events of a training run without training.
 
 `optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow", "fail" or "linger",
-"parameters": {"<rank>": what it tells of them}, "told": {"<rank>": how many of its steps it tells}, "clock": how fast its clock goes,
+"clock": how fast its clock goes,
 "tells": what part of its steps' seconds it tells, "stamps": false where its steps tell no time of their end, "late": {"<rank>": seconds
 that it begins later}, "hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
 """
@@ -21,18 +21,14 @@ from pathlib import Path
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 CELL = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text())
 FAKE = CELL["optimizer"].get("fake", {})
-PARAMETERS = FAKE.get("parameters", {}).get(str(RANK), CELL["model_parameters"])
 STARTED = time.monotonic()
 EVENTS = Path(os.environ["SLIPWAY_OUT"], f"events-{RANK}.jsonl").open("w", buffering=1)  # noqa: SIM115 - until the end of the process
 
 
 CLOCK = FAKE.get("clock", 1)
-TOLD = FAKE.get("told", {}).get(str(RANK), float("inf"))
 
 
 def emit(event, **fields):
-    if event == "step" and fields["step"] >= TOLD:
-        return
     EVENTS.write(json.dumps({"event": event, "time": time.time(), "monotonic_ns": int(time.monotonic_ns() * CLOCK), **fields}) + "\n")
 
 
@@ -74,11 +70,6 @@ def end(code):
 def fail(kind, code, message):
     emit("error", kind=kind, message=message)
     sys.exit(code)
-
-
-def say_much():
-    for _ in range(2000):
-        os.write(1, b"flood " * 1000 + b"\n")
 
 
 def throw():
@@ -147,12 +138,8 @@ ACTIONS = {
     "eat": eat,
     "eat-with-the-first": lambda: eat(first=True),
     "nan": lambda: fail("nan", 42, "loss is nan at step 3"),
-    "oom": lambda: fail("oom", 41, "DefaultCPUAllocator: can't allocate memory"),
     "raise": throw,
-    "disk": lambda: fail("storage", 44, "OSError: [Errno 28] No space left on device"),
     "child-killed": lambda: fail("killed", 45, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."),
-    "leave": lambda: os._exit(0),  # exit code 0 in the middle
-    "flood": say_much,
     "child": lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True),  # a grandchild that nobody waits for
     "deaf": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "sleep": lambda: time.sleep(1000),
@@ -263,7 +250,8 @@ def main():
     peers = Peers()
     provenance = {"torch_version": "0", "threads": int(os.environ["OMP_NUM_THREADS"]), "cpu_cores": sorted(os.sched_getaffinity(0))}
     emit(
-        "run_start", rank=RANK, world_size=WORLD, framework="fake", framework_version="1", device=CELL["device"], parameters=PARAMETERS,
+        "run_start", rank=RANK, world_size=WORLD, framework="fake", framework_version="1", device=CELL["device"],
+        parameters=CELL["model_parameters"],
         provenance=provenance,
     )  # fmt: skip
     time.sleep(FAKE.get("late", {}).get(str(RANK), 0))
@@ -304,7 +292,7 @@ def main():
     emit(
         "run_stop",
         steps=step + 1,
-        parameters=PARAMETERS,
+        parameters=CELL["model_parameters"],
         norm=1.5,
         checksum="a",
         max_memory_allocated_bytes=None,

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from tests.workflow.run.cells import document
-from tests.workflow.run.test_runs import ended
-from tests.workflow.run.world import World
 from workflow.run.record.events import (
     MAX_STEPS,
     RankEvents,
@@ -58,22 +56,6 @@ def test_no_count_is_told_apart() -> None:
     assert one.startswith("rank 1 does not tell")
     assert unchecked_model({0: RankEvents()}, "lenet") == [], "it ended before it could"
     assert measured(told(None), 1, 2, "train", ("lenet", 656_080)).warnings == (silent,)
-
-
-@pytest.mark.slow
-def test_a_run_of_another_network_is_an_error_row(world: World) -> None:
-    record = ended(world, world.cell(1, 2, parameters={"1": 33_472}))
-    assert (record["status"], record["kind"]) == ("error", "result")
-    assert record["status_reason"] == ("the program trained another network: lenet has 426571 parameters here, and rank 1 tells of 33472")
-
-
-@pytest.mark.slow
-def test_a_run_that_tells_no_count_has_a_warning(world: World) -> None:
-    record = ended(world, world.cell(parameters={"0": None}))
-    assert record["status"] == "ok"
-    assert record["training"]["parameters"] is None
-    silent = "the program does not tell how many parameters its network has: whether it is lenet was not checked"
-    assert record["warnings"] == [silent, *record["busy"]]
 
 
 # How many steps a cell asks for, and which ranks told of fewer.

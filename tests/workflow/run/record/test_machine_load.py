@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import random
 from pathlib import Path
 from typing import Any
 
@@ -118,18 +117,6 @@ def test_what_no_line_has_is_not_kept_and_a_name_is_one_line() -> None:
     assert len(found.lines) == 4
     during = load_of(found, (1.0, 2.0)).during
     assert [one.name for one in during.busiest] == ["a WARNING b\ufffd"]
-
-
-def test_damaged_files_give_a_load_or_nothing() -> None:
-    chance = random.Random(3)
-    lines = [line(float(t), kernel=0.1 * t, busiest=[["a of b", 0.2]], available=5, throttled=t) for t in range(6)]
-    whole = b"".join(content(*lines))
-    for _ in range(300):
-        place = chance.randrange(len(whole))
-        damaged = whole[:place] + chance.choice([b"", b"\0", b"9" * 40, b"\n", b"-", b"null", b"[", b"\xff", b"NaN"]) + whole[place + 1 :]
-        found = parse_watched(damaged.splitlines(keepends=True))
-        if found is not None:
-            msgspec.convert(msgspec.to_builtins(load_of(found, (1.5, 4.5))), Load)
 
 
 def test_a_line_with_one_wrong_value_is_passed_over() -> None:

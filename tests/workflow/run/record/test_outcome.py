@@ -37,27 +37,6 @@ def end(rank: int = 0, code: int | None = 0, time: float = 100.0, **fields: Any)
     return RankEnd(ranks=(rank,), host=f"n{rank}", exit_code=code, time=time, **fields)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "exit_code"),
-    [
-        ("ok", "result", 0),
-        ("oom", "result", 0),
-        ("nan", "result", 0),
-        ("timeout", "result", 0),
-        ("hang", "result", 0),
-        ("error", "result", 0),
-        ("killed", "prevented", 23),
-        ("node_lost", "prevented", 24),
-        ("storage", "prevented", 22),
-        ("preempted", "prevented", 25),
-        ("cancelled", "prevented", 26),
-    ],
-)
-def test_a_row_of_the_table(status: str, kind: str, exit_code: int) -> None:
-    ending = Ending(status=status)
-    assert (ending.kind, ending.exit_code) == (kind, exit_code)
-
-
 def test_the_table_has_these_rows_and_no_other() -> None:
     assert tuple(TABLE) == get_args(Status)
 

@@ -6,19 +6,14 @@ import dataclasses
 import json
 import math
 import random
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.rate import CASES, measure
 from benchmarks.stragglers import named
-from data_prep.build.dataset import build_dataset
-from data_prep.spec import parse_spec
 from tests.workflow.run.cells import document
 from tests.workflow.run.record.test_record import rank_events
-from tests.workflow.run.world import ROOT, World
 from workflow.run.record.events import RankEvents, RunStart, RunStop, Step, parse_events
 from workflow.run.record.model import Drift, Replicas
 from workflow.run.record.outcome import Ending
@@ -140,20 +135,6 @@ def test_more_evaluations_than_a_record_keeps_take_no_time() -> None:
         lines.append(stepping(number, begin_s + 0.1, 0.1))
     found = rate({0: parse_events([json.dumps(line).encode() + b"\n" for line in lines])})
     assert (found.window_s, found.evaluation_s) == pytest.approx((120, 1199))
-
-
-def test_input_in_bunches_is_the_cause_that_is_named() -> None:
-    bunched = {number: rank([0.4, 0.1, 0.1, 0.1] * 25) for number in range(2)}
-    for events in bunched.values():
-        events.steps = {number: step._replace(input_s=step.seconds - 0.1) for number, step in events.steps.items()}
-    found = rate(bunched)
-    assert (found.samples_per_s, found.uneven_cause) == (pytest.approx(400 / 17.5), "input")
-
-
-def test_ranks_that_are_slow_in_turn_do_not_make_the_run_slower_than_its_wall_time() -> None:
-    found = rate({0: rank([0.1, 0.2] * 50), 1: rank([0.2, 0.1] * 50)})
-    assert (found.samples_per_s, found.step_s.p50) == (pytest.approx(400 / 15), pytest.approx(0.2))
-    assert (found.rate_to_median_ratio, found.uneven_cause) == (pytest.approx(4 / 3), "stragglers")
 
 
 def test_what_a_rank_does_between_its_steps_is_part_of_the_window() -> None:
@@ -334,87 +315,11 @@ def test_noise_that_lasts_names_nobody() -> None:
     assert sum(rank is not None for rank in trials) <= 2
 
 
-@pytest.mark.parametrize(("waited", "kept"), [("0.04", 0.04), ("0", 0.0), ("-1", None), ("0.2", None), ("NaN", None), ('"x"', None)])
-def test_a_wait_longer_than_its_step_is_none(waited: str, kept: float | None) -> None:
-    events = parse_events([b'{"event": "step", "step": 0, "seconds": 0.1, "exchange_s": %s}\n' % waited.encode()])
-    assert events.steps[0].exchange_s == kept
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_simulated_window_has_its_true_rate(name: str) -> None:
     truth, found = measure(CASES[name], 8, 120)
     assert found.samples_per_s == pytest.approx(truth, rel=0.01)
     assert (found.uneven_cause, found.straggler_rank) == (CASES[name].cause, CASES[name].straggler)
-
-
-CLOCK = """
-
-import time as _time
-
-_now = [0.0]
-
-
-def _tick() -> float:
-    _now[0] += 0.001
-    return _now[0]
-
-
-_time.perf_counter = _tick
-_time.monotonic_ns = lambda: round(_now[0] * 1e9)
-"""
-"""A clock of the program's own: looking at it takes a millisecond, waiting for input what OWN_COUNT says, and nothing else any time."""
-
-OWN_COUNT = """
-
-def _counted(batches: Batches) -> Batches:
-    import json
-    from pathlib import Path
-    from slipway_pytorch import _now
-    steps = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text())["steps"]
-    first, end, samples, begin = steps["warmup"], steps["warmup"] + steps["measured"], 0, 0.0
-    asked = _now[0]
-    for number, batch in enumerate(batches):  # asked for after the step before has ended; after the last step to evaluate
-        begin = asked if number == first else begin
-        samples += len(batch[1]) if first <= number < end else 0
-        if number == end:
-            Path(os.environ["SLIPWAY_OUT"], f"own-{os.environ['RANK']}.json").write_text(json.dumps([samples, asked - begin]))
-        _now[0] += 0.2 if number % 4 == 0 else 0.0
-        yield batch
-        asked = _now[0]
-"""
-
-
-@pytest.mark.slow
-def test_an_input_bound_run_has_the_rate_that_the_program_counts_itself(world: World, tmp_path: Path) -> None:
-    """PyTorch's program with a loader that brings four batches every 0.2 s of its clock, and that counts on its own by the same clock."""
-    folder = tmp_path / "slow-input" / "pytorch"
-    shutil.copytree(ROOT / "containers" / "frameworks" / "pytorch", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    package = folder / "slipway_pytorch" / "__init__.py"
-    package.write_text(CLOCK)
-    feed = folder / "slipway_pytorch" / "feed.py"
-    views = "starmap(_tensors, pinned(loaders))"
-    assert feed.read_text().count(views) == 1
-    feed.write_text(feed.read_text().replace(views, f"_counted({views})") + OWN_COUNT)
-    datasets = world.storage / "datasets"
-    spec = parse_spec(
-        {"source": "synthetic", "samples": 64, "classes": 4, "size": 28, "channels": "grey", "splits": {"test": 0.25}}, datasets
-    )
-    world.dataset = datasets / build_dataset(spec, "tiny", datasets, jobs=1).path
-    run_id = world.cell(1, 2, measured=60)
-    optimizer = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0}
-    world.cells[-1].update({"framework": str(folder), "optimizer": optimizer, "threads": 1, "steps": {"warmup": 12, "measured": 60}})
-    world.write()
-    code, log = world.run(run_id)
-    assert code == 0, log
-    record = world.record(run_id)
-    assert record["status"] == "ok", record["status_reason"]
-    attempt = world.run_dir(run_id) / "attempts" / "1"
-    own = [json.loads((attempt / f"own-{rank}.json").read_text()) for rank in (0, 1)]
-    assert [samples for samples, _ in own] == [120, 120]
-    found = record["performance"]
-    assert found["samples_per_s"] == pytest.approx(240 / max(seconds for _, seconds in own), rel=0.01)
-    assert found["samples_per_s"] < 0.7 * 4 / found["step_s"]["p50"], "which was the rate before"
-    assert found["uneven_cause"] == "input"
 
 
 def test_waiting_for_input_is_a_part_of_the_steps_that_counts_over_all_of_them() -> None:
@@ -459,21 +364,9 @@ def test_the_first_steps_are_compared_with_the_last_half_without_the_last_step()
     assert early(even[:19]) is None
 
 
-def test_steps_that_are_all_alike_do_not_drift() -> None:
-    found = drift([0.1] * 100)
-    assert found.change_ratio == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize("steps", [[], [0.1] * 99, [0.0] * 200])
 def test_what_is_too_short_or_took_no_time_is_not_tested(steps: list[float]) -> None:
     assert drift(steps) is None
-
-
-def test_the_unit_changes_nothing() -> None:
-    steps = ar1(random.Random(1), 150, 0.5)
-    one, other = drift(steps), drift([1000 * took for took in steps])
-    assert other.change_ratio == pytest.approx(one.change_ratio)
-    assert other.others_ratio == pytest.approx(one.others_ratio)
 
 
 def test_long_windows_are_tested_in_blocks() -> None:

@@ -18,7 +18,7 @@ from base.errors import RecordError
 from base.seal import sealed_text
 from tests.workflow.run.record.test_machine_load import node
 from tests.workflow.run.valid import validate_record
-from workflow.run.record.events import RankEvents, RunStart, RunStop, Step, parse_events, read_events
+from workflow.run.record.events import RankEvents, RunStart, RunStop, Step, parse_events
 from workflow.run.record.model import File, Performance, Steps, StepSeconds
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.rate import performance, summarise, thinned, training
@@ -41,18 +41,6 @@ def rank_events(seconds: list[float], warmup: int = 0, **start: Any) -> RankEven
         for number, took in enumerate(seconds)
     }
     return RankEvents(start=RunStart(parameters=7, **start), steps=steps, stop=RunStop(norm=1.5, checksum="a"))
-
-
-def test_100_steps_of_a_tenth_of_a_second_at_batch_2_on_4_ranks_are_80_samples_per_second() -> None:
-    events = {rank: rank_events([0.1] * 100) for rank in range(4)}
-    found = performance(events, 4, 8)
-    assert found.samples_per_s == pytest.approx(80)
-    assert found.samples_per_s_per_gpu == pytest.approx(20)
-    assert found.window_s == pytest.approx(10)
-    assert found.num_measured_steps == 100
-    assert found.drift_ratio == pytest.approx(1)
-    assert found.drift.steps == 100
-    assert found.input_wait_s_mean == pytest.approx(0.01)
 
 
 def test_a_step_is_as_long_as_the_slowest_rank_s_and_warm_up_does_not_count() -> None:
@@ -125,11 +113,6 @@ def test_one_rank_has_no_skew_and_one_step_no_drift() -> None:
     assert (found.rank_skew_p95_ratio, found.straggler_rank, found.drift_ratio, found.step_s.stdev) == (None,) * 4
 
 
-def test_only_steps_that_every_rank_has_count() -> None:
-    found = performance({0: rank_events([0.1] * 9), 1: rank_events([0.1] * 7)}, 2, 4)
-    assert found.num_measured_steps == 7
-
-
 def test_losses_are_means_over_ranks_and_at_most_200() -> None:
     events = {rank: rank_events([0.1] * 1000) for rank in range(2)}
     events[1].steps[999] = events[1].steps[999]._replace(loss=0.003)
@@ -171,13 +154,6 @@ def test_bad_lines_are_counted_and_a_torn_last_one_is_dropped() -> None:
     assert events.steps[0].loss is None
     assert events.broken_lines == 7
     assert events.phase == "init"
-
-
-def test_events_are_read_from_files(tmp_path: Path) -> None:
-    (tmp_path / "events-1.jsonl").write_bytes(b"".join(LINES))
-    found = read_events(tmp_path, 3)
-    assert list(found) == [1]
-    assert measured(found, 3, 4).warnings == ("rank 1 wrote 7 lines that are no events, or tell a step again",)
 
 
 def test_ranks_that_disagree_are_a_warning() -> None:

@@ -12,7 +12,7 @@ import pytest
 from extras.verify.runs import differences
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.run.record.events import Step, parse_events
-from workflow.run.record.model import Performance, RunRecord, StepParts, WhatIf
+from workflow.run.record.model import StepParts, WhatIf
 from workflow.run.record.rate import performance
 from workflow.run.record.step_parts import parts_of, what_if
 
@@ -71,30 +71,6 @@ def test_parts_that_overlap_leave_a_rest_below_zero() -> None:
     assert found.other_s == pytest.approx(-0.06)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_neither_the_order_of_ranks_nor_the_unit_of_time_changes_what_is_found(seed: int) -> None:
-    rng = random.Random(seed)
-    count, steps = rng.randint(1, 5), range(rng.randint(1, 6))
-    ranks = [
-        {number: step(rng.uniform(0.1, 0.3), rng.uniform(0, 0.1), **{name: rng.uniform(0, 0.05) for name in WHOLE}) for number in steps}
-        for _ in range(count)
-    ]
-    found = parts_of(ranks, steps)
-    assert found is not None
-    values = msgspec.to_builtins(found)
-    assert sum(value for name, value in values.items() if name != "step_s") == pytest.approx(found.step_s)
-    assert found.skew_s is not None
-    assert found.exposed_s is not None
-    assert found.skew_s + found.exposed_s == pytest.approx(
-        sum(one.exchange_s or 0 for rank in ranks for one in rank.values()) / count / len(steps)
-    )
-    shuffled = rng.sample(ranks, count)
-    assert msgspec.to_builtins(parts_of(shuffled, rng.sample(steps, len(steps)))) == pytest.approx(values, abs=1e-15)
-    names = ("seconds", "exchange_s", *WHOLE)
-    slower = [{number: one._replace(**{name: 8 * getattr(one, name) for name in names}) for number, one in rank.items()} for rank in ranks]
-    assert msgspec.to_builtins(parts_of(slower, steps)) == {name: pytest.approx(8 * value) for name, value in values.items()}
-
-
 @pytest.mark.parametrize(
     ("told", "kept"), [("0.04", 0.04), ("0", 0.0), ("0.1005", 0.1), ("-1", None), ("0.2", None), ("NaN", None), ("[]", None)]
 )
@@ -129,16 +105,6 @@ def test_the_record_has_what_the_events_give_and_verify_computes_it_again(tmp_pa
 
     assert wrong(parts) == []
     assert wrong({**parts, "exposed_s": 0.012})[0].startswith("performance.parts.exposed_s is 0.012, and its events give 0.01")
-
-
-def test_a_record_of_an_earlier_version_has_no_parts(tmp_path: Any) -> None:
-    (tmp_path / "events-0.jsonl").write_bytes(lines(0, **WHOLE))
-    record = make_record(make_cell())
-    record["performance"].pop("parts", None)
-    performance = msgspec.convert(record, RunRecord).performance
-    assert isinstance(performance, Performance)
-    assert performance.parts is None
-    assert not [said for said in differences(record, tmp_path, None) if "parts" in said]
 
 
 # Steps without one of their parts.

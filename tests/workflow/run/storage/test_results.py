@@ -17,7 +17,6 @@ from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize
 from cluster.schedulers.slurm import plan_allocation
-from cluster.schedulers.slurm.jobs import sbatch_options
 from cluster.types import AllocationRequest
 from tests.workflow.report.builder import failed, make_cell, make_record
 from tests.workflow.run.world import World
@@ -237,13 +236,6 @@ RANK_END = RankEnd(ranks=(0,), host="n3", exit_code=-7, time=0.0, last_lines="")
 )
 def test_an_ending_names_the_nodes_at_fault(ending: Ending, nodes: tuple[str, ...]) -> None:
     assert ending.failed_nodes == nodes
-
-
-def test_slurm_is_asked_for_other_nodes() -> None:
-    job = BatchJob(name="a", size=JobSize(nodes=1, minutes=1, exclude=("n1", "n2")), output="o", directory="d", argv=("x",))
-    assert "--exclude=n1,n2" in sbatch_options(job)
-    plain = BatchJob(name="a", size=JobSize(nodes=1, minutes=1), output="o", directory="d", argv=("x",))
-    assert not [option for option in sbatch_options(plain) if "exclude" in option]
 
 
 def test_in_one_allocation_other_nodes_come_first() -> None:
