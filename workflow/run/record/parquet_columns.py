@@ -10,7 +10,6 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -242,44 +241,25 @@ MACHINES: Final[dict[str, Stored]] = dict(_columns(Machines))
 """Column -> where its value is in `Machines`, the sums over the nodes of a record."""
 
 
-Row = Callable[[Any], tuple[Any, ...]]
+COLUMNS: Final = (*FIELDS, *MACHINES)
 
 
-def _row_of(prefix: tuple[str, ...]) -> tuple[list[str], Row]:
-    """Return the columns below an object of the record, and a function that returns their values, in this order, of such an object."""
-    depth = len(prefix)
-    below = {name: stored for name, stored in FIELDS.items() if stored.attributes[:depth] == prefix}
-    own = {name: stored.attributes[depth] for name, stored in below.items() if len(stored.attributes) == depth + 1}
-    inner = {stored.attributes[depth]: None for stored in below.values() if len(stored.attributes) > depth + 1}
-    take, parts = _taker(list(own.values())), _taker(list(inner))
-    found = [_row_of((*prefix, name)) for name in inner]
-    rows = [(row, (None,) * len(columns)) for columns, row in found]
-
-    def read(value: Any) -> tuple[Any, ...]:
-        values = take(value)
-        for part, (row, nothing) in zip(parts(value), rows, strict=True):
-            values += nothing if part is None else row(part)
-        return values
-
-    columns = [*own, *(name for names, _ in found for name in names)]
-    return columns, read if rows else take
-
-
-def _taker(names: list[str]) -> Row:
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda value: tuple(getattr(value, name) for name in names)
-
-
-_OF_RECORD, _ROW = _row_of(())
-_OF_MACHINES: Final = attrgetter(*MACHINES)
-COLUMNS: Final = (*_OF_RECORD, *MACHINES)
+def _value(part: Any, attributes: tuple[str, ...]) -> Any:
+    """Return what the attributes lead to, None where a part on the way is None."""
+    for name in attributes:
+        if part is None:
+            return None
+        part = getattr(part, name)
+    return part
 
 
 def row_of(record: model.RunRecord) -> tuple[Any, ...]:
     """Return the values of COLUMNS as the record has them."""
-    values: tuple[Any, ...] = _ROW(record) + _OF_MACHINES(machines_of(record.nodes))
-    return values
+    machines = machines_of(record.nodes)
+    return (
+        *[_value(record, stored.attributes) for stored in FIELDS.values()],
+        *[_value(machines, stored.attributes) for stored in MACHINES.values()],
+    )
 
 
 def values_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
