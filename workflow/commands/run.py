@@ -29,7 +29,7 @@ from cluster.schedulers import Jobs, jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, QueuedJob
 from workflow.commands.chosen_study import print_site
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, PassingCommand, RetryOption, SiteOption, snakemake_config
-from workflow.commands.snakemake_hooks import SHOWN, WOULD_RUN, print_ending
+from workflow.commands.snakemake_hooks import SHOWN, print_ending
 from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.watch import Watch
@@ -161,6 +161,9 @@ LOOKS: Final = frozenset(
     )
 )
 """Options with which Snakemake runs nothing: what it prints is what was asked for."""
+FILE_OPTIONS: Final = ("--report", "--report-stylesheet", "--archive", "--export-cwl")
+"""Options of Snakemake whose value is a file, which is relative to where the user is and not to the directory of the results."""
+DRY_ALONE: Final = frozenset(("-n", "--dry-run", "--dryrun"))
 DRY: Final = re.compile(r"--dry-?run$|-[hFDSaflkptv]*n")
 """Options with which Snakemake says what it would run; behind one dash may stand several of one letter that take no value."""
 
@@ -198,6 +201,8 @@ def parse_words(words: Sequence[str], ours: Mapping[str, str]) -> CommandLine:
     parser.add_argument("--config", "-C", dest="pairs", nargs="*", action="extend", default=[])
     parser.add_argument("--configfile", "--configfiles", dest="studies", nargs="*", action="extend", default=[])
     parser.add_argument("--study", "-s", dest="study", nargs="?")
+    for option in FILE_OPTIONS:
+        parser.add_argument(option, nargs="?", const="report.html", dest=option)
     first = [word for word in words[:1] if not word.startswith("-")]
     known, rest = parser.parse_known_args(words[len(first) :])
     config: dict[str, str] = {}
@@ -213,7 +218,8 @@ def parse_words(words: Sequence[str], ours: Mapping[str, str]) -> CommandLine:
         raise ConfigError(f"one study at a time; found {len(studies) + len(more)}: {', '.join((*studies, *more))}")
     if more:
         raise ConfigError(f"the study comes first: slipway run {more[0]} ..., then the options for Snakemake")
-    return CommandLine(study=studies[0] if studies else None, config=config, rest=tuple(rest))
+    files = [f"{option}={Path(file).absolute()}" for option in FILE_OPTIONS if (file := getattr(known, option)) is not None]
+    return CommandLine(study=studies[0] if studies else None, config=config, rest=(*rest, *files))
 
 
 # Snakemake's command line, and its output when it failed.
@@ -224,8 +230,6 @@ _ENDED: Final = re.compile(r"^(?:snakemake|\S+: error): (.+)$", re.MULTILINE)
 _IN_RULE: Final = re.compile(r"^Error in rule (\w+):$", re.MULTILINE)
 USAGE: Final = 2
 """Snakemake's exit code where it refuses an option."""
-FILE_OPTIONS: Final = ("--report", "--report-stylesheet", "--archive", "--export-cwl")
-"""Options of Snakemake whose value is a file."""
 A_JOB_FAILED: Final = "At least one job did not complete successfully."
 
 
@@ -265,30 +269,12 @@ def child_argv(profile: str, study: Path, directory: Path, words: CommandLine, e
     count = None if jobs is None else jobs.num_nodes_of_job(environ)
     if count is not None:
         many += ["--resources", f"{execution.NODES}={count}"]
-    rest = _files_of_the_user(words.rest, directory)
+    rest = [*words.rest]
+    if f"--report={directory.absolute() / 'report.html'}" in rest:
+        raise ConfigError("--report: that is the report of the study itself, which Snakemake's would replace; name another file")
     if words.config:
         rest += ["--config", *(f"{key}={value}" for key, value in words.config.items())]
     return execution.snakemake_argv(profile, study, many, rest)
-
-
-def _files_of_the_user(rest: Sequence[str], directory: Path) -> list[str]:
-    """Return `rest` with absolute paths for files that Snakemake would write below `directory` and not where the user is.
-
-    Raises ConfigError for a report of Snakemake's in place of ours.
-    """
-    words = list(rest)
-    for index, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name not in FILE_OPTIONS:
-            continue
-        if not equals and index + 1 < len(words) and not words[index + 1].startswith("-"):
-            value = words[index + 1] = str(Path(words[index + 1]).absolute())
-        elif equals or name == "--report":
-            value = str(Path(value or "report.html").absolute())
-            words[index] = f"{name}={value}"
-        if value and Path(value) == directory.absolute() / "report.html":
-            raise ConfigError(f"{word}: {value} is the report of the study itself, which Snakemake's would replace; name another file")
-    return words
 
 
 def snakemake_error(log: str) -> str:
@@ -373,7 +359,6 @@ def log_text(log: Path) -> str:
     return text
 
 
-DRY_S: Final = 600.0
 CHANGE_JOBS: Final = frozenset(("--set-resources", "--default-resources", "--resources"))
 """Options of Snakemake that say what a job asks for."""
 
@@ -395,9 +380,10 @@ def main(
 ) -> None:
     """Run what has no result yet, from any directory, and show the speed-up table at the end.
 
-    STUDY comes first. All options that Slipway does not know go to Snakemake unchanged: `-n`, `--cores 8`, `-k`, targets. `-n` says
-    in words which runs would start and writes nothing. Options that only look, such as `--report FILE`, `--summary` and `--unlock`,
-    print Snakemake's own output. `--config KEY=VALUE` may stand several times; `site=` and `retry=` mean `--site` and `--retry`.
+    STUDY comes first. All options that Slipway does not know go to Snakemake unchanged: `-n`, `--cores 8`, `-k`, targets. `-n` alone
+    says in words which runs would start; with other options, as options that only look (`--report FILE`, `--summary`, `--unlock`), it
+    prints Snakemake's own output. It writes nothing. `--config KEY=VALUE` may stand several times; `site=` and `retry=` mean `--site`
+    and `--retry`.
 
     A terminal shows a table of the runs; a pipe gets a line at least every 10 s. These go to standard error, the table at the end
     to standard output. Snakemake's output goes to the log that the first line names, and its files lie in
@@ -430,9 +416,12 @@ def run_study(words: Sequence[str], ours: Mapping[str, str], profile: str | None
     if graph.study.chosen_site is not None:
         sorted_words = CommandLine(study=None, config={**sorted_words.config, "site": graph.study.chosen_site}, rest=sorted_words.rest)
     if sorted_words.dry and not sorted_words.looks:
+        if DRY_ALONE.issuperset(sorted_words.rest):
+            _print_runs_to_make(graph)
+            return
         with tempfile.TemporaryDirectory(prefix="slipway-") as place:
-            _dry(graph, child_argv(path, study, Path(place), sorted_words, os.environ), Path(place, "snakemake.log"))
-        return
+            argv = child_argv(path, study, Path(place), sorted_words, os.environ)
+            sys.exit(subprocess.run(argv, env={**os.environ, **process.packages_environ(os.environ)}, check=False).returncode)
     argv = child_argv(path, study, graph.study.results_dir, sorted_words, os.environ)
     if sorted_words.looks:
         os.execve(argv[0], argv, {**os.environ, **process.packages_environ(os.environ)})
@@ -509,16 +498,8 @@ def _signal_text(number: int, *, again: bool) -> str:
     return f"{signal.Signals(number).name}: the runs are ended, which may take half a minute"
 
 
-def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
-    chosen = log.with_name("would-run")
-    with Child(argv, log, {**os.environ, **process.packages_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
-        code = child.wait(DRY_S)
-    if code and child.signals:
-        raise Cancelled(f"ended by {signal.Signals(child.signals[0]).name}")
-    if code != 0:
-        refuse(code or 0, snakemake_error(log_text(log)) if code else f"it did not end within {DRY_S:.0f} s")
-    study, names = graph.study, set(chosen.read_text().splitlines())
-    runs = [run for run in study.runs if run.run_id in names]
+def _print_runs_to_make(graph: Graph) -> None:
+    study, runs = graph.study, graph.runs_to_make
     words = words_of(study.cells, study.site, study.repeats)
     output.line(f"{study.name}: {counted(len(runs), 'run')} of {len(study.runs)} would run")
     for run in runs:

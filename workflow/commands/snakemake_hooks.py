@@ -13,7 +13,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, Final
 
 from base import errors, logs, process, sanitize, system
@@ -24,16 +23,12 @@ from workflow.dag import execution, refusals
 from workflow.dag.end_of_study import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
 from workflow.dag.graph import Graph
 from workflow.run.record.step_clock import planned
-from workflow.run.storage.results import parse_requested
 
 PYTHON: Final = f"exec {shlex.quote(sys.executable)} -P -m"
 """The beginning of the rules' commands, which are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is
 gone. -P: see base.process."""
 SHOWN: Final = "SLIPWAY_RUN"
 """The variable that is set for a Snakemake whose end is reported by its parent."""
-WOULD_RUN: Final = "SLIPWAY_WOULD_RUN"
-"""The variable that a dry run gets: the file to which it writes the runs that it would start, a line each."""
-
 REMAKES_ALL: Final = re.compile(r"--forceall$|-[a-zA-Z]*F[a-zA-Z]*$|--delete-all")
 """Words of Snakemake's command line, whose settings are not there yet when rules are read: -F, also among other options of a letter."""
 
@@ -96,13 +91,8 @@ class SnakemakeHooks:
         self.succeed()
 
     def at_exit(self) -> None:
-        """Finish what the other hooks leave: the runs of a dry run, the end where no job was to start, the notice after an exception."""
+        """Finish what the other hooks leave: the end where no job was to start, the notice after an exception."""
         workflow = self._workflow
-        if WOULD_RUN in os.environ and workflow.dryrun and workflow.dag is not None:
-            needed = workflow.dag.needrun_jobs(exclude_finished=False)
-            results = [job.wildcards.run for job in needed if job.rule.name == "stage_train_push"]
-            to_make = set(self.graph.requested)  # --forceall starts a job for a finished run too, which finds its result and ends
-            Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_requested(name)[0]}\n" for name in results if name in to_make))
         ran = getattr(workflow, "scheduler", None) is not None and not workflow.dryrun and not workflow.touch
         if ran and not len(workflow.dag) and not self._ended:
             self._ended = True

@@ -21,22 +21,7 @@ ROOT = Path(__file__).parents[3]
 def test_help_names_every_command(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     text = capsys.readouterr().out
-    for name in (
-        "init",
-        "plan",
-        "submit",
-        "status",
-        "logs",
-        "dataset",
-        "cache",
-        "tables",
-        "report",
-        "reap",
-        "doctor",
-        "gpus",
-        "session",
-        "compare",
-    ):
+    for name in (command.name for command in main.COMMANDS if not command.hidden):
         assert f"\n  {name} " in text
 
 

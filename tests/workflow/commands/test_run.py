@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from base.errors import Cancelled, LeaseError, RecordError, StorageError
+from base.errors import LeaseError, RecordError, StorageError
 from cluster.limits import SAME_INTERRUPT_S
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
-from workflow.commands.run import Child, _dry, _make_log, end
+from workflow.commands.run import Child, _make_log, end
 from workflow.commands.watching.live_table import Lines
 from workflow.dag.graph import Graph
 from workflow.study.study import load_study
@@ -80,14 +80,6 @@ def test_a_ctrl_c_while_python_forks_is_heard_and_waits_until_the_child_listens(
     with Child([sys.executable, "-c", ASKED, str(mark)], tmp_path / "log", os.environ) as child:
         assert child.wait(30) == 0
     assert (mark.read_text(), child.signals) == ("asked", [signal.SIGINT])
-
-
-def test_a_ctrl_c_in_a_dry_run_is_told_as_such(house: House, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.touch()
-    program = "import os, signal; os.kill(os.getppid(), signal.SIGINT); signal.pthread_sigmask(signal.SIG_UNBLOCK, [2]); signal.pause()"
-    with pytest.raises(Cancelled, match="^ended by SIGINT$"):
-        _dry(Graph(house.load(), retry_failed=False), [sys.executable, "-c", program], log)
 
 
 def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:

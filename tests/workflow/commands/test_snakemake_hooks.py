@@ -26,7 +26,6 @@ def notified(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     """The studies of whose end somebody was notified."""
     found: list[Graph] = []
     monkeypatch.setenv(SHOWN, "1")
-    monkeypatch.delenv(snakemake_hooks.WOULD_RUN, raising=False)
     monkeypatch.setattr(snakemake_hooks, "notify_of", found.append)
     return found
 
