@@ -21,7 +21,7 @@ from typing import Annotated, Final
 import typer
 
 from base import calls, logs, process, system
-from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
+from base.errors import Cancelled, ConfigError, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
 from base.humanize import counted
 from cluster import detection, installation, processes, storage_guard
 from cluster.limits import SAME_INTERRUPT_S
@@ -312,10 +312,6 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
         raise Cancelled(f"ended by {signal.Signals(signals[0]).name}; snakemake's log: {log}")
     if code and unmet:
         _raise_unmet(graph, unmet, log)
-    if code < 0:
-        raise Killed(
-            f"snakemake was killed from outside by {signal.Signals(-code).name}; the same command continues the study; its log: {log}"
-        )
     if problem:
         raise RecordError(f"all runs have a result, but the report is not complete: {problem}")
     if code and not others_made_it:

@@ -31,7 +31,7 @@ from workflow.dag import cell_needs, end_of_study, execution, job_plans, queue_v
 from workflow.dag.graph import Graph
 from workflow.report.files import PAGE_FILE
 from workflow.run.record.step_clock import with_login
-from workflow.study import paths, publishing
+from workflow.study import publishing
 from workflow.study.next_command import command
 from workflow.study.study import Study
 
@@ -207,7 +207,7 @@ FOLLOW_PATIENCE_S = 10.0
 
 
 def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
-    """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that."""
+    """Return when all runs have a result. Raises Cancelled or RecordError when the job ended before that."""
     sys.stdout.flush()
     study = graph.study
     queue = queue_view.poll_queue(study.site.scheduler, jobs)
@@ -232,43 +232,28 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
 
 def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: queue_view.PolledQueue, view: live_table.View) -> QueuedJob | None:
     """Return what the scheduler said of the job last, when it is over; None if it has forgotten it."""
-    refresher = live_table.Refresher(watch.look)
-    seen: float | None = None
-    info: QueuedJob | None = None
+    refresher, seen = live_table.Refresher(watch.look), None
     while True:
         time.sleep(live_table.DRAW_S)
         refresher.draw(view)
         answer = queue.view()
-        if answer.began is None or answer.began == seen or any(one.job_id == job.job_id for one in answer.jobs):
+        if answer.began in (None, seen) or any(one.job_id == job.job_id for one in answer.jobs):
             continue
         seen = answer.began
-        known, info = _job_out_of_queue(jobs, job)
-        if known and (info is None or info.stage == "over"):
-            break
-    refresher.stop(view)
-    return info
-
-
-def _job_out_of_queue(jobs: Jobs, job: QueuedJob) -> tuple[bool, QueuedJob | None]:
-    """Return whether the scheduler answers, and what it knows of a job that is not in the queue any more."""
-    try:
-        found = jobs.jobs_named(job.name, FOLLOW_PATIENCE_S)
-    except errors.SchedulerOutputError:
-        return False, None
-    return True, (found[-1] if found else None)
+        try:
+            found = jobs.jobs_named(job.name, FOLLOW_PATIENCE_S)
+        except errors.SchedulerOutputError:
+            continue
+        if not found or found[-1].stage == "over":
+            refresher.stop(view)
+            return found[-1] if found else None
 
 
 def _raise_end(study: Study, job: QueuedJob, last: QueuedJob | None) -> None:
-    left = len(study.runs) - num_results(study)
-    if not left:
-        return
-    words = f"{counted(left, 'run has', 'runs have')} no result; `{command(study, 'submit')}` continues with them"
-    ended_by = None if last is None else last.ended_by
-    if ended_by == "cancelled":
-        raise errors.Cancelled(f"job {job.job_id} was cancelled: {words}")
-    if ended_by is not None:
-        raise errors.Preempted(f"job {job.job_id} ended with {_state(last)}: {words}")
-    raise errors.RecordError(f"job {job.job_id} ended: {words}; `{command(study, 'status')}` says why")
+    if left := len(study.runs) - num_results(study):
+        words = f"{counted(left, 'run has', 'runs have')} no result; `{command(study, 'submit')}` continues with them"
+        kind = errors.Cancelled if last is not None and last.ended_by == "cancelled" else errors.RecordError
+        raise kind(f"job {job.job_id} ended ({_state(last)}): {words}; `{command(study, 'status')}` says why")
 
 
 def _state(last: QueuedJob | None) -> str:
@@ -277,6 +262,4 @@ def _state(last: QueuedJob | None) -> str:
 
 def num_results(study: Study) -> int:
     """Count the runs that have a record. Storage alone is read."""
-    runs: Path = study.results_dir / "runs"
-    there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
-    return sum(run.run_id in there and paths.record_path(study.results_dir, run.run_id).exists() for run in study.runs)
+    return sum(study.record_path(run.run_id).exists() for run in study.runs)

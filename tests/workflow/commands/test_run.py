@@ -17,7 +17,7 @@ from cluster.limits import SAME_INTERRUPT_S
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
 from workflow.commands.run import Child, _make_log, end
-from workflow.commands.watching.live_table import Lines
+from workflow.commands.watching.live_table import View
 from workflow.dag.graph import Graph
 from workflow.study.study import load_study
 
@@ -96,7 +96,7 @@ def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
 
 def test_lines_that_nobody_reads_end_nothing() -> None:
     with Path("/dev/full").open("w") as full:
-        lines = Lines(full, lambda: 0.0)
+        lines = View(full, lambda: 0.0)
         lines.print("nobody reads this")
         lines.print("nor this")
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from base.humanize import and_more, counted, whole_duration
 from base.logs import printable
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.live import Live
 
 
 # The values that people see of a study that runs.
@@ -148,14 +149,41 @@ LATE_S: Final = 20.0
 Clock = Callable[[], float]
 
 
-class View(Protocol):
-    """A view that shows the state of a study again and again; `print` prints a text between two states."""
+class View:
+    """What people see of a study again and again: a table on a terminal (`live`), and lines with the time of day elsewhere.
+
+    Nobody may be listening any more (`| head`, a full disk, a terminal that is gone): the study goes on, or ends by SIGHUP.
+    """
+
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic, live: Live | None = None) -> None:
+        self._stream, self._clock, self._live = stream, clock, live
+        self._last = clock()
+        self._told_all = self._last - ALL_EVERY_S
 
     def show(self, study: StudyState, age_s: float) -> None:
-        """Show a state, which may be shown again; what ended in it is told once, by the caller's `ended`."""
+        """Draw the table, or write the counts and the first step on one line every few seconds, and the other steps once a minute."""
+        if self._live is not None:
+            with suppress(OSError):
+                self._live.update(drawn(study, age_s), refresh=True)
+        elif self._clock() - self._last >= EVERY_S:
+            first, *others = activity(study)
+            self.print(f"{headline(study)}{_late(age_s)}; {plain_line(*first).strip()}")
+            if others and self._clock() - self._told_all >= ALL_EVERY_S:
+                self._told_all = self._clock()
+                for row in others:
+                    self.print(plain_line(*row))
 
     def print(self, text: str, style: str = "") -> None:
-        """Print a line that stays, and in which the terminal breaks no path; `style`: its colour there."""
+        """Print a line that stays, at once, and in which the terminal breaks no path; `style`: its colour there."""
+        self._last = self._clock()
+        with suppress(OSError):
+            if self._live is not None:
+                from rich.text import Text
+
+                self._live.console.print(Text(printable(text), style=style), soft_wrap=True)
+            else:
+                self._stream.write(f"{time.strftime('%H:%M:%S')} {printable(text)}\n")
+                self._stream.flush()
 
     def ended(self, study: StudyState) -> None:
         """Tell what ended since the last study."""
@@ -163,77 +191,25 @@ class View(Protocol):
             self.print(ended_line(one), STYLES[one.state])
 
     def clear(self) -> None:
-        """Clear the state that was shown last: nothing runs any more."""
+        """Clear the table that was drawn last: nothing runs any more."""
+        if self._live is not None:
+            with suppress(OSError):
+                self._live.update("", refresh=True)
 
 
 @contextmanager
 def open_view(stream: TextIO | None = None) -> Iterator[View]:
     """Return the view that fits to `stream`."""
     stream = stream or sys.stderr
-    if stream.isatty():
-        with _table(stream) as table:
-            yield table
-    else:
-        yield Lines(stream, time.monotonic)
-
-
-class Lines(View):
-    """The view that prints plain lines, each with the time of day.
-
-    Nobody may be listening any more (`| head`, a full disk): the study goes on.
-    """
-
-    def __init__(self, stream: TextIO, clock: Clock) -> None:
-        self._stream, self._clock = stream, clock
-        self._last = clock()
-        self._told_all = self._last - ALL_EVERY_S
-
-    def show(self, study: StudyState, age_s: float) -> None:
-        """Write the counts and the first step on one line every few seconds, and the other steps once a minute."""
-        if self._clock() - self._last < EVERY_S:
-            return
-        first, *others = activity(study)
-        self.print(f"{headline(study)}{_late(age_s)}; {plain_line(*first).strip()}")
-        if others and self._clock() - self._told_all >= ALL_EVERY_S:
-            self._told_all = self._clock()
-            for row in others:
-                self.print(plain_line(*row))
-
-    def print(self, text: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
-        """Print a line at once, also into a pipe."""
-        self._last = self._clock()
-        with suppress(OSError):
-            self._stream.write(f"{time.strftime('%H:%M:%S')} {printable(text)}\n")
-            self._stream.flush()
-
-    def clear(self) -> None:
-        """Leave all lines, which stay."""
-
-
-@contextmanager
-def _table(stream: TextIO) -> Iterator[View]:
-    """Show a table below the lines that stay, drawn anew each time, as wide as the terminal is then."""
+    if not stream.isatty():
+        yield View(stream)
+        return
     from rich.console import Console
     from rich.live import Live
-    from rich.text import Text
 
     console = Console(file=stream, highlight=False)
     with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False) as live:
-
-        class Table(View):
-            def show(self, study: StudyState, age_s: float) -> None:
-                with suppress(OSError):  # the terminal is gone: the study goes on, or ends by SIGHUP
-                    live.update(drawn(study, age_s), refresh=True)
-
-            def print(self, text: str, style: str = "") -> None:
-                with suppress(OSError):
-                    console.print(Text(printable(text), style=style), soft_wrap=True)
-
-            def clear(self) -> None:
-                with suppress(OSError):
-                    live.update(Text(""), refresh=True)
-
-        yield Table()
+        yield View(stream, live=live)
 
 
 def drawn(study: StudyState, age_s: float) -> Group:

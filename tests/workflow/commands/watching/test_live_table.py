@@ -26,8 +26,8 @@ from workflow.commands.watching.live_table import (
     TABLES,
     Active,
     Ended,
-    Lines,
     StudyState,
+    View,
     activity,
     drawn,
     ended_line,
@@ -114,7 +114,7 @@ def test_what_stays_is_left_to_the_terminal_to_wrap_and_the_last_look_goes(monke
 
 def test_plain_lines_come_at_least_every_ten_seconds() -> None:
     clock, stream = Clock(), io.StringIO()
-    lines = Lines(stream, clock)
+    lines = View(stream, clock)
     times = []
     for second in range(60):
         clock.now = 100.0 + second
@@ -132,7 +132,7 @@ def test_plain_lines_come_at_least_every_ten_seconds() -> None:
 
 def test_every_line_carries_the_step_of_a_run_at_work() -> None:
     clock, stream = Clock(), io.StringIO()
-    lines = Lines(stream, clock)
+    lines = View(stream, clock)
     for second in range(240):
         clock.now = 100.0 + second
         active = (
@@ -147,7 +147,7 @@ def test_every_line_carries_the_step_of_a_run_at_work() -> None:
 
 def test_the_other_steps_are_written_once_a_minute() -> None:
     clock, stream = Clock(), io.StringIO()
-    lines = Lines(stream, clock)
+    lines = View(stream, clock)
     for second in range(120):
         clock.now = 100.0 + second
         lines.show(replace(LOOK, queued=(("gpt r1", "job 12 waits"), ("gpt r2", "job 13 waits"))), 0.0)
