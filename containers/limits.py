@@ -31,14 +31,10 @@ IMAGE_LOCK_WAIT_S: Final = 3600.0
 """How long another load of the same image on this node is waited for."""
 IMAGE_TAG_S: Final = 60.0
 """How long an engine may take to give an image a name, or to take one away."""
-ARCHIVE_FIRST_BYTE_S: Final = 1800.0
-"""How long an engine may take until the first byte of an archive comes out: it puts the whole image together before."""
-ARCHIVE_STALL_S: Final = 120.0
-"""How long an engine may then give no byte, or take none."""
-ARCHIVE_UNPACK_S: Final = 3600.0
-"""How long an engine may take after the last byte went in: while it unpacks and stores, nothing tells how far it is."""
-ARCHIVER_DEAD_S: Final = 3600.0
-"""A part of an archive to which nothing was written for so long has no writer: see ARCHIVE_STALL_S."""
+ARCHIVE_S: Final = 7200.0
+"""How long an engine may take to write the archive of an image, or to load one."""
+ARCHIVER_DEAD_S: Final = 2 * ARCHIVE_S
+"""A part of an archive to which nothing was written for so long has no writer."""
 IMAGE_UNUSED_S: Final = 7 * 86400.0
 """How long an image has been used by nobody before `slipway reap` removes it from a node."""
 IMAGE_REMOVE_S: Final = 300.0

@@ -74,8 +74,3 @@ class LogEvents(typed.Closed):
 
 
 Events = Literal["program", "none", "log"]
-
-
-def events_of(said: str | LogEvents) -> tuple[Events, StepLines | None]:
-    """Return who writes the events, and how lines with steps look."""
-    return ("log", said.log) if isinstance(said, LogEvents) else ("none" if said == "none" else "program", None)

@@ -13,7 +13,7 @@ import yaml
 from base import jsonfile, sanitize
 from base.errors import ConfigError
 from base.typed import Check, Closed, Name, read_as
-from containers import rank_variables, step_lines
+from containers import rank_variables
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -238,8 +238,6 @@ class FrameworkSpec(Closed):
     """processes around the ranks, each with the keys below"""
     command: Words
     """one process; `{python}`, `{folder}`, `{head}`, `{address}` and `{port.NAME}` are filled in"""
-    events: Literal["program", "none"] | step_lines.LogEvents
-    """who reports steps: `program`, `none`, or `log: {step, every, ranks}`"""
     supports: Supports
     """what cells may ask for; anything else is refused when the study is read"""
     missing: tuple[Missing, ...] = ()
@@ -274,8 +272,6 @@ class FrameworkSpec(Closed):
             raise ValueError(f"missing: found {sorted(both)!r}, which supports has; valid: one of the two")
         if wrong := [word for word in self.library if not Path(word).name.startswith("slipway_")]:
             raise ValueError(f"library: expected folders whose names begin with slipway_, found {wrong!r}")
-        if self.events != "program" and self.checkpoint:
-            raise ValueError("checkpoint: found true, and a program that writes no events cannot tell of one; valid: false")
 
     @property
     def library_folders(self) -> tuple[Path, ...]:

@@ -1,4 +1,4 @@
-"""Pipe bytes out of an engine's command or into it, with an end when nothing moves: a hung daemon is silent, a slow one is not.
+"""Pipe bytes out of an engine's command or into it, with a time limit: a daemon may hang.
 
 skopeo was tried in its place: an image of 148 MB out of podman's store took it 2.0 and 2.3 s, `podman save` with zstd 2.3 and 2.9 s on a
 busy machine; but it writes the archive to a disk uncompressed (148 MB, not 47), and has to be installed (2026-11-27).
@@ -6,13 +6,14 @@ busy machine; but it writes the archive to a disk uncompressed (148 MB, not 47),
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-import select
+import shlex
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -23,89 +24,58 @@ from base.chunks import ChunkHasher
 from base.errors import ContainerError, NotEnoughSpace
 from base.humanize import format_size
 from base.process import CommandResult, describe, dies_with_us, end_child
-from containers.limits import ARCHIVE_FIRST_BYTE_S, ARCHIVE_STALL_S, ARCHIVE_UNPACK_S
+from containers.limits import ARCHIVE_S
 
 LEVEL: Final = 3
 
 
-def save_compressed(argv: Sequence[str], target: Any, first_s: float = ARCHIVE_FIRST_BYTE_S) -> None:
+def save_compressed(argv: Sequence[str], target: Any, limit_s: float = ARCHIVE_S) -> None:
     """Pass all that `argv` prints, through zstd, into `target.write`. Raises ContainerError; OSError of the writing."""
-    compressor = zstandard.ZstdCompressor(level=LEVEL, threads=-1, write_checksum=True)
-    with tempfile.TemporaryFile() as words, _started(argv, words, stdout=subprocess.PIPE) as child:
+    with _started(argv, limit_s, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        with compressor.stream_writer(target, closefd=False) as writer:
-            limit_s = first_s
-            while block := _read(child, child.stdout, limit_s):
-                writer.write(block)
-                limit_s = ARCHIVE_STALL_S
-        _finish(child, words, ARCHIVE_STALL_S)
+        zstandard.ZstdCompressor(level=LEVEL, threads=-1, write_checksum=True).copy_stream(child.stdout, target)
 
 
-def feed_decompressed(archive: Path, argv: Sequence[str], env: Mapping[str, str] | None = None, stall_s: float = ARCHIVE_STALL_S) -> None:
+def feed_decompressed(archive: Path, argv: Sequence[str], env: Mapping[str, str] | None = None, limit_s: float = ARCHIVE_S) -> None:
     """Feed the archive, unpacked from zstd, into the standard input of `argv`. Raises ContainerError."""
-    limit_s = ARCHIVE_UNPACK_S
-    with (
-        archive.open("rb") as file,
-        tempfile.TemporaryFile() as words,
-        _started(argv, words, stdin=subprocess.PIPE, stdout=words, env=env) as child,
-    ):
+    with archive.open("rb") as file, _started(argv, limit_s, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=env) as child:
         assert child.stdin is not None
-        os.set_blocking(child.stdin.fileno(), False)
         try:
-            for block in zstandard.ZstdDecompressor().read_to_iter(file):
-                _write(child, child.stdin, block, stall_s)
+            with contextlib.suppress(BrokenPipeError), child.stdin:  # it reads no more: its own words say why
+                zstandard.ZstdDecompressor().copy_stream(file, child.stdin)
         except zstandard.ZstdError as error:
             raise ContainerError(f"{archive} is not what zstd writes: {error}") from error
-        except BrokenPipeError:  # it reads no more: its own words say why
-            limit_s = stall_s
-        child.stdin.close()
-        _finish(child, words, limit_s)
 
 
-@contextmanager
-def _started(argv: Sequence[str], words: IO[bytes], **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the command, which is dead at the end of the block. Without buffers: what a dead one did not take is dropped."""
-    try:
-        child = subprocess.Popen(list(argv), stderr=words, bufsize=0, preexec_fn=dies_with_us(), **{"stdin": subprocess.DEVNULL, **streams})
-    except OSError as error:
-        raise ContainerError(f"{argv[0]!r} cannot be started: {error.strerror or error}") from error
-    try:
-        yield child
-    finally:
-        end_child(child)
+@contextlib.contextmanager
+def _started(argv: Sequence[str], limit_s: float, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the command, and wait for its end after the block; it is killed after `limit_s`, or where the block fails. Raises
+    ContainerError."""
+    with tempfile.TemporaryFile() as words:
+        try:
+            child = subprocess.Popen(list(argv), stderr=words, preexec_fn=dies_with_us(), **{"stdin": subprocess.DEVNULL, **streams})
+        except OSError as error:
+            raise ContainerError(f"{argv[0]!r} cannot be started: {error.strerror or error}") from error
+        is_late = threading.Event()
 
+        def kill() -> None:
+            is_late.set()
+            child.kill()
 
-def _read(child: subprocess.Popen[bytes], stream: IO[bytes], stall_s: float) -> bytes:
-    if not select.select([stream], [], [], stall_s)[0]:
-        raise _stalled(child, "gave no byte", stall_s)
-    return os.read(stream.fileno(), 1 << 20)
-
-
-def _write(child: subprocess.Popen[bytes], stream: IO[bytes], block: bytes, stall_s: float) -> None:
-    view = memoryview(block)
-    while view:
-        if not select.select([], [stream], [], stall_s)[1]:
-            raise _stalled(child, "took no byte", stall_s)
-        view = view[os.write(stream.fileno(), view) :]
-
-
-def _finish(child: subprocess.Popen[bytes], words: IO[bytes], limit_s: float) -> None:
-    try:
-        code = child.wait(limit_s)
-    except subprocess.TimeoutExpired as error:
-        raise _stalled(child, "did not end", limit_s) from error
-    if code:
-        words.seek(0)
-        result = CommandResult(argv=_argv(child), returncode=code, stdout="", stderr=words.read().decode(errors="replace"))
-        raise ContainerError(describe(result))
-
-
-def _stalled(child: subprocess.Popen[bytes], what: str, limit_s: float) -> ContainerError:
-    return ContainerError(f"{' '.join(_argv(child))} {what} within {limit_s:g} s and was killed")
-
-
-def _argv(child: subprocess.Popen[bytes]) -> tuple[str, ...]:
-    return tuple(map(str, child.args)) if isinstance(child.args, list) else (str(child.args),)
+        timer = threading.Timer(limit_s, kill)
+        timer.start()
+        try:
+            yield child
+            code = child.wait()
+        finally:
+            timer.cancel()
+            end_child(child)
+        if is_late.is_set():
+            raise ContainerError(f"{shlex.join(argv)} did not end within {limit_s:g} s and was killed")
+        if code:
+            words.seek(0)
+            text = words.read().decode(errors="replace")
+            raise ContainerError(describe(CommandResult(argv=tuple(argv), returncode=code, stdout="", stderr=text)))
 
 
 # Room on a disk, asked before the first byte; and files copied with their hash taken on the way.

@@ -136,24 +136,11 @@ class Adapter:
     def finish(self, code: int) -> int:
         if self.is_nan:
             return NAN_EXIT
-        ran_s = time.monotonic() - self.started
-        if self.steps is not None:
-            for sentence in self.steps.warnings() + slow_looks(ran_s):
-                self.emit("warning", message=sentence)
+        for sentence in [] if self.steps is None else self.steps.warnings():
+            self.emit("warning", message=sentence)
         if code == 0:
-            self.emit("run_stop", train_s=ran_s)
+            self.emit("run_stop", train_s=time.monotonic() - self.started)
         return code
-
-
-def slow_looks(ran_s: float) -> List[str]:
-    """Return a sentence where looking at the output took much of the time of a core."""
-    used_s = time.process_time()
-    if used_s < max(1.0, 0.05 * ran_s):
-        return []
-    return [
-        "searching the output for steps took %.3g s of a core, and the program ran for %.3g s: it prints much, or the expression is slow"
-        % (used_s, ran_s)
-    ]
 
 
 def die_with_parent(parent: int) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from base.errors import ConfigError
 from base.humanize import choices
@@ -30,16 +30,14 @@ from containers.models.tokens import TokenLayers, gpt2, lstm
 LARGEST_SMALLEST = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Network:
+class Network(NamedTuple):
     """A row of MODELS: what exactly the name means, and the function that adds its layers."""
 
     variant: str
     add_layers: Callable[[LayerList, int], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenNetwork:
+class TokenNetwork(NamedTuple):
     """What the name of a network that reads token ids means, and the function that adds its layers."""
 
     variant: str
@@ -63,35 +61,27 @@ class Model:
 
 
 MODELS: Final[dict[str, Network | TokenNetwork]] = {
-    "lenet": Network(variant="Caffe's MNIST example, no ReLU after convolutions", add_layers=lenet),
-    "alexnet": Network(variant="one weird trick, no groups, as torchvision", add_layers=alexnet),
-    "alexnet-caffe": Network(variant="Caffe's bvlc_alexnet, two groups, LRN", add_layers=alexnet_caffe),
-    "resnet18": Network(variant="as torchvision", add_layers=resnet((2, 2, 2, 2), bottleneck=False)),
-    "resnet34": Network(variant="as torchvision", add_layers=resnet((3, 4, 6, 3), bottleneck=False)),
-    "resnet50": Network(variant="v1.5, stride in the 3x3, as torchvision", add_layers=resnet((3, 4, 6, 3), bottleneck=True)),
-    "resnet50-v1": Network(
-        variant="v1, stride in the first 1x1, as the paper", add_layers=resnet((3, 4, 6, 3), bottleneck=True, first_version=True)
-    ),
-    "resnet101": Network(variant="v1.5, stride in the 3x3, as torchvision", add_layers=resnet((3, 4, 23, 3), bottleneck=True)),
-    "resnet152": Network(variant="v1.5, stride in the 3x3, as torchvision", add_layers=resnet((3, 8, 36, 3), bottleneck=True)),
-    "resnet56-cifar": Network(variant="the paper's for 32x32, shortcuts by 1x1 convolutions (option B)", add_layers=resnet_cifar(9)),
-    "vgg16": Network(variant="configuration D, without batch normalisation, as torchvision", add_layers=vgg16),
-    "googlenet": Network(variant="Inception v1 as Caffe's bvlc_googlenet: LRN, 5x5, no auxiliary heads", add_layers=googlenet),
+    "lenet": Network("Caffe's MNIST example, no ReLU after convolutions", lenet),
+    "alexnet": Network("one weird trick, no groups, as torchvision", alexnet),
+    "alexnet-caffe": Network("Caffe's bvlc_alexnet, two groups, LRN", alexnet_caffe),
+    "resnet18": Network("as torchvision", resnet((2, 2, 2, 2), bottleneck=False)),
+    "resnet34": Network("as torchvision", resnet((3, 4, 6, 3), bottleneck=False)),
+    "resnet50": Network("v1.5, stride in the 3x3, as torchvision", resnet((3, 4, 6, 3), bottleneck=True)),
+    "resnet50-v1": Network("v1, stride in the first 1x1, as the paper", resnet((3, 4, 6, 3), bottleneck=True, first_version=True)),
+    "resnet101": Network("v1.5, stride in the 3x3, as torchvision", resnet((3, 4, 23, 3), bottleneck=True)),
+    "resnet152": Network("v1.5, stride in the 3x3, as torchvision", resnet((3, 8, 36, 3), bottleneck=True)),
+    "resnet56-cifar": Network("the paper's for 32x32, shortcuts by 1x1 convolutions (option B)", resnet_cifar(9)),
+    "vgg16": Network("configuration D, without batch normalisation, as torchvision", vgg16),
+    "googlenet": Network("Inception v1 as Caffe's bvlc_googlenet: LRN, 5x5, no auxiliary heads", googlenet),
     "inception-v1": Network(
-        variant="Inception v1 as torchvision's googlenet: batch normalisation, 3x3 for the 5x5, no auxiliary heads", add_layers=inception_v1
+        "Inception v1 as torchvision's googlenet: batch normalisation, 3x3 for the 5x5, no auxiliary heads", inception_v1
     ),
-    "fcn5": Network(
-        variant="dlbench's FCN-5: hidden layers of 2048, 4096, 1024, ReLU", add_layers=fully_connected_network(2048, 4096, 1024)
-    ),
-    "fcn5-synthetic": Network(
-        variant="dlbench's FCN-5 for made-up data: three hidden layers of 2048, ReLU", add_layers=fully_connected_network(*[2048] * 3)
-    ),
-    "fcn8": Network(
-        variant="dlbench's FCN-8 for made-up data: six hidden layers of 2048, ReLU", add_layers=fully_connected_network(*[2048] * 6)
-    ),
-    "lstm": TokenNetwork(variant="dlbench's: 2 layers of 256, embedding of 256, no dropout, each sequence by itself", add_layers=lstm),
-    "gpt2-small": TokenNetwork(variant="GPT-2 of 12 blocks, 768 features, 12 heads, no dropout", add_layers=gpt2(12, 768, 12)),
-    "gpt2-tiny": TokenNetwork(variant="GPT-2 of 4 blocks, 128 features, 4 heads, no dropout", add_layers=gpt2(4, 128, 4)),
+    "fcn5": Network("dlbench's FCN-5: hidden layers of 2048, 4096, 1024, ReLU", fully_connected_network(2048, 4096, 1024)),
+    "fcn5-synthetic": Network("dlbench's FCN-5 for made-up data: three hidden layers of 2048, ReLU", fully_connected_network(*[2048] * 3)),
+    "fcn8": Network("dlbench's FCN-8 for made-up data: six hidden layers of 2048, ReLU", fully_connected_network(*[2048] * 6)),
+    "lstm": TokenNetwork("dlbench's: 2 layers of 256, embedding of 256, no dropout, each sequence by itself", lstm),
+    "gpt2-small": TokenNetwork("GPT-2 of 12 blocks, 768 features, 12 heads, no dropout", gpt2(12, 768, 12)),
+    "gpt2-tiny": TokenNetwork("GPT-2 of 4 blocks, 128 features, 4 heads, no dropout", gpt2(4, 128, 4)),
 }
 
 

@@ -45,11 +45,11 @@ PUBLISHED: Final = {
 
 COUNTED_ONLY: Final = {
     "alexnet-caffe-ungrouped": Network(
-        variant="as alexnet-caffe without groups; counted, not trained here", add_layers=partial(image_networks.alexnet_caffe, groups=1)
+        "as alexnet-caffe without groups; counted, not trained here", partial(image_networks.alexnet_caffe, groups=1)
     ),
     "resnet152-v1": Network(
-        variant="v1, stride in the first 1x1, as the paper; counted, not trained here",
-        add_layers=image_networks.resnet((3, 8, 36, 3), bottleneck=True, first_version=True),
+        "v1, stride in the first 1x1, as the paper; counted, not trained here",
+        image_networks.resnet((3, 8, 36, 3), bottleneck=True, first_version=True),
     ),
 }
 """Networks of publications that no framework of Slipway trains."""

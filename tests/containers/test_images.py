@@ -28,7 +28,7 @@ from containers.images.archiving import archive
 from containers.images.build import build, build_argv
 from containers.images.last_use import last_used, locked, mark_used
 from containers.images.loading import Bringing, image_to_start, load, loaded_id
-from containers.images.model import MACHINES, PinnedImage, check_platform, check_same, manifest_path, read_manifest
+from containers.images.model import MACHINES, PinnedImage, check_same, manifest_path, read_manifest
 from containers.images.pinning import pin
 from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image
 from containers.images.streams import feed_decompressed, free_bytes, require, save_compressed
@@ -119,12 +119,6 @@ def test_every_node_must_have_the_same_image() -> None:
         check_same(image(), {})
 
 
-def test_another_processor_is_named() -> None:
-    check_platform(image(), "x86_64")
-    with pytest.raises(ContainerError, match="is for linux/amd64, the node is aarch64"):
-        check_platform(image(), "aarch64")
-
-
 def test_reaping_takes_the_longest_unused_first() -> None:
     day = 86400.0
     used = {"a": 9 * day, "b": None, "c": 3 * day, "d": 10 * day}
@@ -149,17 +143,6 @@ def test_room_is_asked_for_before_the_first_byte(tmp_path: Path) -> None:
         require({tmp_path: free_bytes(tmp_path) // 2, tmp_path / "beside": free_bytes(tmp_path) // 2 + (1 << 30)}, "load")
 
 
-def test_one_load_at_a_time(tmp_path: Path) -> None:
-    with (
-        locked(tmp_path / "x.lock", "load", 1.0),
-        pytest.raises(ContainerError, match="load: process .* holds"),
-        locked(tmp_path / "x.lock", "load", 0.0),
-    ):
-        pass
-    with locked(tmp_path / "x.lock", "load", 0.0):
-        pass
-
-
 @pytest.mark.processes
 def test_bytes_through_a_command(tmp_path: Path) -> None:
     content = bytes(range(256)) * 4000
@@ -179,14 +162,14 @@ def test_commands_that_fail_or_hang_are_named(tmp_path: Path) -> None:
     with (tmp_path / "target").open("wb") as file:
         with pytest.raises(ContainerError, match=r"ended with 3\nno room"):
             save_compressed(failing, file)
-        with pytest.raises(ContainerError, match="gave no byte within 0.05 s"):
-            save_compressed(hanging, file, first_s=0.05)
+        with pytest.raises(ContainerError, match="did not end within 0.05 s and was killed"):
+            save_compressed(hanging, file, limit_s=0.05)
         with pytest.raises(ContainerError, match="cannot be started"):
             save_compressed([str(tmp_path / "none")], file)
     with pytest.raises(ContainerError, match=r"ended with 3\nno room"):
         feed_decompressed(tmp_path / "packed", failing)
-    with pytest.raises(ContainerError, match="took no byte within 0.05 s"):
-        feed_decompressed(tmp_path / "packed", hanging, stall_s=0.05)
+    with pytest.raises(ContainerError, match="did not end within 0.05 s and was killed"):
+        feed_decompressed(tmp_path / "packed", hanging, limit_s=0.05)
     (tmp_path / "packed").write_bytes(b"no zstd")
     with pytest.raises(ContainerError, match="not what zstd writes"):
         feed_decompressed(tmp_path / "packed", ["cat"])
@@ -365,7 +348,7 @@ def test_an_image_that_a_run_loads_while_images_are_listed_stays(tmp_path: Path,
 def test_parts_of_killed_archivers_go_and_those_of_living_ones_stay(tmp_path: Path, sif: Path) -> None:
     directory = tmp_path / "storage" / "images"
     directory.mkdir(parents=True)
-    for name, age_s in (("dead", 7200), ("living", 60)):
+    for name, age_s in (("dead", 6 * 3600), ("living", 60)):
         part = directory / f".0123456789ab.tar.zst.part-{name}"
         part.write_bytes(b"half")
         os.utime(part, (time.time() - age_s,) * 2)
@@ -491,7 +474,7 @@ def test_a_torn_mark_counts_as_none(tmp_path: Path) -> None:
 
 def test_a_manifest_of_another_machine_is_refused(tmp_path: Path, sif: Path) -> None:
     other = dataclasses.replace(pin(str(sif), "apptainer"), platform="linux/" + ("arm64" if platform.machine() == "x86_64" else "amd64"))
-    with pytest.raises(ContainerError, match="name an image for"):
+    with pytest.raises(ContainerError, match=r"is for linux/\w+, the node is .* name an image for linux/"):
         load(archive(other, tmp_path), "apptainer", tmp_path / "cache")
 
 

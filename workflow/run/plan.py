@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from base.errors import UnsupportedRequest
 from base.jsonfile import canonical_json
@@ -17,7 +17,7 @@ from cluster.types import Allocation, AllocationRequest, Node
 from containers import rank_variables
 from containers.models.layers import without_dropout
 from containers.spec import ContainerSpec, Owner, Paths, ProcessSpec, labels_of
-from containers.step_lines import Events, LogEvents, StepLines, events_of
+from containers.step_lines import Events, StepLines
 from workflow.study.cell import Cell, Run, plain_text
 from workflow.study.site import Site, device_of
 
@@ -541,11 +541,6 @@ def describe_framework(cell: Cell, device: str) -> Framework:
     name = cell.framework
     spec = read_framework(Path(name, "framework.yaml")) if "/" in name else load_framework(name)
     check_supports(spec, {**cell.to_json(), "device": device})
-    events, lines = events_of(spec.events)
-    if events == "log" and cell.steps is None:
-        raise UnsupportedRequest(
-            f"framework {spec.name!r} writes no events, and its steps are counted by lines: steps are needed, not epochs"
-        )
     return Framework(
         name=spec.name,
         folder=str(spec.folder),
@@ -555,8 +550,6 @@ def describe_framework(cell: Cell, device: str) -> Framework:
         env=spec.env,
         sidecars=tuple(_sidecar(asdict(sidecar)) for sidecar in spec.sidecars),
         command=spec.command,
-        events=events,
-        lines=lines,
         checkpoint=spec.checkpoint,
         bare_python=own_python(spec, cell.strategy, cell.backend),
         library=tuple(map(str, spec.library_folders)),
@@ -566,7 +559,6 @@ def describe_framework(cell: Cell, device: str) -> Framework:
 def of_program(program: Mapping[str, Any]) -> Framework:
     """Return what a start needs of a program of a study. Its folder has no digest yet: see `taken_along`."""
     said = program.get("events", "program")
-    events, lines = events_of(said if isinstance(said, str) else LogEvents(log=StepLines(**said["log"])))
     return Framework(
         name=program["name"],
         own=True,
@@ -582,8 +574,8 @@ def of_program(program: Mapping[str, Any]) -> Framework:
         mounts=tuple((mount["source"], mount["target"], mount["writable"]) for mount in program["mounts"]),
         network=program.get("network", "host"),
         checkpoint=program["checkpoint"],
-        events=events,
-        lines=lines,
+        events=cast("Events", said) if isinstance(said, str) else "log",
+        lines=None if isinstance(said, str) else StepLines(**said["log"]),
         packages=tuple(program.get("packages", ())),
     )
 

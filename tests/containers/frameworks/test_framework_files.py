@@ -19,7 +19,6 @@ from containers.frameworks.own_python import BESIDE
 from containers.frameworks.spec import Augmentation, FrameworkSpec, parse_framework
 from containers.models import MODELS, of_tokens
 from containers.rank_variables import fill
-from containers.step_lines import StepLines, events_of
 
 FOLDER = Path(containers.frameworks.__file__).parent
 ROOT = Path(__file__).parents[3]
@@ -225,13 +224,6 @@ def test_an_unknown_framework_gets_the_closest_one() -> None:
         ({"name": "../pytorch"}, "name: expected a name of small letters"),
         ({"command": []}, "command: expected words"),
         ({"command": ["{pyton}", "x"]}, r"no placeholder but \{python\}, \{folder\}"),
-        ({"events": {"log": {"step": "[a"}}}, "which is no regular expression"),
-        ({"events": {"log": {"step": "loss (.*)"}}}, "which has no group that tells of a step"),
-        ({"events": "stdout"}, "events: expected"),
-        ({"events": {"log": {"step": "(?P<sepp>.)"}}}, "a group is named 'sepp'; valid: epoch"),
-        ({"events": {"log": {"stepp": "(?P<step>.)"}}}, "events"),
-        ({"events": {"log": {"step": "(?P<step>.)", "every": 2}}}, "valid: no every"),
-        ({"events": "none", "checkpoint": True}, "checkpoint: found true"),
         ({"sidecars": [{"name": "a", "where": "all", "command": ["x"]}]}, r"sidecars\[0\]\.where: expected one of head, each"),
         ({"sidecars": [{"name": "a", "where": "each", "command": ["x"], "env": ["A"]}]}, r"sidecars\[0\]\.env: expected an object"),
         (
@@ -295,13 +287,10 @@ def test_what_is_no_mapping_is_an_error(text: str, expected: str) -> None:
         parse_framework(text.encode(), PATH)
 
 
-def test_sidecars_and_patterns_are_read() -> None:
+def test_sidecars_are_read() -> None:
     sidecar = {"name": "s", "where": "head", "command": ["start", "{folder}", "{head}:{port.web}"], "env": {"ROLE": "scheduler", "PORT": 1}}
-    plain = {**document(), "checkpoint": False}
-    events = {"log": {"step": r"Iteration (?P<step>\d+)"}}
-    spec = parse_framework(yaml.safe_dump({**plain, "sidecars": [sidecar], "events": events}).encode(), PATH)
+    spec = parse_framework(yaml.safe_dump({**document(), "sidecars": [sidecar]}).encode(), PATH)
     assert dict(spec.sidecars[0].env) == {"ROLE": "scheduler", "PORT": 1}
-    assert events_of(spec.events) == ("log", StepLines(step=r"Iteration (?P<step>\d+)"))
 
 
 CELL = {"mode": "train", "model": "lenet", "precision": "fp32", "layout": "nchw", "comm_hook": "none", "device": "cpu", "seed": 3}

@@ -103,10 +103,9 @@ class _Pending(NamedTuple):
 
 
 class OneBit:
-    """The hook of DistributedDataParallel. `sent_bytes`: what this rank has sent to others so far, of compressed gradients."""
+    """The hook of DistributedDataParallel."""
 
     def __init__(self, world_size: int) -> None:
-        self.sent_bytes = 0
         self._world_size = world_size
         self._parts = world_size if world_size > 2 else 1
         self._step = 0
@@ -128,8 +127,6 @@ class OneBit:
         start = dist.all_to_all_single if self._parts > 1 else dist.all_gather_single
         whole = buffer[state.whole_indices]
         works = start(received, message, async_op=True), dist.all_reduce(whole, async_op=True)
-        others = self._world_size - 1
-        self.sent_bytes += message.numel() // self._parts * others + 2 * whole.numel() * NUMBER_BYTES * others // self._world_size
         future: Any = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
         self._pending.append(_Pending(buffer, state, received, whole, works, future))
         if is_last:
@@ -162,7 +159,6 @@ class OneBit:
         and the work to wait for before they are there."""
         message = compress(average, *one.state.average)
         messages = torch.empty_like(one.received)
-        self.sent_bytes += message.numel() * (self._world_size - 1)
         return messages, dist.all_gather_single(messages, message, async_op=True)
 
     def _state_of(self, bucket: Any) -> _BucketState:
