@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
-from msgspec.structs import replace
 
 from base.errors import ConfigError, DatasetError, PushError, RemoteError, SchedulerSilent, SlipwayError, TrainingFailed
 from base.humanize import format_duration, parse_duration, whole_duration
@@ -71,7 +70,6 @@ FIRST_LOCAL_PORT: Final = 20000
 LAST_LINES: Final = 20
 SSH_FAILED: Final = 255
 PIECE: Final = 1 << 20
-NOT_BEGUN: Final = "it was cancelled before it had begun"
 NO_TERMINAL: Final = (
     "a shell needs a terminal, and standard input is none; valid: `ssh -t HOST slipway session shell`; "
     "`slipway session shell --detach`, to be entered later by `slipway session attach`; `slipway session run -- bash SCRIPT`"
@@ -486,6 +484,10 @@ def stop(
         (seen.directory / files.STOP).touch()
         if now or seen.state.stage == "waits":
             _cancel(seen, jobs)
+        if jobs is not None and seen.state.stage == "waits":
+            files.clean(seen)
+            output.line(f"session {seen.request.session}: it was cancelled before it had begun")
+            continue
         seen = _until_ended(seen)
         output.line(f"session {seen.request.session}: {seen.state.reason}")
         if seen.state.pushed is not None:
@@ -502,23 +504,11 @@ def _cancel(seen: SessionView, jobs: Any) -> None:
 
 def _until_ended(seen: SessionView) -> SessionView:
     """Raise SlipwayError where the session goes on."""
-    queue, last = Queue(), seen
     with waiting(f"session {seen.request.session} ends"):
-        for last in looks(partial(queue.look, seen.directory), STOP_WAIT_S):
+        for last in looks(partial(Queue().look, seen.directory), STOP_WAIT_S):
             if last.is_over:
                 return last
-            if last.state.stage == "waits" and _is_cancelled(last):
-                files.clean(last)
-                return SessionView(
-                    directory=last.directory, request=last.request, state=replace(last.state, stage="ended", reason=NOT_BEGUN)
-                )
     raise SlipwayError(
         f"session {seen.request.session} has not ended within {format_duration(STOP_WAIT_S)}: it may be pushing; "
         f"`slipway session stop --now {seen.request.session}` cancels its job"
     )
-
-
-def _is_cancelled(seen: SessionView) -> bool:
-    jobs = jobs_of(seen.request.site.scheduler)
-    queued = None if jobs is None else _queued(jobs)
-    return queued is not None and seen.state.job_id not in queued

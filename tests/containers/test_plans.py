@@ -70,14 +70,6 @@ def test_inside_no_number_of_a_gpu_of_the_host_is_left(engine: str) -> None:
     assert (env["HOME"], env["USER"], env["TMPDIR"]) == ("/tmp/home", "ada", "/tmp")
 
 
-def test_exactly_one_mount_can_be_written() -> None:
-    mounts = [word for word in container("docker", **CUDA).run if word.startswith("type=bind")]
-    assert [word for word in mounts if "readonly" not in word] == [f"type=bind,source={PLACE}/out,target=/slipway/out"]
-    assert len(mounts) == 10
-    bound = [word for word in container("apptainer", **CPU).run if word.startswith("type=bind")]
-    assert [word for word in bound if not word.endswith(",ro")] == [f"type=bind,source={PLACE}/out,destination=/slipway/out"]
-
-
 def test_a_place_that_enroot_s_command_line_cannot_carry_is_refused() -> None:
     for place in ("/ssd/a:b", "/ssd/a b"):
         with pytest.raises(UnsupportedRequest, match="must be a path without colon or space"):

@@ -110,16 +110,6 @@ def test_the_smallest_size_fits_and_one_less_does_not(name: str) -> None:
             build(name, 1, (side - 1, side), 1)
 
 
-@pytest.mark.parametrize(("name", "side"), [("lenet", 16), ("alexnet", 63), ("alexnet-caffe", 67), ("resnet18", 1), ("inception-v1", 15)])
-def test_the_smallest_sizes(name: str, side: int) -> None:
-    assert smallest_size(name) == side
-
-
-def test_lenet_on_the_digits_own_size_is_refused_with_advice() -> None:
-    with pytest.raises(ConfigError, match=r"'lenet' does not fit images of 8x8 \(layer 'conv2'.*`size: 16` or more"):
-        build("lenet", 1, (8, 8), 10)
-
-
 @pytest.mark.parametrize("call", [lambda: build("lent", 1, (28, 28), 10), lambda: smallest_size("lent")])
 def test_an_unknown_name_gets_the_closest_one(call: Callable[[], object]) -> None:
     with pytest.raises(ConfigError, match="'lent' is not known.*did you mean 'lenet'"):
