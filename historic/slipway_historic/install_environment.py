@@ -45,8 +45,6 @@ LIBRARIES_OF_PROGRAMS: Final = (CODE_ROOT / "containers" / "lib", HERE / "lib")
 INSTALL: Final = "slipway_install.py"
 """The program of a folder that needs more than packages, a program for the new environment, which finds the layers of a LeNet on its
 standard input."""
-SOURCE_OF_MPI: Final = re.compile(r"^mpi4py==3\.", re.MULTILINE)
-"""Versions of mpi4py for which the package index has no wheel."""
 INTERPRETER_S: Final = 30.0
 """How long a Python may take to say its version: from cold network storage it takes seconds."""
 ASK_VERSION: Final = "import sys, venv, ensurepip; sys.stdout.write('%d.%d' % sys.version_info[:2])"
@@ -104,8 +102,6 @@ def install_by_pip(spec: FrameworkSpec, place: Path, interpreter: str | None) ->
     PIP pins, not with the newest one of the index, which nobody has tried. Raises ConfigError.
     """
     pins = spec.folder / "requirements.txt"
-    if SOURCE_OF_MPI.search(pins.read_text(encoding="utf-8")):
-        _refuse_missing_header(spec.name)
     python = find_interpreter(spec.name, str(spec.python_version), interpreter, os.environ)
     own = str(place / "bin" / "python")
     pip = [own, "-m", "pip", "--disable-pip-version-check", "install"]
@@ -128,20 +124,6 @@ def _show(argv: list[str], advice: str, given: str = "") -> None:
         done = subprocess.run(argv, input=given, text=True, stdout=sys.stderr, env=env, check=False)
     if done.returncode:
         raise ConfigError(f"{' '.join(argv)} ended with {done.returncode}, see above. {advice}")
-
-
-def _refuse_missing_header(name: str) -> None:
-    """Raise ConfigError where mpi4py could not be compiled, before anything is fetched."""
-    argv = ["mpicc", "-E", "-include", "mpi.h", "-x", "c", os.devnull]
-    try:
-        found = subprocess.run(argv, capture_output=True, check=False).returncode == 0
-    except OSError:
-        found = False
-    if not found:
-        raise ConfigError(
-            f"framework {name!r} is built with mpi4py from its sources, and there is no `mpicc` on the PATH that finds mpi.h: install the "
-            "headers of Open MPI first (Debian: libopenmpi-dev; on a cluster often `module load openmpi`)"
-        )
 
 
 def find_interpreter(framework: str, version: str, given: str | None, env: Mapping[str, str]) -> str:

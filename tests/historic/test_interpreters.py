@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from slipway_historic.install_environment import _show, find_interpreter, install_by_pip
+from slipway_historic.install_environment import _show, find_interpreter
 
 from base.errors import ConfigError
-from containers.frameworks import load_framework
 
 pytestmark = pytest.mark.processes
 
@@ -58,21 +57,6 @@ def test_one_that_was_given_and_does_not_fit_is_not_replaced(tmp_path: Path) -> 
     for given, words in ((python(tmp_path / "mine", "3.11"), "it is Python 3.11"), ("/nowhere", "cannot be started: No such file")):
         with pytest.raises(ConfigError, match=rf"PYTHON={given} is none: .*{words}"):
             found(tmp_path, given)
-
-
-@pytest.mark.parametrize("mpicc", [None, "exit 1"])
-def test_the_headers_of_open_mpi_are_looked_for_before_anything_is_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mpicc: str | None
-) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    if mpicc is not None:
-        (tools / "mpicc").write_text(f"#!/bin/sh\n{mpicc}\n")
-        (tools / "mpicc").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tools))
-    with pytest.raises(ConfigError, match=r"'cntk' is built with mpi4py .* finds mpi\.h: install the headers of Open MPI first"):
-        install_by_pip(load_framework("cntk"), tmp_path / "cntk", sys.executable)
-    assert not (tmp_path / "cntk").exists()
 
 
 def test_a_program_that_prepares_an_environment_finds_what_the_trainers_import() -> None:
