@@ -2,9 +2,8 @@
 
 `python -m data_prep.lmdb_child datum PATH` writes one JSON line per entry: {"key", "bytes", "channels", "height", "width", "label",
 "head"}, or {"key", "reason"}; keys as latin-1, the head of an image file as hex, null of pixels. `... image PATH`: {"key", "bytes",
-"head"}, of values that are image files. `... datapoint PATH`: {"key", "bytes", "label", "head"}, and {"key", "listed"}: how many keys
-`__keys__` lists. `... serve PATH...` reads frames of (number of the file, length, key) from stdin and answers each with (length, value);
-the length is ABSENT for no such key.
+"head"}, of values that are image files. `... serve PATH...` reads frames of (number of the file, length, key) from stdin and answers each
+with (length, value); the length is ABSENT for no such key.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, BinaryIO
 
 import lmdb
 
-from data_prep import datapoint, free_space, image_header
+from data_prep import free_space, image_header
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
 
@@ -57,18 +56,18 @@ def _opened(stack: contextlib.ExitStack, path: str) -> Any:
     return stack.enter_context(environment).begin(buffers=True)
 
 
-def _scan(transaction: Any, describe: Callable[[str, memoryview], Entry], out: BinaryIO) -> None:
+def _scan(transaction: Any, describe: Callable[[memoryview], Entry], out: BinaryIO) -> None:
     last = None
     for key, value in transaction.cursor():
         content = bytes(key)
         if last is not None and content <= last:  # of two entries with one key `serve` would find either, with the label of the other
             raise lmdb.CorruptedError(f"key {content!r} comes after {last!r}")
-        last, name = content, content.decode("latin-1")
-        out.write(json.dumps({"key": name, **describe(name, value)}).encode() + b"\n")
+        last = content
+        out.write(json.dumps({"key": content.decode("latin-1"), **describe(value)}).encode() + b"\n")
     out.flush()
 
 
-def _datum(_name: str, value: memoryview) -> Entry:
+def _datum(value: memoryview) -> Entry:
     try:
         datum = parse(value)
     except DatumError as error:
@@ -78,22 +77,11 @@ def _datum(_name: str, value: memoryview) -> Entry:
     return {"bytes": len(value), **shape, "label": datum.label, "head": head}
 
 
-def _image(_name: str, value: memoryview) -> Entry:
+def _image(value: memoryview) -> Entry:
     return {"bytes": len(value), "head": bytes(value[: image_header.SNIFF_BYTES]).hex()}
 
 
-def _datapoint(name: str, value: memoryview) -> Entry:
-    if name == "__keys__":
-        return {"listed": datapoint.number_of_keys(value)}
-    try:
-        found = datapoint.parse_datapoint(value)
-    except datapoint.DatapointError as error:
-        return {"reason": str(error)}
-    head = found.image[: image_header.SNIFF_BYTES].hex() if isinstance(found.image, bytes) else None
-    return {"bytes": len(value), "label": found.label, "head": head}
-
-
-SCANS = {"datum": _datum, "image": _image, "datapoint": _datapoint}
+SCANS = {"datum": _datum, "image": _image}
 
 
 def _serve(transactions: Sequence[Any], requests: BinaryIO, out: BinaryIO) -> None:

@@ -57,7 +57,6 @@ SourceKind = Literal[
     "cifar",
     "caffe-lmdb",
     "lsun",
-    "tensorpack",
     "synthetic",
     "sklearn-digits",
     "text",

@@ -20,7 +20,6 @@ SOURCES: Final = {
     "cifar": "cifar",
     "caffe-lmdb": "caffe_lmdb",
     "lsun": "lsun",
-    "tensorpack": "tensorpack",
     "synthetic": "synthetic",
     "sklearn-digits": "sklearn",
 }
