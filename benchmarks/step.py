@@ -10,13 +10,6 @@ counts. Aim: 0.99 to 1.01, or less.
 What telling the parts of a step adds to it: in one process, blocks of 10 steps of our program with its parts and 10 without, hooks
 included, take turns, and the median difference counts, of wall time and of processor time, with its 95 % interval. Aim: at most 1 % of a
 step of 5 ms by one of them. The parts of the mean step are printed with their residual. Aim: at most 5 %.
-
-    python -m benchmarks.step --closing [--models lenet,alexnet,resnet18] [--worlds 1,2,3] [--steps 20]
-
-How far the parts make up a step, and whether a slow network is told from a slow rank: profile runs of small batches on gloo, each with one
-fault, `delay` (each bucket is exchanged so much later) or `rank` (rank 1 computes so much longer). Prints for each run the residual of the
-parts that measured runs tell (aim: at most 5 %), the parts over the step by DistributedDataParallel's own log (aim: 0.97 to 1.02), and by
-both what is exposed, and what the other ranks wait for the slow one. Aim: within 10 % of the delay, where each rank has a core.
 """
 
 from __future__ import annotations
@@ -30,7 +23,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.bounds import Fault, Place, train
 from containers.frameworks import framework_folders, load_framework
 from containers.rank_variables import fill
 from data_prep.build.dataset import build_dataset
@@ -39,16 +31,12 @@ from tests.containers.frameworks.conftest import environment, make_cell
 from tests.ports import held_ports
 from workflow.run.node.workdir import copy_library
 from workflow.run.record.events import read_events
-from workflow.run.record.step_parts import parts_of, without_exchange
+from workflow.run.record.step_parts import parts_of
 
 ROOT = Path(__file__).parents[1]
 WARMUP = 20
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
 BLOCK = 25
-SETTLED = 5
-FAULTS = (Fault(kind="none"), *(Fault(kind=kind, seconds=seconds) for kind in ("delay", "rank") for seconds in (0.02, 0.1)))
-SIDE = {"alexnet": 64}
-SMALL_BATCH = 8
 
 
 def main() -> None:
@@ -57,17 +45,11 @@ def main() -> None:
     for name, default in (("batch", 64), ("world", 1), ("steps", 120), ("repeats", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--parts", action="store_true")
-    parser.add_argument("--closing", action="store_true")
-    parser.add_argument("--models", default="lenet,alexnet,resnet18")
-    parser.add_argument("--worlds", default="1,2,3")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         (work / "lib").mkdir()
         copy_library(work / "lib", [str(folder) for name in framework_folders() for folder in load_framework(name).library_folders])
-        if options.closing:
-            closing(work, options)
-            return
         spec = parse_spec({"source": "sklearn-digits", "size": 32, "shards": 2, "splits": {}}, work)
         data = work / build_dataset(spec, "digits", work, jobs=1).path
         if options.parts:
@@ -189,38 +171,6 @@ def told_parts(work: Path, data: Path, options: argparse.Namespace) -> str:
     names = ("input_s", "copy_s", "forward_s", "backward_s", "exposed_s", "skew_s", "optimizer_s", "other_s")
     rows = [f"{name[:-2]} {(getattr(found, name) or 0) * 1e3:.3f} ms" for name in names]
     return f"{told}{', '.join(rows)} of {found.step_s * 1e3:.3f} ms: residual {found.other_s / found.step_s:.1%}\n"
-
-
-def closing(work: Path, options: argparse.Namespace) -> None:
-    """Print a row for each model, number of ranks and fault."""
-    for model in options.models.split(","):
-        spec = parse_spec({"source": "synthetic", "size": SIDE.get(model, 32), "samples": 512, "shards": 2, "splits": {}}, work)
-        data = work / build_dataset(spec, model, work, jobs=1).path
-        place = Place(work=work, data=data, spaces=(), batch=SMALL_BATCH, steps=options.steps, device_s=0.0)
-        for world in map(int, options.worlds.split(",")):
-            for fault in FAULTS if world > 1 else FAULTS[:1]:
-                print(
-                    f"{model:8} {world} ranks, {fault.kind:5} {fault.seconds * 1e3:3.0f} ms: {closed(place, model, world, fault)}",
-                    flush=True,
-                )
-
-
-def closed(place: Place, model: str, world: int, fault: Fault) -> str:
-    """Return what a run told: the parts of its first steps, and DistributedDataParallel's log of as many later ones."""
-    out = Path(tempfile.mkdtemp(dir=place.work))
-    first = SETTLED + 2 * place.steps
-    keys = {"steps": {"warmup": first, "measured": 1}, "profile": {"of": model, "logged": place.steps}, "save_parameters": False}
-    train(place, fault, out, make_cell(place.data, world, model, global_batch_size=world * place.batch, **keys), world)
-    ranks = [rank.steps for _, rank in sorted(read_events(out, world).items())]
-    told = parts_of(ranks if world > 1 else [without_exchange(ranks[0])], range(SETTLED, SETTLED + place.steps))
-    assert told is not None
-    found = f"step {told.step_s * 1e3:5.1f} ms, residual {told.other_s / told.step_s:.1%}"
-    if world == 1:
-        return found
-    logged = json.loads((out / "exchange.json").read_text())
-    exposed = f"exposed {told.exposed_s or 0:.4f} and {logged['exposed_s']:.4f} s"
-    waits = [skew * world / (world - 1) for skew in (told.skew_s or 0, logged["skew_s"])]
-    return f"{found}; log over step {logged['closing_ratio']:.3f}; {exposed}; the others wait {waits[0]:.4f} and {waits[1]:.4f} s"
 
 
 def write_cell(work: Path, data: Path, options: argparse.Namespace) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from base import chunks, errors, humanize, jsonfile, typed
 from data_prep.hashing import ChunkedFile, require
-from data_prep.manifest import FILE_NAME, digest_of, manifest_as, manifest_of
+from data_prep.manifest import FILE_NAME, Manifest, Progress, digest_of, manifest_as, manifest_of, read_bytes, silent, verify_files
 from data_prep.sequences.manifest import SCHEMA as SEQUENCES_SCHEMA
 from data_prep.sequences.manifest import SequenceManifest
+from data_prep.tree.manifest import FOLDER, TreeManifest, advice_of, read_location
 from data_prep.tree.manifest import SCHEMA as TREE_SCHEMA
-from data_prep.tree.manifest import TreeManifest
 
 JOURNAL_NAME: Final = "staging.journal"
+DatasetManifest = Manifest | SequenceManifest | TreeManifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +51,44 @@ class _SingleFile(ChunkedFile):
 def parse_file_set(content: bytes, where: str) -> FileSet:
     """Parse the bytes of a manifest or of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
     plain = jsonfile.parse_json(content, where, errors.DatasetError)
-    schema = plain.get("schema") if isinstance(plain, dict) else None
-    if schema == chunks.SCHEMA:
+    if isinstance(plain, dict) and plain.get("schema") == chunks.SCHEMA:
         return _single(plain, content, where)
-    files: Sequence[ChunkedFile]
+    manifest = _dataset(plain, where)
+    is_tree = isinstance(manifest, TreeManifest)
+    return FileSet(kind="dataset", content=content, digest=digest_of(content), files=_files(manifest), in_place=is_tree)
+
+
+def read_any_manifest(root: Path) -> DatasetManifest:
+    """Read the manifest in the directory `root`, of whichever kind the dataset is. Raises DatasetError."""
+    where = str(root / FILE_NAME)
+    return _dataset(jsonfile.parse_json(read_bytes(root), where, errors.DatasetError), where)
+
+
+def verify_dataset(root: Path, progress: Progress = silent) -> tuple[DatasetManifest, Path]:
+    """Hash every file of the dataset in `root` again, from where it lies and not from this machine's memory; `progress(bytes done, bytes in
+    all)`. Returns the manifest, and where the files lie.
+
+    Raises DatasetError when there is no valid manifest, DigestMismatch naming every file and chunk that is not what the manifest promises.
+    """
+    manifest, where, advice = read_any_manifest(root), root, "remove it and build or fetch it again"
+    files = [(root / file.path, file) for file in _files(manifest)]
+    if isinstance(manifest, TreeManifest) and not (root / FOLDER).is_dir():
+        place = read_location(root)
+        where, advice = Path(place.path), advice_of(manifest.name)
+        files = [(place.of(file), file) for _, file in files]
+    verify_files(root, files, progress, where, advice)
+    return manifest, where
+
+
+def _dataset(plain: Any, where: str) -> DatasetManifest:
+    schema = plain.get("schema") if isinstance(plain, dict) else None
     if schema == TREE_SCHEMA:
-        files = manifest_as(TreeManifest, plain, where).files
-    elif schema == SEQUENCES_SCHEMA:
-        files = manifest_as(SequenceManifest, plain, where).shards
-    else:
-        files = manifest_of(plain, where).shards
-    return FileSet(kind="dataset", content=content, digest=digest_of(content), files=files, in_place=schema == TREE_SCHEMA)
+        return manifest_as(TreeManifest, plain, where)
+    return manifest_as(SequenceManifest, plain, where) if schema == SEQUENCES_SCHEMA else manifest_of(plain, where)
+
+
+def _files(manifest: DatasetManifest) -> Sequence[ChunkedFile]:
+    return manifest.files if isinstance(manifest, TreeManifest) else manifest.shards
 
 
 def parse_chunk_list(content: bytes, where: str) -> FileSet:

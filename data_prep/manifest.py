@@ -207,12 +207,12 @@ def digest_of(content: bytes) -> str:
 
 def manifest_digest(root: Path) -> str:
     """Compute the digest of the dataset in `root` from its manifest. Raises DatasetError when there is none."""
-    return digest_of(_read(root))
+    return digest_of(read_bytes(root))
 
 
 def read_manifest(root: Path) -> Manifest:
     """Read and check the manifest in the directory `root`. Raises DatasetError naming the file and what is wrong with it."""
-    return parse_manifest(_read(root), str(root / FILE_NAME))
+    return parse_manifest(read_bytes(root), str(root / FILE_NAME))
 
 
 def parse_manifest(content: bytes, where: str = FILE_NAME) -> Manifest:
@@ -236,30 +236,8 @@ def manifest_as(kind: type[M], plain: Any, where: str) -> M:
 
 
 def read_manifest_as(kind: type[M], root: Path) -> M:
-    """Read a manifest of any kind in the directory `root`. Raises DatasetError."""
-    return manifest_as(kind, _plain(root), str(root / FILE_NAME))
-
-
-def schema_in(root: Path) -> Any:
-    """Return the kind that the manifest in `root` names, or None. Raises DatasetError if there is no manifest."""
-    plain = _plain(root)
-    return plain.get("schema") if isinstance(plain, dict) else None
-
-
-def verify_dataset(root: Path, progress: Progress = silent) -> Manifest:
-    """Hash every shard in `root` again, from where it lies and not from this machine's memory; `progress(bytes done, bytes in all)`.
-    Returns the manifest.
-
-    Raises DatasetError when there is no valid manifest, DigestMismatch naming every shard and chunk that is not what the manifest promises.
-    """
-    manifest = read_manifest(root)
-    verify_shards(root, manifest.shards, progress)
-    return manifest
-
-
-def verify_shards(root: Path, shards: Sequence[Shard], progress: Progress = silent) -> None:
-    """Verify the shards that a manifest in `root` lists."""
-    verify_files(root, [(root / shard.path, shard) for shard in shards], progress, root, "remove it and build or fetch it again")
+    """Read a manifest of this kind in the directory `root`. Raises DatasetError."""
+    return manifest_as(kind, parse_json(read_bytes(root), root / FILE_NAME, DatasetError), str(root / FILE_NAME))
 
 
 def verify_files(root: Path, files: Sequence[tuple[Path, ChunkedFile]], progress: Progress, where: Path, advice: str) -> None:
@@ -302,11 +280,8 @@ def chunk_problems(path: Path, file: ChunkedFile, advance: Callable[[int], None]
     return [] if found.blake3 == whole else ["blake3 differs although every chunk agrees: the manifest is wrong"]
 
 
-def _plain(root: Path) -> Any:
-    return parse_json(read_content(root / FILE_NAME, DatasetError, MAX_BYTES), root / FILE_NAME, DatasetError)
-
-
-def _read(root: Path) -> bytes:
+def read_bytes(root: Path) -> bytes:
+    """Read the bytes of the manifest in `root`. Raises DatasetError when there is none."""
     try:
         return read_content(root / FILE_NAME, DatasetError, MAX_BYTES)
     except DatasetError as error:

@@ -29,7 +29,6 @@ LONGER = (
     "data --rows R2 R3 S2 --size 0.001 --repeats 1 --seconds 0.01 --no-peers",
     "bounds --repeats 1 --steps 3 --batch 8 --most 2 --network delay",
     "overhead --repeats 1",
-    "step --closing --models lenet --worlds 1,2 --steps 2",
 )
 """These take half a minute of processor time each."""
 

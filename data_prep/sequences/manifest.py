@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from base.typed import Count, FromOne, Name
 from data_prep.hashing import require
-from data_prep.manifest import FORMAT, Progress, Shard, check_splits, read_manifest_as, schema_in, silent, verify_shards
+from data_prep.manifest import FORMAT, Shard, check_splits, read_manifest_as
 
 # Token ids
 
@@ -138,15 +138,3 @@ def padding(groups: Mapping[int, tuple[int, int]]) -> float:
 def read_sequence_manifest(root: Path) -> SequenceManifest:
     """Read the manifest in the directory `root`. Raises DatasetError."""
     return read_manifest_as(SequenceManifest, root)
-
-
-def is_sequences(root: Path) -> bool:
-    """Return True if the dataset in `root` is one of token sequences. Raises DatasetError where it has no manifest."""
-    return bool(schema_in(root) == SCHEMA)
-
-
-def verify_sequences(root: Path, progress: Progress = silent) -> SequenceManifest:
-    """Verify a dataset of token sequences as verify_dataset does one of images."""
-    manifest = read_sequence_manifest(root)
-    verify_shards(root, manifest.shards, progress)
-    return manifest

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 SCHEMA: Final = "slipway.checked/1"
 _SHOWN: Final = 5
-_OF_THIS_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+OF_THIS_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors that say nothing of the files which are read."""
 
 
@@ -71,7 +71,7 @@ def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callab
             wrong = read_back.wrong(must, on_bytes=count)
             wrong += read_back.wrong(rest, None if check_s is None else time.monotonic() + check_s, count)
     except OSError as error:
-        if error.errno in _OF_THIS_PROCESS:
+        if error.errno in OF_THIS_PROCESS:
             raise
         raise DigestMismatch(f"{entry.root} cannot be read: {error.strerror}") from error
     if wrong:
@@ -136,7 +136,7 @@ def find_hit(cache: Cache, name: str, check: Callable[[Entry], int]) -> tuple[En
         if _take_unlisted_away(root, file_set):
             check_entry(root)  # a link in the place of a directory led to files until now
     except SlipwayError as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _OF_THIS_PROCESS:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in OF_THIS_PROCESS:
             raise
         _remove(cache, name, error)
         return None

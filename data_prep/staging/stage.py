@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import stat
@@ -27,7 +26,7 @@ from data_prep.cache.lock import Lock, describe, write_lease
 from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet
 from data_prep.manifest import Progress, silent
-from data_prep.staging.cache_check import Entry, find_hit, note_checked, recheck
+from data_prep.staging.cache_check import OF_THIS_PROCESS, Entry, find_hit, note_checked, recheck
 from data_prep.staging.chunk_journal import ChunkTable, Journal
 from data_prep.staging.copy import DIRECT_FROM_BYTES, MAX_CHUNK_BYTES, CopyOptions, Source, open_dataset, open_single
 from data_prep.staging.exchange import Exchange, PeerGroup
@@ -216,12 +215,6 @@ class Part:
         return stat.S_ISREG(status.st_mode) and status.st_size == file.bytes
 
 
-_NO_FILES = "no more files can be opened", "the limit of open files (ulimit -n)"
-_NO_MEMORY = "there is no more memory or thread", "the limits of memory and processes (ulimit -v, ulimit -u)"
-_OF_NO_DISK = {errno.EMFILE: _NO_FILES, errno.ENFILE: _NO_FILES, errno.ENOMEM: _NO_MEMORY}
-"""What is refused to this process, and what to raise: it says nothing of the disk."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class StagedFiles:
     """A whole, checked dataset on this node, or a single file in the directory `root`.
@@ -266,14 +259,12 @@ class Stager:
         try:
             self._copy(part)
         except OSError as error:
-            if error.errno in _OF_NO_DISK:
-                raise self._refused(*_OF_NO_DISK[error.errno], str(error.strerror)) from error
+            if error.errno in OF_THIS_PROCESS:
+                raise self._refused(str(error.strerror)) from error
             part.remove()
             raise self._disk_failed(error) from error
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "can't start new thread" not in str(error):
-                raise
-            raise self._refused(*_NO_MEMORY, str(error)) from error
+        except (MemoryError, RuntimeError) as error:  # the latter where no thread can be started
+            raise self._refused(str(error) or "no memory is left") from error
         except DigestMismatch:
             if self.options.single:  # its list may be a forged one, and the next list makes another copy; a dataset's copy is resumed
                 part.remove()
@@ -339,9 +330,10 @@ class Stager:
     def _show(self) -> None:
         self.progress(self.done, self.source.file_set.bytes)
 
-    def _refused(self, what: str, limit: str, reason: str) -> StagingError:
+    def _refused(self, reason: str) -> StagingError:
         return StagingError(
-            f"{what} while {self.source.name} is copied: {reason}; the unfinished copy is kept, the next one resumes it; raise {limit}"
+            f"{self.source.name} cannot be copied within the limits of this process: {reason}; the unfinished copy is kept, the next one "
+            "resumes it; raise the limit of open files, memory or processes (ulimit -n, -v, -u)"
         )
 
     def _disk_failed(self, error: OSError) -> SlipwayError:

@@ -16,7 +16,7 @@ from base.errors import DatasetError
 from base.jsonfile import parse_json, read_content
 from base.typed import Count, Name, PathText, read_as
 from data_prep.hashing import ChunkedFile, require
-from data_prep.manifest import AGAIN, MAX_BYTES, read_manifest_as, schema_in
+from data_prep.manifest import AGAIN, MAX_BYTES, read_manifest_as
 from data_prep.sources.naming import printable, to_raw
 
 # Names
@@ -127,11 +127,6 @@ class TreeLocation:
 def read_tree_manifest(root: Path) -> TreeManifest:
     """Read the manifest in the directory `root`. Raises DatasetError."""
     return read_manifest_as(TreeManifest, root)
-
-
-def is_tree(root: Path) -> bool:
-    """Return True if the dataset in `root` is a tree of files. Raises DatasetError where it has no manifest."""
-    return bool(schema_in(root) == SCHEMA)
 
 
 def read_location(root: Path) -> TreeLocation:

@@ -21,7 +21,7 @@ from base.humanize import counted, some
 from data_prep.build import steps
 from data_prep.build.locks import held, publish_json_of, remove_all_dead_parts
 from data_prep.hashing import CHUNK, require
-from data_prep.manifest import Progress, silent, verify_files
+from data_prep.manifest import Progress, silent
 from data_prep.sources.files import Inside, retried
 from data_prep.sources.naming import printable, to_raw, to_text
 from data_prep.spec import DatasetSpec, spec12
@@ -430,18 +430,3 @@ def _is_written(build_dir: Path, built: steps.BuiltDataset) -> bool:
         return False
     steps.touch_finished(build_dir)
     return steps.read_dataset_file(build_dir) == built
-
-
-# Verify
-
-
-def verify_tree(root: Path, progress: Progress = silent) -> tuple[manifest.TreeManifest, Path]:
-    """Read everything once, from where it lies and not from this machine's memory; `progress(bytes done, bytes in all)`. Returns the
-    manifest, and where the files lie. Raises DatasetError when there is no valid manifest, DigestMismatch naming every file and chunk that
-    is not what the manifest promises."""
-    tree = manifest.read_tree_manifest(root)
-    place = None if (root / manifest.FOLDER).is_dir() else manifest.read_location(root)
-    files = [(root / file.path if place is None else place.of(file), file) for file in tree.files]
-    where = root if place is None else Path(place.path)
-    verify_files(root, files, progress, where, "remove it and fetch it again" if place is None else manifest.advice_of(tree.name))
-    return tree, where

@@ -14,14 +14,15 @@ from base.humanize import and_more, choices, counted, format_duration, format_si
 from cluster.schedulers import local
 from data_prep.build import dataset, steps
 from data_prep.cache.layout import DATASET
+from data_prep.file_set import read_any_manifest, verify_dataset
 from data_prep.free_space import limit_own_memory
 from data_prep.limits import RECHECK_S
-from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, read_manifest, to_json, verify_dataset
-from data_prep.sequences.manifest import SequenceManifest, is_sequences, padding, read_sequence_manifest, verify_sequences
+from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, to_json
+from data_prep.sequences.manifest import SequenceManifest, padding
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.tree.manifest import FOLDER, is_tree, read_location, read_tree_manifest
-from data_prep.tree.plan import read_left_out, verify_tree
+from data_prep.tree.manifest import FOLDER, TreeManifest, read_location
+from data_prep.tree.plan import read_left_out
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
@@ -65,9 +66,9 @@ def _print_sequences(root: Path, manifest: SequenceManifest) -> None:
 MAX_FILES: Final = 40
 
 
-def tree_info(root: Path, as_json: bool) -> None:
+def tree_info(root: Path, manifest: TreeManifest, as_json: bool) -> None:
     """Print what the manifest says, and where the files lie."""
-    manifest, digest = read_tree_manifest(root), manifest_digest(root)
+    digest = manifest_digest(root)
     place = str(root / FOLDER) if (root / FOLDER).is_dir() else read_location(root).path
     if as_json:
         files = [{"name": file.name, "bytes": file.bytes} for file in manifest.files]
@@ -134,10 +135,10 @@ def info(
 ) -> None:
     """Show classes, splits, counts, bytes, mean and deviation of a dataset, and what was rejected."""
     root = dataset_root(study, site, name)
-    if is_tree(root):
-        tree_info(root, as_json)
+    manifest = read_any_manifest(root)
+    if isinstance(manifest, TreeManifest):
+        tree_info(root, manifest, as_json)
         return
-    manifest = read_sequence_manifest(root) if is_sequences(root) else read_manifest(root)
     if as_json:
         value = to_json(manifest)
         value["shards"] = [{key: item for key, item in shard.items() if key != "chunks"} for shard in value["shards"]]
@@ -162,15 +163,10 @@ def verify(
 ) -> None:
     """Hash every chunk of a dataset and compare it with the manifest; exit 15 if one differs."""
     root = dataset_root(study, site, name)
-    if is_tree(root):
-        with output.progress(f"verify {root.name}") as callback:
-            tree, place = verify_tree(root, callback)
-        files = counted(len(tree.files), "file")
-        output.line(f"{place}: {files}, {format_size(tree.bytes)}, every chunk is what the manifest in {root} promises")
-        return
     with output.progress(f"verify {root.name}") as callback:
-        manifest = verify_sequences(root, callback) if is_sequences(root) else verify_dataset(root, callback)
-    output.line(f"{root}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, every chunk is what the manifest promises")
+        manifest, place = verify_dataset(root, callback)
+    held = counted(len(manifest.files), "file") if isinstance(manifest, TreeManifest) else counted(manifest.samples, "sample")
+    output.line(f"{place}: {held}, {format_size(manifest.bytes)}, every chunk is what the manifest in {root} promises")
 
 
 def stage_here(

@@ -12,10 +12,10 @@ import typer
 
 from base.errors import ConfigError, DatasetError
 from base.humanize import format_size, parse_size
-from data_prep.manifest import manifest_digest, read_manifest
+from data_prep.file_set import read_any_manifest
+from data_prep.manifest import manifest_digest
 from data_prep.read_rates import Options, Rate, ReadRates, measure_reads
-from data_prep.sequences.manifest import is_sequences, read_sequence_manifest
-from data_prep.tree.manifest import is_tree
+from data_prep.tree.manifest import TreeManifest
 from workflow.commands.chosen_study import load_chosen_study, report_outputs
 from workflow.commands.dataset import dataset_root
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
@@ -59,9 +59,9 @@ def bench(  # noqa: PLR0913 - its options
     rates = dict(map(parse_rate, rate or ()))
     options = Options(bytes=parse_pass_size(size), seconds=seconds, repeats=repeats, threads=threads)
     root = dataset_root(study, site, name)
-    if is_tree(root):
+    manifest = read_any_manifest(root)
+    if isinstance(manifest, TreeManifest):
         raise DatasetError(f"{root} is a tree of files, which programs read as they like: it has no samples whose size and order are known")
-    manifest = read_sequence_manifest(root) if is_sequences(root) else read_manifest(root)
     with output.progress(f"bench {root.name}", "passes") as callback:
         found = measure_reads(root, manifest, options, callback)
     if not as_json:

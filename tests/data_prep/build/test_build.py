@@ -24,7 +24,8 @@ from data_prep.build.plan import plan_dataset, read_plan
 from data_prep.build.selection import STATISTICS_SAMPLES
 from data_prep.build.shard import build_shard, finish_dataset
 from data_prep.build.steps import read_dataset_file, shard_path
-from data_prep.manifest import to_bytes, verify_dataset
+from data_prep.file_set import verify_dataset
+from data_prep.manifest import to_bytes
 from data_prep.reader import open_dataset
 from data_prep.reader.errors import DecodeError
 from data_prep.spec import parse_spec, spec12

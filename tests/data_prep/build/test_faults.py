@@ -26,8 +26,9 @@ from data_prep.build.plan import read_plan
 from data_prep.build.shard import build_shard, read_receipt
 from data_prep.build.shard_file import write_failed
 from data_prep.build.steps import shard_path
+from data_prep.file_set import verify_dataset
 from data_prep.hashing import hash_file
-from data_prep.manifest import DATA_NAME, verify_dataset
+from data_prep.manifest import DATA_NAME
 from tests.data_prep.build.building import started
 from tests.data_prep.build.corpus import build, build_in, class_folders, encoded, pixels, prepared, write
 from tests.data_prep.staging.disks import ext4, tmpfs

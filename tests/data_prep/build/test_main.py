@@ -16,7 +16,7 @@ import pytest
 from base.errors import ConfigError, DatasetError
 from data_prep.build.dataset import build_dataset, build_dir_of, build_shards
 from data_prep.build.plan import plan_dataset
-from data_prep.manifest import verify_dataset
+from data_prep.file_set import verify_dataset
 from data_prep.spec import parse_spec
 from tests.data_prep.build.building import ROOT, started
 from tests.data_prep.build.corpus import build, class_folders, encoded, pixels, prepared, write

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from base.errors import DatasetError, DigestMismatch
-from data_prep.manifest import FILE_NAME, digest_of, manifest_digest, parse_manifest, read_manifest, to_bytes, verify_dataset
+from data_prep.file_set import verify_dataset
+from data_prep.manifest import FILE_NAME, digest_of, manifest_digest, parse_manifest, read_manifest, to_bytes
 from tests.data_prep.build.corpus import build
 
 SPEC = {"source": "synthetic", "samples": 24, "classes": 3, "size": 16, "shards": 3}
@@ -108,7 +109,7 @@ def test_no_dataset(tmp_path: Path) -> None:
 
 def test_verify_says_that_all_is_well(whole: Path) -> None:
     seen: list[tuple[int, int]] = []
-    manifest = verify_dataset(whole, lambda done, total: seen.append((done, total)))
+    manifest, _ = verify_dataset(whole, lambda done, total: seen.append((done, total)))
     assert seen[-1] == (manifest.bytes, manifest.bytes)
 
 

@@ -13,9 +13,9 @@ import pytest
 from base.errors import ConfigError, DatasetError
 from base.publish import remove_tree
 from data_prep.build.dataset import build_dataset
-from data_prep.file_set import parse_file_set
+from data_prep.file_set import parse_file_set, verify_dataset
 from data_prep.reader import DatasetChanged, ReaderError, Sequences, open_dataset, shards
-from data_prep.sequences.manifest import SequenceManifest, padding, read_sequence_manifest, verify_sequences
+from data_prep.sequences.manifest import SequenceManifest, padding, read_sequence_manifest
 from data_prep.sequences.plan import PIECE_BYTES
 from data_prep.spec import parse_spec
 
@@ -27,7 +27,7 @@ def build(place: Path, source: str = "text", **keys: Any) -> tuple[SequenceManif
     """The dataset of what lies in `place`/in: its manifest, and as a program reads it."""
     spec = parse_spec({"source": source, "path": "in", "shards": 4, "splits": {}, **keys}, place)
     root = place / "storage" / build_dataset(spec, "set", place / "storage", jobs=1).path
-    assert verify_sequences(root) == read_sequence_manifest(root)
+    assert verify_dataset(root) == (read_sequence_manifest(root), root)
     return read_sequence_manifest(root), open_dataset(str(root))
 
 

@@ -22,7 +22,8 @@ from base.errors import DigestMismatch, NotEnoughSpace
 from data_prep.cache.entries import ls
 from data_prep.cache.lock import this_process
 from data_prep.file_set import JOURNAL_NAME as NAME
-from data_prep.manifest import read_manifest, verify_dataset
+from data_prep.file_set import verify_dataset
+from data_prep.manifest import read_manifest
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.chunk_journal import parse_line
 from data_prep.staging.copy import CopyOptions
@@ -290,9 +291,8 @@ sys.exit(main(sys.argv[1:]))
     done = subprocess.run(argv, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     error = json.loads(done.stdout.splitlines()[-1])["error"]
     assert (done.returncode, error["class"]) == (15, "StagingError")
-    assert error["message"].startswith(
-        f"there is no more memory or thread while {source.name} is copied: {words}; the unfinished copy is kept"
-    )
+    limits = f"{source.name} cannot be copied within the limits of this process: {words}; the unfinished copy is kept"
+    assert error["message"].startswith(limits)
     assert [row.kind for row in ls(tmp_path / "cache")] == ["part"]
 
 

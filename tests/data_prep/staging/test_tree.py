@@ -11,9 +11,9 @@ import pytest
 
 from base.errors import DigestMismatch, StagingError, StorageError
 from data_prep.cache.entries import ls
+from data_prep.file_set import verify_dataset
 from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.tree.plan import verify_tree
 from tests.data_prep.staging.test_stage import Stopped, stop_after
 from tests.data_prep.staging.two_nodes import stage_on_two
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant
@@ -40,7 +40,7 @@ def test_a_copy_is_the_tree_and_the_next_use_is_a_hit(tree: Path, source: Path, 
     assert (staged.hit, staged.storage_bytes, staged.bytes) == (False, TOTAL, TOTAL)
     assert {stat.S_IMODE(path.stat().st_mode) for path in staged.root.rglob("*") if path.is_file()} == {0o444}
     assert {stat.S_IMODE(path.stat().st_mode) for path in staged.root.rglob("*") if path.is_dir()} == {0o700}
-    assert verify_tree(staged.root)[1] == staged.root
+    assert verify_dataset(staged.root)[1] == staged.root
     tree.rename(tmp_path / "gone")
     again = stage(source, tmp_path / "cache", options=QUICK)
     assert (again.hit, again.checked_bytes) == (True, 0) or again.checked_bytes == TOTAL

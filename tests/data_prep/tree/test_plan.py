@@ -17,10 +17,11 @@ from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError, DigestMismatch
 from data_prep.build.dataset import build_dataset, build_dir_of
 from data_prep.build.steps import read_dataset_file
+from data_prep.file_set import verify_dataset
 from data_prep.manifest import to_bytes
 from data_prep.spec import spec12
 from data_prep.tree.manifest import read_location, read_tree_manifest
-from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_left_out, read_tree_plan, verify_tree
+from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_left_out, read_tree_plan
 from tests.data_prep.build.building import started
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant, spec_of
 
@@ -44,7 +45,7 @@ def test_nothing_is_copied_and_nothing_of_the_tree_changes(tmp_path: Path) -> No
     assert sorted(path.name for path in root.iterdir()) == ["manifest.json", "place.json"]
     assert {path: path.lstat().st_ctime_ns for path in tree.rglob("*")} == before
     assert read_location(root).path == str(tree)
-    assert verify_tree(root)[0].bytes == sum(SIZES.values())
+    assert verify_dataset(root)[0].bytes == sum(SIZES.values())
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 100])
@@ -119,7 +120,7 @@ def test_a_tree_that_changes_after_it_was_hashed_is_noticed(tmp_path: Path, how:
         build(tree, datasets)
     if how != "added":
         with pytest.raises(DigestMismatch, match=r"z: (5 bytes, expected|chunk 0 of 1 differs|No such file)"):
-            verify_tree(before)
+            verify_dataset(before)
     after = build(tree, datasets, fresh=True)
     assert after.name != before.name
     assert changed_since(build_dir) is None
