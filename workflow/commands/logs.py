@@ -74,16 +74,7 @@ class _Output:
             sys.stdout.write(f"{'' if self._shown is None else chr(10)}nothing was written to {printable(', '.join(silent))}\n")
 
 
-def show_logs(files: Iterable[Path], last: int | None = None) -> None:
-    """Print what is in the files, or the `last` lines of each. One is open at a time: a run of many ranks has more logs than a process
-    may open, and two attempts have logs of one name."""
-    shown = _Output()
-    for path in files:
-        shown.write(path, _last(_lines(path), last))
-    shown.end()
-
-
-def follow_logs(
+def show_logs(
     files: Callable[[], Sequence[Path]],
     runs: Callable[[], object],
     last: int | None = None,
@@ -91,18 +82,20 @@ def follow_logs(
     every_s: float = EVERY_S,
     look_s: float = LOOK_S,
 ) -> None:
-    """Print what is in the files, then what is written to them until `runs` says no. Files may appear and go. `last`: so many lines
-    of what is there already."""
+    """Print what is in the files, then what is written to them until `runs` says no. Files may appear and go, and a log of a run that goes
+    on may be copied to another directory. `last`: so many lines of what is there already."""
     followed: dict[str, _Followed] = {}
     shown = _Output()
-    looked, goes_on = -look_s, True
+    looked, goes_on, follows = -look_s, True, False
     with ExitStack() as opened:
         while goes_on:
             if time.monotonic() - looked >= look_s:
                 goes_on, looked = bool(runs()), time.monotonic()
+                follows = follows or goes_on
             for path in files():
-                if path.name not in followed and (content := _opened(path, again=goes_on)) is not None:
-                    followed[path.name] = _Followed(path, opened.enter_context(content))
+                name = path.name if follows else str(path)
+                if name not in followed and (content := _opened(path, again=goes_on)) is not None:
+                    followed[name] = _Followed(path, opened.enter_context(content))
             for log in followed.values():
                 shown.write(log.path, _last(log.new_lines(to_the_end=not goes_on), last))
             last = None
@@ -148,11 +141,9 @@ def main(  # noqa: PLR0913 - its options
         logs = [{"file": str(file), "lines": [printable(text) for text in _last(_lines(file), lines)]} for file in found]
         output.json_value({"run": run_id, "logs": logs})
         return
-    if follow:
-        raise_file_limit()  # each rank has a log, and all are open at a time
-        follow_logs(partial(log_files, loaded, run_id, attempt, rank), partial(held_runs, str(loaded.results_dir), [run_id]), lines)
-    else:
-        show_logs(found, lines)
+    raise_file_limit()  # each rank has a log, and all are open at a time
+    runs = partial(held_runs, str(loaded.results_dir), [run_id]) if follow else bool
+    show_logs(partial(log_files, loaded, run_id, attempt, rank), runs, lines)
 
 
 def log_files(study: Study, run_id: str, attempt: int | None = None, rank: int | None = None) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -24,18 +24,13 @@ from workflow.study.site import Site, device_of, refuse_other_scheduler
 from workflow.study.study import Study
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellPlan:
-    """The plan of one cell.
-
-    `memory_bytes`: what a process needs at the least; None: not known.
-    """
+class CellPlan(NamedTuple):
+    """The plan of one cell: how its runs stand, what a process needs at the least, and how long a run takes by what runs took before."""
 
     cell: Cell
     states: Mapping[str, int]
     memory_bytes: int | None
     estimate: cell_needs.Estimate | None
-    """The estimate for a run, from what runs took before."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -326,20 +326,16 @@ def program_faults(
 
 def _sidecar_faults(place: KeyPath, program: Program) -> Iterator[Fault]:
     for number, sidecar in enumerate(program.sidecars):
-        yield from _sidecar_env_faults((*place, "sidecars", number, "env"), program, sidecar)
+        for name in program.env_from:
+            for variable in sorted(rank_variables.FOR_SIDECARS.get(name, frozenset()) & sidecar.env.keys()):
+                message = f"found it here, and env_from: [{name}] sets it for sidecars too; valid: one of the two"
+                yield Fault(place=(*place, "sidecars", number, "env", variable), message=message)
         if sidecar.name in [before.name for before in program.sidecars[:number]]:
             found = f"found {sidecar.name!r} a second time"
             yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: each name once")
         if program.launcher == "mpirun" and sidecar.name in rank_variables.MPI_SIDECARS:
             found = f"found {sidecar.name!r}, which the launcher mpirun has for one of its own"
             yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: another name")
-
-
-def _sidecar_env_faults(place: KeyPath, program: Program, sidecar: Sidecar) -> Iterator[Fault]:
-    for rendering in program.env_from:
-        for variable in sorted(rank_variables.FOR_SIDECARS.get(rendering, frozenset()) & sidecar.env.keys()):
-            message = f"found it here, and env_from: [{rendering}] sets it for sidecars too; valid: one of the two"
-            yield Fault(place=(*place, variable), message=message)
 
 
 def _rendering_faults(place: KeyPath, program: Program) -> Iterator[Fault]:

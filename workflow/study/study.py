@@ -37,27 +37,6 @@ HINTS: Final[Mapping[str, str]] = {
 """Hints at the right place of keys that stand in the wrong place, or in the wrong file."""
 
 
-# Check the walltime of a run against that of a job of the site. Pure.
-
-
-def check_walltime(walltime_s: float, site: Site, without: Sequence[str]) -> tuple[list[Fault], list[str]]:
-    """Return faults and notes on the walltime.
-
-    `without`: the frameworks of the study that cannot resume from a checkpoint: their runs must fit into one job.
-    """
-    if site.walltime_s is None or walltime_s <= site.walltime_s:
-        return [], []
-    most, found = format_duration(site.walltime_s), format_duration(walltime_s)
-    if without:
-        message = (
-            f"found {found}; valid: at most {most}, the walltime of the site {site.name!r}, "
-            f"since framework {', '.join(without)} cannot resume from a checkpoint in another job"
-        )
-        return [Fault(place=("limits", "walltime"), message=message)], []
-    note = f"a run may take {found}, and a job of the site {site.name!r} {most}: runs are saved before its end, and resume in another job"
-    return [], [note]
-
-
 MAX_RUNS: Final = 1_000_000
 
 T = TypeVar("T")
@@ -304,15 +283,19 @@ def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) 
 
 def _check_limits(document: Document, site: Site, limits: Limits, cells: Sequence[Cell], repeats: int) -> list[str]:
     """Raise ConfigError for limits that cannot be kept; what else is to be said of them."""
-    num_cells = len(cells)
-    without = sorted({cell.framework for cell in cells if not _saves(cell)})
-    faults, notes = check_walltime(limits.walltime_s, site, without)
-    if num_cells * repeats > MAX_RUNS:
-        message = f"found {counted(num_cells, 'cell')} x {counted(repeats, 'repeat')}; valid: at most {MAX_RUNS:,} runs in a study"
-        faults.append(Fault(place=("base", "repeats"), message=message))
-    if faults:
-        raise fault_error(document, faults)
-    return notes
+    if len(cells) * repeats > MAX_RUNS:
+        message = f"found {counted(len(cells), 'cell')} x {counted(repeats, 'repeat')}; valid: at most {MAX_RUNS:,} runs in a study"
+        raise fault_error(document, [Fault(place=("base", "repeats"), message=message)])
+    if site.walltime_s is None or limits.walltime_s <= site.walltime_s:
+        return []
+    most, found = format_duration(site.walltime_s), format_duration(limits.walltime_s)
+    if without := sorted({cell.framework for cell in cells if not _saves(cell)}):
+        message = (
+            f"found {found}; valid: at most {most}, the walltime of the site {site.name!r}, "
+            f"since framework {', '.join(without)} cannot resume from a checkpoint in another job"
+        )
+        raise fault_error(document, [Fault(place=("limits", "walltime"), message=message)])
+    return [f"a run may take {found}, and a job of the site {site.name!r} {most}: runs are saved before its end, and resume in another job"]
 
 
 def _saves(cell: Cell) -> bool:

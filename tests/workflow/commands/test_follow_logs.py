@@ -11,7 +11,7 @@ import pytest
 from tests.workflow.commands.conftest import House
 from workflow.commands import logs
 
-follow = partial(logs.follow_logs, every_s=0.0, look_s=0.0)
+follow = partial(logs.show_logs, every_s=0.0, look_s=0.0)
 
 
 def story(*chapters: Callable[[], None]) -> Callable[[], bool]:

@@ -9,8 +9,6 @@ import pytest
 
 from base.errors import ConfigError
 from tests.workflow.study.studies import changed, load
-from workflow.study.site_file import load_site
-from workflow.study.study import check_walltime
 
 
 def message_of(folder: Path, study: dict[str, Any] | str, site: str = "local") -> str:
@@ -304,9 +302,11 @@ def test_a_run_longer_than_a_job_must_be_able_to_go_on(tmp_path: Path) -> None:
     (note,) = [note for note in load(tmp_path, changed(limits={"walltime": "2h"}), str(site)).notes if "job" in note]
     assert note == "a run may take 2h00m, and a job of the site 'tiny' 1h00m: runs are saved before its end, and resume in another job"
     assert not [note for note in load(tmp_path, changed(limits={"walltime": "1h"}), str(site)).notes if "job" in note]
-    faults, _ = check_walltime(7200.0, load_site(str(site), {}), ["caffe"])
-    assert faults[0].place == ("limits", "walltime")
-    assert faults[0].message == (
-        "found 2h00m; valid: at most 1h00m, the walltime of the site 'tiny', since framework caffe cannot resume from a checkpoint "
-        "in another job"
+    assert (
+        "limits.walltime: found 2h00m; valid: at most 1h00m, the walltime of the site 'tiny', since framework mine cannot resume from a "
+        "checkpoint in another job"
+    ) in message_of(
+        tmp_path,
+        changed(limits={"walltime": "2h"}, programs={"mine": {"command": ["x"]}}, base={"program": "mine"}, axes={"model": None}),
+        str(site),
     )
