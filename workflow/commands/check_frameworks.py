@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError, RecordError
-from base.humanize import and_more, counted
+from base.humanize import some
 from base.jsonfile import read_content
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
@@ -136,25 +136,15 @@ def _verdict(one: Compared, group: Group) -> str:
 
 
 def _refuse(study: Study, groups: Sequence[Group]) -> None:
-    other = [one.cell.cell_id for group in groups for one in group.cells if one.differs_at is not None]
-    missing = [one.cell.cell_id for group in groups for one in group.cells if one.losses is None]
-    if other:
-        named = ", ".join(other[:MAX_NAMED]) + (f" {more}" if (more := and_more(len(other), MAX_NAMED)) else "")
-        raise RecordError(f"{study.name}: not the same network: {named}; what these frameworks train cannot be compared")
-    apart = [
-        f"{one.cell.cell_id} ({ranks_text(one.replicas.apart)})"
-        for group in groups
-        for one in group.cells
-        if one.replicas is not None and one.replicas.apart
-    ]
-    if apart:
-        named = ", ".join(apart[:MAX_NAMED]) + (f" {more}" if (more := and_more(len(apart), MAX_NAMED)) else "")
-        raise RecordError(f"{study.name}: ranks ended with other parameters than the others of their run: {named}; they have come apart")
-    if missing:
-        raise RecordError(f"{study.name}: {counted(len(missing), 'cell')} without a finished run; {command(study, 'run')} makes them")
-    drawn = dict.fromkeys(group.cells[0].cell.model for group in groups if not group.is_compared)
-    if drawn:
-        raise RecordError(
-            f"{study.name}: {', '.join(drawn)} with dropout, for which each framework draws its own numbers: the losses of these runs tell "
-            "nothing of the network; `dropout: false` trains the same network without"
-        )
+    every = [one for group in groups for one in group.cells]
+    apart = [(one.cell.cell_id, one.replicas.apart) for one in every if one.replicas is not None and one.replicas.apart]
+    problems = {
+        "not the same network": [one.cell.cell_id for one in every if one.differs_at is not None],
+        "ranks that ended with other parameters than the others of their run": [f"{name} ({ranks_text(ranks)})" for name, ranks in apart],
+        f"no finished run ({command(study, 'run')} makes them)": [one.cell.cell_id for one in every if one.losses is None],
+        "dropout, for which each framework draws its own numbers; `dropout: false` trains the same network without": list(
+            dict.fromkeys(group.cells[0].cell.model for group in groups if not group.is_compared)
+        ),
+    }
+    if found := [f"{what}: {some(names, MAX_NAMED)}" for what, names in problems.items() if names]:
+        raise RecordError(f"{study.name}: {'; '.join(found)}")

@@ -179,12 +179,9 @@ def _check_dataset(maker: CellMaker, cell: Cell) -> Verdict:
         )
     if model not in MODELS or (spec.has_sequences if reads_tokens(model) else spec.has_images):
         return _check_tokens(spec, cell)
-    of_these = [other for other in MODELS if reads_tokens(other) == spec.has_sequences] if spec.has_images or spec.has_sequences else []
     what = "token sequences" if reads_tokens(model) else "images"
-    return "model", (
-        f"found {model!r}, a network of Slipway's for {what}, and dataset {name!r} (source: {spec.source}) has none to build it for; "
-        f"valid: {'a name of your own' if cell.program is not None else ', '.join(of_these)}, or a dataset of {what}"
-    )
+    found = f"found {model!r}, a network of Slipway's for {what}, and dataset {name!r} (source: {spec.source}) has none to build it for"
+    return "model", f"{found}; valid: another model, or a dataset of {what}"
 
 
 def _check_tokens(spec: DatasetSpec, cell: Cell) -> Verdict:

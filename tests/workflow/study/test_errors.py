@@ -220,8 +220,11 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ),
         ({"datasets": {"none": DIGITS}}, ["datasets.none", "which means no dataset"]),
         ({"base": {"dataset": "none"}}, ["base.dataset", "source: none", "framework pytorch trains on images or token sequences"]),
-        ({"datasets": {"digits": TEXT}}, ["axes.model", "a network of Slipway's for images", "valid: lstm, gpt2-small, gpt2-tiny, or a"]),
-        ({"axes": {"model": ["lstm"]}}, ["axes.model", "found 'lstm', a network of Slipway's for token sequences", "valid: lenet, "]),
+        (
+            {"datasets": {"digits": TEXT}},
+            ["axes.model", "a network of Slipway's for images", "valid: another model, or a dataset of im"],
+        ),
+        ({"axes": {"model": ["lstm"]}}, ["axes.model", "found 'lstm', a network of Slipway's for token sequences", "has none"]),
         (
             {"axes": {"model": ["lstm"]}, "base": {"layout": "nhwc"}, "datasets": {"digits": TEXT}},
             ["base.layout", "an order of the pixels of images"],
