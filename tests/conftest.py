@@ -9,9 +9,7 @@ import logging
 import os
 import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import PurePath
 from typing import Any, ClassVar, Final
 
@@ -54,7 +52,6 @@ def make_own_locks() -> bool:
 
 
 OWN_LOCKS = make_own_locks()
-EVERY_S = 10.0
 SCOPES: Final[dict[str, str | None]] = {
     "slurm": "slurm",
     "slurm/test_images.py": "docker",
@@ -123,42 +120,8 @@ def process() -> Iterator[None]:
     assert not tried, f"it carries no @pytest.mark.processes, and started {tried}"
 
 
-class Collecting:
-    """With xdist the workers import 200 files before the first dot, which takes a minute on a busy machine: say so meanwhile."""
-
-    def __init__(self, write: Callable[[str], None], every_s: float = EVERY_S) -> None:
-        self._write, self._every_s = write, every_s
-        self._over = threading.Event()
-
-    def pytest_xdist_setupnodes(self) -> None:
-        """Before the workers are started."""
-        self._write("collecting the tests: about 10 s on two idle cores the first time, 5 s later")
-        threading.Thread(target=self._go_on, daemon=True).start()
-
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        """Of one worker."""
-        self._write(f"{node.gateway.id} has collected {len(ids):,} tests")
-
-    def pytest_runtest_logreport(self) -> None:
-        """The first dot."""
-        self._over.set()
-
-    def pytest_sessionfinish(self) -> None:
-        """Where there was none."""
-        self._over.set()
-
-    def _go_on(self) -> None:
-        since = time.monotonic()
-        while not self._over.wait(self._every_s):
-            self._write(f"still collecting after {time.monotonic() - since:.0f} s")
-
-
-@pytest.hookimpl(trylast=True)  # when the reporter is there
 def pytest_configure(config: pytest.Config) -> None:
     """In the process that starts the workers."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Collecting(reporter.write_line), "collecting")
     skips.pytest_configure(config)
 
 

@@ -1,4 +1,4 @@
-"""`make test` says what it does before its first dot; no test is left out of all runs, and a pure one starts no process."""
+"""No test is left out of all runs, and a pure one starts no process."""
 
 from __future__ import annotations
 
@@ -6,30 +6,13 @@ import fnmatch
 import itertools
 import os
 import re
-import threading
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Collecting, Watched
+from tests.conftest import Watched
 
 ROOT = Path(__file__).parents[1]
-
-
-def test_whoever_waits_for_the_first_dot_is_told() -> None:
-    said: list[str] = []
-    again = threading.Event()
-
-    def write(line: str) -> None:
-        said.append(line)
-        if line.startswith("still collecting"):
-            again.set()
-
-    collecting = Collecting(write, every_s=0.01)
-    collecting.pytest_xdist_setupnodes()
-    assert said[0].startswith("collecting the tests: about ")
-    assert again.wait(30)
-    collecting.pytest_runtest_logreport()
 
 
 def test_no_directory_of_tests_is_passed_over(pytestconfig: pytest.Config) -> None:

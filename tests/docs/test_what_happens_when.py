@@ -213,7 +213,7 @@ CASES: Final[Mapping[str, Case]] = {
             "tests/workflow/test_double_starts.py::test_of_two_snakemakes_at_once_each_run_is_trained_by_one",
             "tests/slurm/test_queue.py::test_of_two_commands_each_run_is_made_once",
             "tests/slurm/test_queue.py::test_of_a_submission_and_a_run_command_side_by_side_each_run_is_made_once",
-            "tests/workflow/commands/test_submit.py::test_a_job_beside_slipway_run_of_the_same_study_is_refused",
+            "tests/workflow/commands/test_submit.py::test_a_job_beside_others_of_the_same_study_is_refused",
         )
     ),
     "The machine is rebooted": Case(

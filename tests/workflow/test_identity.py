@@ -141,10 +141,6 @@ with (arguments.results / "threads").open("a") as file:
     assert max(threads[1:]) <= threads[0] + 1, "its pool may have one more"
 
 
-def test_nothing_runs_twice(checkout: Checkout) -> None:
-    assert checkout.planned() == 0
-
-
 def test_no_command_executes_what_lies_where_the_user_is(checkout: Checkout, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -156,17 +152,16 @@ def test_no_command_executes_what_lies_where_the_user_is(checkout: Checkout, tmp
     assert not (tmp_path / "executed").exists()
 
 
-def test_an_edited_rule_runs_nothing(checkout: Checkout) -> None:
+def test_an_edited_rule_a_touched_manifest_and_no_memory_of_snakemake_run_nothing(checkout: Checkout) -> None:
     rules = checkout.root / "workflow" / "rules" / "run.smk"
     rules.write_text(rules.read_text().replace("{PY} workflow.run.supervisor", "true; {PY} workflow.run.supervisor"))
     assert checkout.planned() == 0
-
-
-def test_a_touched_manifest_runs_nothing(checkout: Checkout) -> None:
     for name in ("manifest.json", "dataset.json"):
         for path in checkout.results.parents[1].rglob(name):
             path.touch()
     assert checkout.planned() == 0
+    shutil.rmtree(checkout.root / ".snakemake")
+    assert (checkout.planned(), checkout.planned("--config", "retry=failed")) == (0, 1)
 
 
 def test_storage_that_was_copied_without_its_times_builds_nothing(checkout: Checkout) -> None:
@@ -174,11 +169,6 @@ def test_storage_that_was_copied_without_its_times_builds_nothing(checkout: Chec
         for path in checkout.results.parents[1].rglob(f".build/*/{name}"):
             os.utime(path, (time.time() - age,) * 2)
     assert not re.search(r"^dataset", checkout.snakemake("-n"), re.MULTILINE)
-
-
-def test_without_snakemakes_memory_nothing_runs(checkout: Checkout) -> None:
-    shutil.rmtree(checkout.root / ".snakemake")
-    assert checkout.planned() == 0
 
 
 def test_one_axis_value_more_runs_the_new_cells_only(checkout: Checkout) -> None:
@@ -203,11 +193,6 @@ def test_failed_runs_run_again_when_asked_and_only_then(checkout: Checkout) -> N
     (record,) = [json.loads(path.read_text()) for path in checkout.results.glob("runs/*-n2-*/record.json")]
     assert (record["status"], record["result_number"]) == ("error", 2)
     assert checkout.planned() == 0
-    assert checkout.planned("--config", "retry=failed") == 1
-
-
-def test_failed_runs_run_again_without_snakemakes_memory(checkout: Checkout) -> None:
-    shutil.rmtree(checkout.root / ".snakemake")
     assert checkout.planned("--config", "retry=failed") == 1
 
 

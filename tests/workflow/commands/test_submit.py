@@ -113,32 +113,24 @@ def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Call
     assert log.parent.is_dir()
 
 
-def test_a_second_job_for_the_same_study_is_refused(queue: Queue, submit: Callable[..., Said]) -> None:
-    jobs = (("7", "PENDING", "slipway-small-0badcafe"), ("8", "RUNNING", "slipway-other-0badcafe"))
-    queue.shows("\n".join(queued(job_id=job_id, state=state, name=name) for job_id, state, name in jobs))
-    said = submit()
-    assert said.code == 12
-    assert "the first 7 (slipway-small-0badcafe), which is pending" in said.err
-    assert "scancel 7" in said.err
-    assert queue.script is None
-
-
 def queued(**words: str) -> str:
     """Return a line of squeue."""
     return "".join({"restarts": "0", **words}.get(key, "N/A").ljust(width) for key, _, width in COLUMNS)
 
 
-def test_a_job_beside_slipway_run_of_the_same_study_is_refused(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+def test_a_job_beside_others_of_the_same_study_is_refused(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
     assert submit("--print").code == 0  # the site has Slurm now
     study = house.load()
     works = [Work(mark=mark_of(name, str(study.results_dir)), rule=RUN, wildcards=study.runs[0].run_id) for name in ("other", study.name)]
-    jobs = [{"job_id": str(7 + index), "state": "RUNNING", "comment": work_words(work)} for index, work in enumerate(works)]
-    queue.shows("\n".join(queued(**job) for job in jobs))
-    said = submit()
-    assert said.code == 12
-    assert "the study 'small' has 1 job of slipway submit or slipway run in the queue already" in " ".join(said.err.split())
-    assert "scancel 8" in said.err
-    assert queue.script is None
+    runs = [{"job_id": str(7 + index), "state": "RUNNING", "comment": work_words(work)} for index, work in enumerate(works)]
+    whole = [{"job_id": "8", "state": "PENDING", "name": "slipway-small-0badcafe"}, {"job_id": "9", "name": "slipway-other-0badcafe"}]
+    for jobs, words in ((runs, "which is running"), (whole, "the first 8 (slipway-small-0badcafe), which is pending")):
+        queue.shows("\n".join(queued(**job) for job in jobs))
+        said = submit()
+        assert said.code == 12
+        for text in ("the study 'small' has 1 job of slipway submit or slipway run in the queue already", words, "`scancel 8`"):
+            assert text in " ".join(said.err.split())
+        assert queue.script is None
 
 
 def test_runs_that_another_start_has_are_no_reason_for_a_job(house: House, queue: Queue, submit: Callable[..., Said]) -> None:

@@ -12,7 +12,7 @@ from base.errors import ConfigError
 from tests.workflow.study.studies import changed, write
 from workflow.dag.graph import Graph
 from workflow.dag.refusals import load_graph
-from workflow.study.publishing import publish_resolved, read_resolved, resolved_study
+from workflow.study.publishing import publish_resolved, read_resolved
 from workflow.study.study import Study, load_study
 
 SITE = "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
@@ -95,10 +95,3 @@ def test_a_copy_with_data_of_its_own_is_refused_on_the_same_storage(tmp_path: Pa
         run(project(tmp_path / "there", site=site))
     shutil.rmtree(tmp_path / "here")
     run(tmp_path / "there")
-
-
-def test_study_json_says_where_each_dataset_is_built(tmp_path: Path) -> None:
-    study = load(project(tmp_path / "here"))
-    assert resolved_study(study)["datasets"] == {"photos": study.build_dir("photos").name}
-    publish_resolved(study)
-    assert read_resolved(study.results_dir).datasets == {"photos": study.build_dir("photos").name}

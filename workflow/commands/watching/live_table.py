@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, TextIO
 
 from base.humanize import and_more, counted, whole_duration
@@ -242,8 +243,7 @@ class Refresher:
 
     def __init__(self, read: Callable[[], StudyState], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
-        self._lock = threading.Lock()
-        self._new: list[StudyState] = []
+        self._new: SimpleQueue[StudyState] = SimpleQueue()
         self._last: StudyState | None = None
         self._stop = threading.Event()
         self._at = clock()
@@ -263,11 +263,9 @@ class Refresher:
         self._report(view)
 
     def _report(self, view: View) -> None:
-        with self._lock:
-            found, self._new = self._new, []
-        for study in found:
-            view.ended(study)
-            self._last = study
+        while not self._new.empty():
+            self._last = self._new.get()
+            view.ended(self._last)
 
     def _go_on(self) -> None:
         while True:
@@ -277,8 +275,7 @@ class Refresher:
             except OSError as error:
                 logger.warning("storage cannot be looked at: %s: %s", error.filename, error.strerror)
             else:
-                with self._lock:
-                    self._new.append(study)
+                self._new.put(study)
                 self._at = self._clock()
             if last:
                 return
