@@ -37,8 +37,6 @@ class Scheduler(Protocol):
     NAME: str
     LIMIT_SIGNAL: int | None
     """The signal that a job gets only when its time is over, or None if the scheduler has no such signal."""
-    KILLS_UNTOLD: bool
-    """True if the programs on a job's nodes may be killed before anybody is notified of the job's end."""
 
     def allocate(self, request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
         """Read what was granted to this job, on the host where the job runs.

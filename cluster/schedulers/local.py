@@ -19,7 +19,6 @@ from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
 
 NAME = "local"
 LIMIT_SIGNAL: int | None = None
-KILLS_UNTOLD = False
 ADDRESS = "127.0.0.1"
 INTERFACE = "lo"
 

@@ -184,7 +184,7 @@ CASES: Final[Mapping[str, Case]] = {
             "tests/workflow/run/test_kills.py::test_a_kill_at_any_moment_leaves_nothing_and_the_next_start_finishes",
             "tests/workflow/run/test_kills.py::test_a_killed_supervisor_takes_everything_with_it",
             "tests/workflow/run/test_kills.py::test_a_killed_node_program_ends_the_run_and_is_named",
-            "tests/workflow/run/test_kills.py::test_a_rank_killed_from_outside_is_named",
+            "tests/workflow/run/test_runs.py::test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented",
             "tests/workflow/run/test_kills.py::test_processes_that_a_double_kill_left_are_ended_by_the_next_start",
             "tests/containers/test_container.py::test_a_container_that_is_killed_from_outside_ends_all_its_ranks",
             "tests/containers/test_runs.py::test_a_client_that_is_killed_is_named",

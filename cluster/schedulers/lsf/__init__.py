@@ -27,7 +27,6 @@ from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "lsf"
 LIMIT_SIGNAL: int | None = signal.SIGUSR2
-KILLS_UNTOLD = False
 SILENCE: Final = ("ls_initrex() failed", "lsb_init() failed", "LIM is down", "Communication time out", "daemon not responding")
 """Messages of blaunch while the daemons of this node are silent."""
 

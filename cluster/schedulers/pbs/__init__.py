@@ -25,7 +25,6 @@ from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "pbs"
 LIMIT_SIGNAL: int | None = None
-KILLS_UNTOLD = False
 SILENCE: Final = ("tm_init",)
 """The message of pbs_tmrsh while the daemon of this node is silent."""
 

@@ -26,7 +26,6 @@ from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "sge"
 LIMIT_SIGNAL: int | None = None
-KILLS_UNTOLD = True
 REFUSAL: Final = "didn't accept task"
 """The message of qrsh when all slots of a node have programs already."""
 SILENCE: Final = ("got select error", "got send error", "unable to contact")

@@ -21,7 +21,6 @@ from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "slurm"
 LIMIT_SIGNAL: int | None = None
-KILLS_UNTOLD = False
 REFUSAL: Final = "Unable to create step"
 FORGOTTEN: Final = "Memory required by task is not available"
 """The message of srun after a controller was killed: the next one takes ended steps for running, and checks their nodes minutes later."""

@@ -14,7 +14,6 @@ from cluster.schedulers.local import requeue as requeue
 
 NAME = "pbs"
 LIMIT_SIGNAL: int | None = None
-KILLS_UNTOLD = False
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:

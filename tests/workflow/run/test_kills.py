@@ -107,19 +107,6 @@ def test_a_frozen_node_program_is_lost_by_its_silence(world: World) -> None:
     assert world.processes() == []
 
 
-def test_a_rank_killed_from_outside_is_named(world: World) -> None:
-    run_id = world.cell(2, step_s=0.01, measured=10000)
-    process = wait_for_training(world, run_id)
-    ranks = {pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in world.pids("program.py")}
-    (victim,) = [pid for pid, environ in ranks.items() if b"\0RANK=1\0" in b"\0" + environ]
-    os.kill(victim, signal.SIGKILL)
-    _, log = process.communicate(timeout=30)
-    assert process.returncode == 23, log
-    failed = world.record(run_id, 1)["failed_rank"]
-    assert (failed["rank"], failed["signal"]) == (1, "SIGKILL")
-    assert world.left() == []
-
-
 def test_processes_that_a_double_kill_left_are_ended_by_the_next_start(world: World) -> None:
     run_id = world.cell(step_s=0.01, measured=10000, do={"0": [1, "child"]})
     process = wait_for_training(world, run_id)

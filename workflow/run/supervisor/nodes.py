@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import TypeVar, cast
 
 from base import handshake, logs, process
 from cluster.launching import Launched
@@ -21,7 +21,6 @@ from workflow.run.supervisor import time_limits
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=reports.Message)
-ASKS_FOR_AN_END: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class NodeHandle:
@@ -34,8 +33,6 @@ class NodeHandle:
         self.lost = False
         self.dismissed = False
         """It was told to end, and does that by itself: its launch, which ends after it, is left alone meanwhile."""
-        self.launcher_signalled = False
-        """Its launcher ended by a signal that asks for an end, and not by us: whoever sent it may mean the whole job."""
         self.heard = time.monotonic()
         self._reports: dict[type[reports.Message], reports.Message] = {}
 
@@ -232,7 +229,6 @@ class Nodes:
         if self._has_begun(launched.launch) and (follows_a_mute_one or self._is_mute(launched, code, words)):
             return  # what becomes of its nodes, their links say
         for index in launched.launch.nodes:
-            self.all[index].launcher_signalled = -code in ASKS_FOR_AN_END
             self._lose(self.all[index], how_it_ended(code, words))
 
     def _pause(self, launched: Launched, code: int, words: str, give_up: float) -> float | None:

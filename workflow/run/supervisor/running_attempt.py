@@ -18,7 +18,6 @@ from cluster.addresses import listening_address
 from cluster.gpus.decision import not_granted
 from cluster.schedulers import node_cache
 from cluster.types import Allocation
-from containers.engines import ONLY_UNDER
 from containers.images.model import check_same
 from workflow.run.link import commands, event_loop, reports
 from workflow.run.node.child import SUPERVISOR, process_identity
@@ -179,16 +178,12 @@ class RunningAttempt:
     # -- reports of the nodes
 
     def _lost(self, node: NodeHandle, why: str) -> None:
-        if not self.job.is_ending:
-            place = "" if node.node.hostname == node.node.name else f" ({node.node.hostname})"
-            reason = f"the node program of {node.node.name}{place} is gone: {why}"
-            refused = any(launch.refusal and launch.refusal in why for launch in self._launches)
-            error = errors.AllocationError if refused else None
-            ending = outcome.Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=error)
-            if node.launcher_signalled or self.job.scheduler.KILLS_UNTOLD:
-                self.job.end_by_scheduler(reason, otherwise=ending)  # it may be the first sign of the end of the whole job
-            else:
-                self.scope.end(ending)
+        place = "" if node.node.hostname == node.node.name else f" ({node.node.hostname})"
+        reason = f"the node program of {node.node.name}{place} is gone: {why}"
+        refused = any(launch.refusal and launch.refusal in why for launch in self._launches)
+        error = errors.AllocationError if refused else None
+        ending = outcome.Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=error)
+        self.job.end_by_scheduler(reason, otherwise=ending)  # it may be the first sign of the end of the whole job
 
     def _heard(self, node: NodeHandle, message: reports.Report) -> None:
         if self.job.is_ending and isinstance(message, CONSEQUENCES):
@@ -226,8 +221,8 @@ class RunningAttempt:
         status: Status = "error" if error is errors.TrainingFailed else "node_lost" if at_node else "storage"
         nodes = (node.node.name,) if at_node or message.error in OF_A_DISK else ()
         ending = outcome.Ending(status=status, reason=reason, error=error, nodes=nodes)
-        if error is errors.ContainerError and self.run.site.engine in ONLY_UNDER:
-            self.job.end_by_scheduler(reason, otherwise=ending)  # such a container is a step of the job, which may be ended before we are
+        if error is errors.ContainerError:
+            self.job.end_by_scheduler(reason, otherwise=ending)  # it may be a step of the job, which may be ended before we are
         else:
             self.scope.end(ending)
 

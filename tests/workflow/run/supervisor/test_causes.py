@@ -7,18 +7,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import msgspec
 import pytest
 
 from base.errors import Cancelled, RecordError
 from base.process import CODE_ROOT
-from cluster.types import Allocation, Launch, Node
-from tests.workflow.run.supervisor.made import RUN, running_attempt
+from cluster.types import Allocation, Node
+from tests.workflow.run.supervisor.made import running_attempt
 from workflow.run.link import reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.protocol import Channel
@@ -65,8 +63,9 @@ def test_a_lost_node_has_one_name_and_no_failure_beside_a_0(run: RunningAttempt,
         (Node(name="n1", hostname="n1", address="x"), "n1"),
         (Node(name="local-0", hostname="here", address="x"), "local-0 (here)"),
     ):
-        run.scope.ending = None
+        run.scope.ending, run.job.is_ending = None, False
         run._lost(NodeHandle(0, node), said)
+        run.scope.loop.until(lambda: run.scope.ending is not None)
         assert run.scope.ending is not None
         assert run.scope.ending.reason == f"the node program of {name} is gone: {said}"
 
@@ -149,14 +148,14 @@ def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(
 )
 def test_storage_is_not_accused_of_what_happens_without_it(run: RunningAttempt, during: str, error: str, status: str) -> None:
     run._heard(handle(), reports.Failed(during=during, error=error, message="it broke"))
+    run.scope.loop.until(lambda: run.scope.ending is not None)
     assert run.scope.ending is not None
     assert (run.scope.ending.status, run.scope.ending.reason) == (status, f"{during} on n0: it broke")
 
 
 @pytest.mark.parametrize(("word", "status"), [("cancelled", "cancelled"), (None, "node_lost")])
-def test_a_container_that_is_a_step_of_the_job_may_have_been_ended_with_it(word: str | None, status: str) -> None:
+def test_a_container_that_is_a_step_of_the_job_may_have_been_ended_with_it(run: RunningAttempt, word: str | None, status: str) -> None:
     """Slurm may have done so before any of our programs is told; where it knows nothing of an end, the container is at fault."""
-    run = running_attempt(msgspec.structs.replace(RUN, site=replace(RUN.site, engine="pyxis")))
     run.job.scheduler = Says(word)  # type: ignore[assignment]
     run._heard(handle(), reports.Failed(during="start", error="ContainerError", message="was not started: Job/step already completing"))
     assert run.scope.ending is None
@@ -165,20 +164,6 @@ def test_a_container_that_is_a_step_of_the_job_may_have_been_ended_with_it(word:
     assert run.scope.ending.status == status
     assert run.scope.ending.reason is not None
     assert run.scope.ending.reason.startswith("start on n0: was not started: Job/step already completing")
-    run.nodes.close()
-
-
-@pytest.mark.parametrize(("word", "status"), [("cancelled", "cancelled"), (None, "node_lost")])
-def test_a_launcher_that_was_told_to_end_may_have_been_told_with_its_job(run: RunningAttempt, word: str | None, status: str) -> None:
-    """LSF signals all processes of a job, one after the other: the launcher may be gone before we are told."""
-    run.job.scheduler = Says(word)  # type: ignore[assignment]
-    run.nodes.launch((Launch(argv=("/bin/sh", "-c", "read token; kill -INT $$"), nodes=(1,)),), {})
-    run.scope.loop.until(lambda: run.scope.ending is not None)
-    assert run.nodes.wait_for_end(10)
-    assert run.scope.ending is not None
-    assert run.scope.ending.status == status
-    assert run.scope.ending.reason is not None
-    assert run.scope.ending.reason.startswith("the node program of n1 (here) is gone: its program ended with -2")
 
 
 @pytest.mark.parametrize(("word", "status"), [("requeued", "preempted"), (None, "node_lost")])
@@ -186,7 +171,7 @@ def test_a_node_program_that_is_gone_may_have_been_killed_before_anybody_was_tol
     run: RunningAttempt, word: str | None, status: str
 ) -> None:
     """As Grid Engine does with those on other nodes than the first; where it knows nothing of an end, the node is at fault."""
-    run.job.scheduler = Says(word, kills_untold=True)  # type: ignore[assignment]
+    run.job.scheduler = Says(word)  # type: ignore[assignment]
     run._lost(handle(), "error: commlib error: got read error")
     run.scope.loop.until(lambda: run.scope.ending is not None)
     assert run.scope.ending is not None
@@ -230,9 +215,8 @@ def test_a_signal_in_the_last_moments_of_a_supervisor_is_not_its_exit_code(tmp_p
 class Says:
     """A scheduler that is asked for an end."""
 
-    def __init__(self, word: str | None, *, kills_untold: bool = False) -> None:
+    def __init__(self, word: str | None) -> None:
         self._word = word
-        self.KILLS_UNTOLD = kills_untold
 
     def ended_by(self, allocation: Allocation) -> str | None:  # noqa: ARG002 - of the one job
         return self._word
