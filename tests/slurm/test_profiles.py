@@ -240,4 +240,4 @@ def test_a_profile_that_does_not_fit_is_refused(place: Place) -> None:
     local = place.snakemake("-n", profile="local")
     said, _ = local.communicate(timeout=60)
     assert local.returncode == 10
-    assert "use `slipway run STUDY` for a job per run, or `slipway submit STUDY`" in said
+    assert "`slipway run STUDY` takes the profile that fits, and `slipway submit STUDY` starts it inside of one job" in said

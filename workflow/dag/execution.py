@@ -29,6 +29,7 @@ DOES: Final[Mapping[Way, str]] = {
     "allocation": "runs inside a job of a scheduler",
 }
 """The words for what Snakemake does by a profile of each way."""
+FITS: Final = "`slipway run STUDY` takes the profile that fits, and `slipway submit STUDY` starts it inside of one job"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,38 +82,21 @@ def snakemake_argv(profile: str, study: Path, many: Sequence[str] = (), rest: Se
 def refuse_wrong_executor(way: Way, executor: str) -> None:
     """Raise ConfigError when Snakemake's executor is not that of the profile: by `--executor`, or in a profile of one's own."""
     needed = EXECUTOR if way == "jobs" else "local"
-    if executor == needed:
-        return
-    if executor == EXECUTOR:
-        profiles = ", ".join(with_jobs())
+    if executor != needed:
         raise ConfigError(
-            f"the executor is {executor!r}, and without a profile whose runs are jobs ({profiles}) they ask a scheduler for nothing; "
-            f"`slipway run STUDY` takes the profile that fits"
+            f"this profile {DOES[way]}, and is made for the executor {needed!r}, found {executor!r}; leave out --executor; {FITS}"
         )
-    raise ConfigError(f"this profile {DOES[way]}, and is made for the executor {needed!r}, found {executor!r}; leave out --executor")
 
 
 def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
     """Raise ConfigError when Snakemake would run the study in a way that the site's scheduler does not offer here."""
-    found = f"this profile {DOES[way]}, and the site {site.name!r} says scheduler: {site.scheduler}"
     jobs = jobs_of(site.scheduler)
-    if jobs is None:
-        if way != "local":
-            fits = "`slipway run STUDY` takes the profile that fits"
-            raise ConfigError(f"{found}; {fits}; or choose a site with a scheduler that takes jobs: {', '.join(with_jobs())} (--site NAME)")
-        return
-    inside = detection.scheduler_of(environ) == site.scheduler
-    if way == "local":
-        ways = (
-            "this is inside a job: use `slipway run STUDY`, whose runs share its nodes"
-            if inside
-            else "use `slipway run STUDY` for a job per run, or `slipway submit STUDY` for one job for all"
-        )
-        raise ConfigError(f"{found}; {ways}; or a site with scheduler: local (--site local)")
-    if way == "allocation" and not inside:
+    inside = jobs is not None and detection.scheduler_of(environ) == site.scheduler
+    if way not in (("local",) if jobs is None else ("jobs", "allocation") if inside else ("jobs",)):
+        outside = "" if jobs is None or way != "allocation" else f"; this is not a job of {jobs.SERVER.title}"
         raise ConfigError(
-            f"this profile {DOES[way]}, and this is not a job of {jobs.SERVER.title}; use `slipway submit STUDY`, which starts it inside "
-            f"of one, or `slipway run STUDY` for a job per run"
+            f"this profile {DOES[way]}, and the site {site.name!r} says scheduler: {site.scheduler}{outside}; {FITS}; or choose another "
+            f"site: with scheduler: local for this machine, or with one that takes jobs: {', '.join(with_jobs())}"
         )
 
 

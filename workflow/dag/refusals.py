@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from base import calls, errors
-from base.humanize import choices, counted, format_size, some
+from base.humanize import choices, counted, format_size
 from cluster import detection, schedulers
 from cluster.schedulers.local import NAME as LOCAL
 from containers.engines import ONLY_UNDER, get_engine, in_container
 from containers.frameworks import load_framework, own_python
 from containers.images.commands import why_silent
-from data_prep import free_space, mounts
-from data_prep.cache.stored import allocated_bytes
+from data_prep import mounts
 from data_prep.tree.manifest import advice
 from workflow.dag import execution, queue_view
 from workflow.dag.cell_needs import DatasetRequirements, refuse_over_budget, requirements_of
@@ -87,38 +86,15 @@ def refuse_unreadable_storage(study: Study) -> None:
     _refuse(study, [study.results_dir], to_write=False)
 
 
-def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements], cells: Sequence[Cell]) -> None:
-    """Raise NotEnoughSpace for a dataset that a node's cache may not hold, or cannot where this machine is the node; and where storage has
-    no room for those that are still to be built. In a child with a time limit."""
-    site, known = study.site, [needs for needs in datasets if needs.bytes is not None]
-    for needs in known:
-        size, most = needs.bytes or 0, site.cache.max_bytes
-        what = f"{study.path}: dataset {needs.name} takes {format_size(size)} ({needs.bytes_are})"
-        if most is not None and size > most:
+def refuse_small_cache(study: Study, datasets: Iterable[DatasetRequirements]) -> None:
+    """Raise NotEnoughSpace for a dataset that a node's cache may not hold. What disks have room for, build and staging say."""
+    site, most = study.site, study.site.cache.max_bytes
+    for needs in datasets:
+        if most is not None and needs.bytes is not None and needs.bytes > most:
             raise errors.NotEnoughSpace(
-                f"{what}, and cache.max_bytes of the site {site.name!r} is {format_size(most)}: no node could hold it; raise "
-                "cache.max_bytes, or make the dataset smaller"
+                f"{study.path}: dataset {needs.name} takes {format_size(needs.bytes)} ({needs.bytes_are}), and cache.max_bytes of the site "
+                f"{site.name!r} is {format_size(most)}: no node could hold it; raise cache.max_bytes, or make the dataset smaller"
             )
-        if site.scheduler == LOCAL:
-            nodes = max(cell.nodes for cell in cells if cell.dataset == needs.name)
-            _refuse_room(f"{what} on each of {counted(nodes, 'node')}", site.cache.path, size * nodes)
-    unbuilt = [needs for needs in known if needs.root is None and not needs.spec.is_tree]
-    if unbuilt:
-        size = sum(needs.bytes or 0 for needs in unbuilt)
-        names = some([needs.name for needs in unbuilt], 8)
-        _refuse_room(f"{study.path}: {names} would take {format_size(size)} on storage when built", study.datasets_dir, size)
-
-
-def _refuse_room(what: str, directory: Path, need: int) -> None:
-    """Raise NotEnoughSpace unless `need` bytes fit on the file system of `directory`, whose own content counts as room."""
-    place = mounts.nearest_mount(directory)[0]
-    room = free_space.free_bytes(place)
-    if need > room:
-        room += allocated_bytes(directory)
-    if need > room:
-        raise errors.NotEnoughSpace(
-            f"{what}, and {place} has room for {format_size(room)}: make room there, or choose another place in the site file"
-        )
 
 
 def why_unusable(place: Path, to_write: bool) -> str | None:
@@ -224,7 +200,6 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())
     _raise_all(
         (
-            lambda: _refuse_missing_credentials(study.site),
             lambda: _refuse_datasets(study, cells),
             lambda: _refuse_silent_engine(study.site),
             lambda: _refuse_missing_environments(study, cells, environ),
@@ -237,23 +212,13 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
 def _refuse_datasets(study: Study, cells: Sequence[Cell]) -> None:
     refuse_missing_sources(study, datasets_of(cells))
     needs = [requirements_of(study, name) for name in datasets_of(cells)]
-    _raise_all((lambda: refuse_too_little_space(study, needs, cells), lambda: _refuse_large_batches(study, cells, needs)))
+    _raise_all((lambda: refuse_small_cache(study, needs), lambda: _refuse_large_batches(study, cells, needs)))
 
 
 def _refuse_silent_engine(site: Site) -> None:
     """Raise ContainerError where this machine is the node and its engine does not answer. What the site's setup brings is not known."""
     if site.scheduler == LOCAL and in_container(site.engine) and not site.setup and (why := why_silent(site.engine)):
         raise errors.ContainerError(f"site {site.name}: engine {site.engine} cannot be used: {why}; start it, or choose another engine")
-
-
-def _refuse_missing_credentials(site: Site) -> None:
-    """Raise ConfigError where runs are containers and the file for private registries is not there: now, not when it is needed."""
-    path = site.registry_credentials
-    if path is not None and in_container(site.engine) and not path.is_file():
-        raise errors.ConfigError(
-            f"site {site.name}: registry_credentials: {path} is not a file on this machine; `{site.engine} login` writes one; a relative "
-            "path begins at the site file; without the key the engine uses what it finds itself"
-        )
 
 
 def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:

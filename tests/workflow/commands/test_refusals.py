@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,8 +60,6 @@ def _site(text: str, **datasets: object) -> Callable[[House], object]:
 
 
 LARGE = {"source": "synthetic", "size": 8192, "samples": 10**9}
-FREE = re.compile(r"room for [\d.]+ \wB")
-"""What the disk has, which changes between two looks."""
 CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
     "missing source": (lambda house: house.study(datasets=PHOTOS), 10, "datasets.digits.path: "),
     "large batch": (
@@ -85,23 +82,11 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
         15,
         " TB (estimated), and cache.max_bytes of the site 'here' is 2.0 TB: no node could hold it",
     ),
-    "small disk": (_site(f"{SITE}storage: s\n", digits=LARGE), 15, " TB (estimated) on each of 2 nodes, and "),
-    "small storage": (
-        _site(f"{SITE}storage: s\nscheduler: slurm\n", digits=LARGE),
-        15,
-        " TB on storage when built, and ",
-    ),
     "no GPU": (_gpus, 14, "device: cuda was asked, and "),
     "no engine": (
         lambda house: house.site.write_text(f"{SITE}storage: s\nengine: docker\n"),
         16,
         "site here: engine docker cannot be used: docker is not on this machine's PATH; start it, or choose another engine",
-    ),
-    "no credentials": (
-        lambda house: house.site.write_text(f"{SITE}storage: s\nengine: podman\nsetup: ['true']\nregistry_credentials: auth.json\n"),
-        10,
-        "/auth.json is not a file on this machine; `podman login` writes one; a relative path begins at the site file; without the key "
-        "the engine uses what it finds itself",
     ),
     "below a file": (_below_a_file, 22, "cannot be used: "),
 }
@@ -125,8 +110,7 @@ def test_the_plan_is_refused_as_snakemake_is(house: House, case: str) -> None:
     said = house("plan")
     assert (said.code, caught.value.exit_code) == (code, code)
     assert words in said.err
-    refused, shown = (FREE.sub("", text) for text in (f"slipway: {caught.value}\n", said.err))
-    assert shown.startswith(refused), "the plan may add that the scheduler cannot be asked"
+    assert said.err.startswith(f"slipway: {caught.value}\n"), "the plan may add that the scheduler cannot be asked"
     assert ("small: " in said.out) == (case != "missing source"), "which is refused before the plan is printed"
 
 

@@ -326,19 +326,6 @@ def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -
     place.graph().start("local")
 
 
-def test_credentials_that_are_not_there_matter_to_runs_in_containers_that_are_to_be_made(place: Place) -> None:
-    place.site.write_text(f"{SITE}engine: bare\nregistry_credentials: nowhere/auth.json\n")
-    place.graph()
-    place.site.write_text(f"{UNSEEN}engine: podman\nregistry_credentials: nowhere/auth.json\n")
-    (place.root / "nowhere").mkdir()
-    (place.root / "nowhere" / "auth.json").write_text("{}")
-    graph = place.graph()
-    for run_id in run_ids(graph):
-        place.record(run_id, OK)
-    (place.root / "nowhere" / "auth.json").unlink()
-    assert not place.graph().runs_to_make
-
-
 def test_the_digest_is_of_the_resolved_study(place: Place) -> None:
     before = place.graph().digest
     place.study = write(place.root, changed(base={"repeats": 3}))

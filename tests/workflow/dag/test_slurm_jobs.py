@@ -161,10 +161,20 @@ def test_the_way_is_read_from_the_profile(scopes: dict[str, str], limits: dict[s
 @pytest.mark.parametrize(
     ("scheduler", "mode", "environ", "words"),
     [
-        ("slurm", Mode(), {}, "use `slipway run STUDY` for a job per run, or `slipway submit STUDY`"),
-        ("slurm", Mode(), INSIDE, "this is inside a job: use `slipway run STUDY`, whose runs share its nodes"),
-        ("slurm", ALLOCATION, {}, "this is not a job of Slurm; use `slipway submit STUDY`"),
-        ("local", JOBS, {}, "`slipway run STUDY` takes the profile that fits; or choose a site with a scheduler that takes jobs: slurm"),
+        (
+            "slurm",
+            Mode(),
+            {},
+            "this profile runs on this machine, and the site 'here' says scheduler: slurm; `slipway run STUDY` takes",
+        ),
+        ("slurm", Mode(), INSIDE, "this profile runs on this machine, and the site 'here' says scheduler: slurm; `slipway run STUDY`"),
+        (
+            "slurm",
+            ALLOCATION,
+            {},
+            "this is not a job of Slurm; `slipway run STUDY` takes the profile",
+        ),
+        ("local", JOBS, {}, "says scheduler: local; `slipway run STUDY` takes the profile that fits"),
         ("local", ALLOCATION, {}, "this profile runs inside a job of a scheduler, and the site 'here' says scheduler: local"),
     ],
 )
