@@ -27,7 +27,7 @@ from cluster.gpus.peak import Peak, peak
 from containers.models import of_tokens
 from workflow.report.files import RECORDS_FILE
 from workflow.report.record_reader import BESIDE, ROW_SCHEMA, read_runs
-from workflow.run.record.parquet_columns import MISSING, RECORD_CELL, UNREADABLE
+from workflow.run.record.parquet_columns import MISSING, UNREADABLE
 from workflow.run.record.progress_line import STATUS as WAITING
 from workflow.run.record.reading import names
 from workflow.run.storage.results import waiting_runs
@@ -188,7 +188,7 @@ def cell_frame(cells: Sequence[Cell]) -> pl.DataFrame:
         rest = msgspec.json.encode({key: value for key, value in keys.items() if key not in NOT_SERIES}, order="sorted")
         own: dict[str, object] = {"series": hashlib.sha256(rest).hexdigest()[:8], "cell": msgspec.json.encode(keys).decode()}
         own |= {"num_processes": cell.world_size, "threads": str(cell.threads), "unit": cell.unit}
-        row = {**keys, **own, "own_program": cell.program is not None, "cell_device": cell.device}
+        row = {**keys, **own, "own_program": cell.program is not None}
         for name, values in columns.items():
             values.append(row[name])
     return pl.DataFrame(columns, schema=CELL_COLUMNS)
@@ -203,7 +203,7 @@ _DECODER: Final = msgspec.json.Decoder(Cell)
 CELL_COLUMNS: dict[str, pl.DataType] = {
     **{name: pl.String() for name in ("cell_id", "series", *(word for word in WORDS if word != "device"))},
     **{name: pl.Int64() for name in (*SIZES, "num_processes")},
-    **{name: pl.String() for name in ("cell_device", "threads", "unit")},
+    **{name: pl.String() for name in ("threads", "unit")},
     "own_program": pl.Boolean(),
     "seed": pl.Int64(),
     "cell": pl.String(),
@@ -290,14 +290,14 @@ def _columns() -> str:
 
 def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
     study = read_study(directory)
-    runs = sorted(study.runs)
+    cells = {run_id: study.cells[study.runs[run_id][0]] for run_id in sorted(study.runs)}
     source = Source(
         **{name: getattr(study, name) for name in ("study", "site", "site_keys", "baseline", "target_accuracy", "file_sha256")},
         label=study.study,
         path=str(directory),
-        left_out=len({name for name in names(str(directory / "runs")) if is_name(name)} - set(runs) - profile_runs(study)),
+        left_out=len({name for name in names(str(directory / "runs")) if is_name(name)} - set(cells) - profile_runs(study)),
     )
-    frame = _joined(_in_place(read_runs(directory / "runs", runs)), study)
+    frame = _joined(read_runs(directory / "runs", cells, study.study), study)
     missing = frame.filter(pl.col("status") == MISSING)["run_id"]
     return source, _with_waiting(frame, waiting_runs(directory, missing))
 
@@ -311,16 +311,6 @@ def _with_waiting(frame: pl.DataFrame, waiting: Mapping[str, str]) -> pl.DataFra
     return frame.with_columns(status.alias("status"), pl.coalesce(said, "status_reason").alias("status_reason"))
 
 
-def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
-    """Refuse a record of another run or attempt than its directory's."""
-    number = pl.col("record").str.extract(r"/attempts/(\d+)/").cast(pl.Int64, strict=False)
-    other_run = pl.col("record").is_not_null() & pl.col("said_run_id").ne_missing(pl.col("run_id"))
-    other_attempt = number.is_not_null() & pl.col("attempt").ne_missing(number)
-    wrong_place = pl.when(other_run).then(pl.format("it says that it is of run {}", pl.col("said_run_id").fill_null("?")))
-    wrong_number = pl.when(other_attempt).then(pl.format("it says that it is of attempt {}", pl.col("attempt").fill_null(0)))
-    return rows.with_columns(pl.coalesce("problem", wrong_place, wrong_number).alias("problem")).drop("said_run_id")
-
-
 def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
     """Join the rows with the keys of the study's own cell (names of today), and set their final status."""
     cell_ids, repeats = [cell_id for cell_id, _ in study.runs.values()], [repeat for _, repeat in study.runs.values()]
@@ -328,40 +318,19 @@ def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
     wanted = pl.DataFrame({"run_id": list(study.runs), "cell_id": cell_ids, "repeat": repeats}, schema=types)
     cells = cell_frame(list(study.cells.values())).with_row_index("cell_index")
     frame = (
-        rows.rename({"repeat": "record_repeat"})
-        .with_columns(pl.lit(study.study).alias("study"))
-        .join(wanted, on="run_id", how="left")
-        .join(cells, on="cell_id", how="left")
+        rows.with_columns(pl.lit(study.study).alias("study")).join(wanted, on="run_id", how="left").join(cells, on="cell_id", how="left")
     )
     frame = _judged(frame).sort("cell_index", "repeat", "run_id", nulls_last=True)
     keys = ["study", "run_id", "repeat", *cells.columns]
-    return frame.select(*keys, pl.exclude(*keys, *RECORD_CELL, "record_repeat"))
-
-
-def _differences() -> pl.Expr:
-    """Describe where a record differs from the study's own cell. A key that the record does not know was not asked then."""
-    own = {"study": "study", "repeat": "repeat", "cell_id": "cell_id", "device": "cell_device", "seed": "seed"}
-    own |= {name: name for name in (*SIZES, *WORDS) if name not in ("dataset", "device")}
-    differs = [
-        pl.when(pl.col(f"record_{name}").is_not_null() & pl.col(f"record_{name}").ne_missing(pl.col(mine))).then(pl.lit(name))
-        for name, mine in own.items()
-    ]
-    names = pl.concat_str(differs, separator=", ", ignore_nulls=True)
-    return pl.when(names != "").then(pl.format("its cell differs from the study's cell of the same run: {}", names))
+    return frame.select(*keys, pl.exclude(keys))
 
 
 def _judged(frame: pl.DataFrame) -> pl.DataFrame:
-    """Set the status of `missing` and `unreadable` rows, and drop what is not believed of their records."""
-    no_record = pl.col("record").is_null()
-    told = pl.col("problem").is_null() & ~no_record
-    frame = frame.with_columns(pl.when(told).then(_differences()).otherwise("problem").alias("problem"))
-    bad = pl.col("problem").is_not_null()
-    told_names = {*ROW_SCHEMA, "record_repeat"} - {"run_id", "repeat"} if frame["problem"].count() else ()
-    measured = [pl.when(~bad).then(pl.col(name)).alias(name) for name in frame.columns if name in told_names]
+    """Set the status of `missing` and `unreadable` rows."""
+    no_record, bad = pl.col("record").is_null(), pl.col("problem").is_not_null()
     lost = pl.format("{} attempts left no record", "num_attempts")
     return (
-        frame.with_columns(measured)
-        .with_columns(
+        frame.with_columns(
             pl.when(no_record).then(pl.lit(MISSING)).when(bad).then(pl.lit(UNREADABLE)).otherwise(pl.col("status")).alias("status"),
             pl.when(no_record & (pl.col("num_attempts") > 0))
             .then(lost)

@@ -5,54 +5,51 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from workflow.run.record.model import NotBelieved
+from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.parquet_columns import FIELDS, MACHINES, row_of, values_of
-from workflow.run.record.reading import FoundRecord, beside, find_record, read_record
+from workflow.run.record.reading import FoundRecord, beside, find_record, record_of
+from workflow.study.cell import SIZES, WORDS, Cell
 
 ROW_SCHEMA: Final[dict[str, pl.DataType]] = {name: stored.dtype for name, stored in {**FIELDS, **MACHINES}.items() if name != "schema"}
-_ROWS: Final = {"row": pl.Int64(), "is_given": pl.Boolean()}
+_SAME: Final = (*SIZES, *(name for name in WORDS if name != "dataset"), "seed")
+"""Keys of a cell that the record of its run must have, too. A dataset may have been renamed."""
 
 
-def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
-    """Return one row per record, in order; `problem` says why it is not believed: then the row holds nothing else."""
+def read_rows(found: Sequence[FoundRecord], cells: Mapping[str, Cell], study: str | None = None) -> pl.DataFrame:
+    """Return one row per record, in order; `problem` says why it is not believed: then the row holds nothing else. `cells`: by run id, as
+    the study has them."""
     rows: list[tuple[Any, ...]] = []
     problems: dict[int, str] = {}
-    for place, content in enumerate(contents):
+    for place, one in enumerate(found):
         try:
-            rows.append(row_of(read_record(content)))  # at once, while it is in the cache of the processor
+            rows.append(row_of(_checked(one, cells[one.run_id], study)))  # at once, while it is in the cache of the processor
         except NotBelieved as error:
             problems[place] = str(error)
     values = values_of(rows)
-    frame = pl.DataFrame([_series(name, values[name], dtype) for name, dtype in ROW_SCHEMA.items()])
+    frame = pl.DataFrame([pl.Series(name, values[name], dtype=dtype) for name, dtype in ROW_SCHEMA.items()])
     if not problems:
         return frame.with_columns(problem=pl.lit(None, pl.String()))
-    read = pl.Series("place", [place for place in range(len(contents)) if place not in problems], dtype=pl.Int64())
-    reasons = pl.DataFrame({"place": range(len(contents)), "problem": [problems.get(place) for place in range(len(contents))]})
+    read = pl.Series("place", [place for place in range(len(found)) if place not in problems], dtype=pl.Int64())
+    reasons = pl.DataFrame({"place": range(len(found)), "problem": [problems.get(place) for place in range(len(found))]})
     joined = reasons.join(frame.with_columns(read), on="place", how="left", maintain_order="left")
     return joined.select(*ROW_SCHEMA, "problem")
 
 
-def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
-    """Return a column. Lists are put into the column together, since one after the other takes ten times as long."""
-    if values and values[0] == values[-1] and values.count(values[0]) == len(values):
-        return pl.Series(name, values[:1], dtype=dtype).new_from_index(0, len(values))
-    if not isinstance(dtype, pl.List):
-        return pl.Series(name, values, dtype=dtype)
-    rows = pl.DataFrame({"row": range(len(values)), "is_given": [value is not None for value in values]}, schema=_ROWS)
-    at = pl.Series("row", [row for row, value in enumerate(values) if value for _ in value], dtype=pl.Int64())
-    items = pl.Series("items", [item for value in values if value for item in value], dtype=dtype.inner)
-    found = rows.join(
-        pl.DataFrame([at, items]).group_by("row", maintain_order=True).agg("items"), on="row", how="left", maintain_order="left"
-    )
-    lists = pl.when("is_given").then(pl.col("items").fill_null(pl.lit([], dtype=dtype)))
-    return found.select(lists.alias(name))[name]
+def _checked(found: FoundRecord, cell: Cell, study: str | None) -> RunRecord:
+    """Return the record. Raises NotBelieved, also where it is not of the run, the attempt and the cell that it should be of."""
+    attempt = (found.path or "").rpartition("/attempts/")[2].partition("/")[0]
+    record = record_of(found.content or b"", found.run_id, int(attempt) if attempt.isdecimal() else None, study)
+    differing = [key for key in _SAME if (own := getattr(record.cell, key)) is not None and own != getattr(cell, key)]
+    if differing:
+        raise NotBelieved(f"its cell differs from the study's cell of the same run: {', '.join(differing)}")
+    return record
 
 
 # The record of each run that counts, and what its attempts took beside it.
@@ -68,13 +65,15 @@ read, attempts whose number another one had; and all of them times their GPUs.""
 _NO_OTHERS: Final = [0.0] * len(BESIDE)
 
 
-def read_chunk(runs_dir: str, runs: Sequence[str]) -> pl.DataFrame:
+def read_chunk(runs_dir: str, cells: Mapping[str, Cell], study: str | None = None) -> pl.DataFrame:
     """Read one row per run, in order: `record` is the path of the one that counts, and null where there is none."""
+    runs = list(cells)
     found = _find_records(runs_dir, runs)
     read = [record for record in found if record.content is not None]
-    rows = read_rows([record.content for record in read if record.content is not None]).rename({"run_id": "said_run_id"})
-    rows = rows.with_columns(pl.Series("run_id", [record.run_id for record in read], dtype=pl.String))
-    place = {"run_id": list(runs), "record": [run.path for run in found], "num_attempts": [len(run.attempts) for run in found]}
+    rows = (
+        read_rows(read, cells, study).drop("repeat").with_columns(pl.Series("run_id", [record.run_id for record in read], dtype=pl.String))
+    )
+    place = {"run_id": runs, "record": [run.path for run in found], "num_attempts": [len(run.attempts) for run in found]}
     places = pl.DataFrame(place, schema={"run_id": pl.String, "record": pl.String, "num_attempts": pl.Int64})
     return places.hstack(_beside(runs_dir, found, rows)).join(rows, on="run_id", how="left", maintain_order="left")
 
@@ -112,6 +111,8 @@ def _beside(runs_dir: str, found: Sequence[FoundRecord], rows: pl.DataFrame) -> 
 CHUNK = 4096
 
 
-def read_runs(runs_dir: Path, runs: Sequence[str], chunk: int = CHUNK) -> pl.DataFrame:
-    """Read one row per run, in the order of `runs`, `chunk` of them at a time."""
-    return pl.concat([read_chunk(str(runs_dir), runs[start : start + chunk]) for start in range(0, max(1, len(runs)), chunk)])
+def read_runs(runs_dir: Path, cells: Mapping[str, Cell], study: str | None = None, chunk: int = CHUNK) -> pl.DataFrame:
+    """Read one row per run, in the order of `cells`, which are by run id, `chunk` of them at a time."""
+    runs = list(cells)
+    parts = (runs[start : start + chunk] for start in range(0, max(1, len(runs)), chunk))
+    return pl.concat([read_chunk(str(runs_dir), {run: cells[run] for run in part}, study) for part in parts])

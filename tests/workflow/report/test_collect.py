@@ -33,8 +33,9 @@ from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.record_reader import read_rows, read_runs
 from workflow.run.record.parquet_columns import FIELDS, MISSING, PREVENTED, RESULTS, UNREADABLE
-from workflow.run.record.reading import find_record
+from workflow.run.record.reading import FoundRecord, find_record
 from workflow.run.record.step_clock import STEPS
+from workflow.study.cell import Cell
 
 CELL = make_cell()
 RUN = f"{CELL['cell_id']}-r1"
@@ -109,7 +110,9 @@ def test_every_column_comes_from_its_place_in_the_record() -> None:
     )
     record["cell"]["augmentation"] = "none"
     record = json.loads(sealed_text(record))
-    frame = read_rows([sealed_text(record)])
+    frame = read_rows(
+        [FoundRecord(run_id=RUN, path=f"{RUN}/record.json", content=sealed_text(record))], {RUN: Cell.from_json(record["cell"])}
+    )
     for column, stored in FIELDS.items():
         value: Any = record
         for key in stored.path.split("."):
@@ -309,8 +312,8 @@ def test_parquet_gives_back_what_was_collected(tmp_path: Path) -> None:
 def test_order_and_number_of_runs_survive_the_chunks(tmp_path: Path) -> None:
     cells = scaling_cells(batch_size=[1, 2, 3, 4, 5], nodes=[1, 2])
     directory = study(tmp_path, *[make_record(cell, step_s=0.01 * cell["batch_size"]) for cell in cells], cells=cells)
-    runs = [f"{cell['cell_id']}-r1" for cell in reversed(cells)]
-    assert read_runs(directory / "runs", runs, chunk=3)["run_id"].to_list() == runs
+    runs = {f"{cell['cell_id']}-r1": Cell.from_json(cell) for cell in reversed(cells)}
+    assert read_runs(directory / "runs", runs, chunk=3)["run_id"].to_list() == list(runs)
     frame = collect([directory]).frame
     assert frame["cell_id"].to_list() == [cell["cell_id"] for cell in cells]
     assert frame["step_p50_s"].to_list() == pytest.approx([0.01 * cell["batch_size"] for cell in cells])
@@ -358,7 +361,7 @@ def find_record(runs_dir, run_id, found=record_reader.find_record):
     return found(runs_dir, run_id)
 
 record_reader.find_record, record_reader.SLOW_STORAGE_S = find_record, 0.0
-record_reader.read_chunk(sys.argv[1], [*map(str, range(record_reader.FIRST)), "held"])
+record_reader.read_chunk(sys.argv[1], dict.fromkeys([*map(str, range(record_reader.FIRST)), "held"]))
 """
 
 

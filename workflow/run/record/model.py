@@ -586,7 +586,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """text | `slipway.run/1`"""
     run_id: Annotated[Text, Column()]
     """text | `<cell_id>-r<repeat>`"""
-    study: Annotated[Text | None, Column("record_study")] = None
+    study: Text | None = None
     """text | name of the study"""
     cell: Cell
     """object | the cell, with the names of the [study file](study-file.md#cell-keys): `cell_id`, `framework`, `mode`, `model`,

@@ -10,7 +10,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 import polars as pl
@@ -18,7 +18,6 @@ from msgspec import UnsetType
 
 from workflow.run.record import model, outcome, step_clock
 from workflow.run.record.energy import energy_of_nodes
-from workflow.study.cell import SIZES, WORDS, Cell
 
 # The nodes of a run in the words in which machines are bought: processors, cores, memory, GPUs, network. What is not known is left out.
 
@@ -163,10 +162,6 @@ SOFTWARE: Final = ("framework_version", "torch_version", "cuda_version", "cudnn_
 SETTINGS: Final = ("tf32", "cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms")
 PROVENANCE: Final = tuple(name for name in model.Provenance.__struct_fields__ if name not in ("framework", "gpu_memory_bytes"))
 """What the report shows of a run's origin, and what must not differ inside a series."""
-OF_CELL: Final = {f"record_{name}": name for name in ("cell_id", *SIZES, *WORDS, "seed")}
-RECORD_CELL: Final = ("record_study", *OF_CELL)
-"""Columns with the study and the cell that the record itself names. If they differ from the study's own cell of that run, the record
-belongs to another cell."""
 
 
 class Stored(NamedTuple):
@@ -231,11 +226,7 @@ def _columns(part: Any, attributes: tuple[str, ...] = (), path: str = "") -> Ite
             yield from _columns(inner, own, f"{place}.")
 
 
-_KEYS: Final = get_type_hints(Cell)
-FIELDS: Final[dict[str, Stored]] = {
-    **dict(_columns(model.RunRecord)),
-    **{column: _stored(("cell", name), f"cell.{name}", _KEYS[name]) for column, name in OF_CELL.items()},
-}
+FIELDS: Final[dict[str, Stored]] = dict(_columns(model.RunRecord))
 """Column -> where its value is in a record."""
 MACHINES: Final[dict[str, Stored]] = dict(_columns(Machines))
 """Column -> where its value is in `Machines`, the sums over the nodes of a record."""
