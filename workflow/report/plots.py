@@ -27,7 +27,6 @@ from workflow.report.cell_columns import SEPARATOR, cell_label, counted_shape, l
 from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.formats import EMPTY, GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.layers_table import STACKED, profiles, stacked, step_of
-from workflow.report.prediction_table import Row, line_models, rows_of
 from workflow.report.profile.layers import merged
 from workflow.report.speedup import Comparison
 from workflow.report.step_parts import STEP_PARTS, mean_parts
@@ -147,7 +146,6 @@ MAX_WIDE: Final = 4.0
 PART: Final = ["line:N", "part:N"]
 """What one stroke joins: cells that are measured against the same baseline, on the same line."""
 NOTHING: Final = "no run was measured"
-AHEAD: Final = "dotted, with a band: predicted, 90 % interval"
 
 
 def throughput(analysis: Analysis) -> Spec:
@@ -155,20 +153,20 @@ def throughput(analysis: Analysis) -> Spec:
     points = _beside(_points(analysis, lambda comparison: comparison.cell.rate_per_s, significant, by_unit=True))
     if not points:
         return nothing("Throughput", NOTHING)
-    ideal, ahead = _ideal(points), _ahead(analysis, points, lambda row: row.rate)
+    ideal = _ideal(points)
     dashes = "; dashed: ideal, from the baseline on" if ideal else ""
     dashed = _layer("ideal").mark_line(aria=False, strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
     values = [point.value for point in points]
     points, cut = clipped(points, min(values) / MAX_WIDE, max(values) * MAX_WIDE)
     text = _subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}")
-    title = titled("Throughput", [text, *cut, *([AHEAD] if ahead else [])])
+    title = titled("Throughput", [text, *cut])
     shown: dict[str, list[float]] = {}
-    for point in [*points, *ideal, *ahead]:
+    for point in [*points, *ideal]:
         shown.setdefault(point.panel, []).extend(value for value in (point.value, point.low, point.high) if value)
     y_title = f"{analysis.units[0]} / s" if len(analysis.units) == 1 else "per second"
     y_axis = alt.Y("value:Q", title=y_title, **log_scale(*shown.values(), own_per_panel=points[0].panel != ""))
-    dashed = dashed.encode(x=_x(analysis, [*points, *ahead]), y=y_axis)
-    return _panels(alt.layer(dashed, *_measured(analysis, points, y_axis, ahead)), points, [*ideal, *ahead], title)
+    dashed = dashed.encode(x=_x(analysis, points), y=y_axis)
+    return _panels(alt.layer(dashed, *_measured(analysis, points, y_axis)), points, ideal, title)
 
 
 def efficiency(analysis: Analysis) -> Spec:
@@ -176,8 +174,7 @@ def efficiency(analysis: Analysis) -> Spec:
     points = _beside(_points(analysis, lambda comparison: comparison.efficiency, percent))
     if not points:
         return nothing("Efficiency", "no comparison with a baseline")
-    ahead = _ahead(analysis, points, lambda row: row.efficiency)
-    top = MAX_ABOVE * max(1.0, *(point.value for point in [*points, *ahead]))
+    top = MAX_ABOVE * max(1.0, *(point.value for point in points))
     points, cut = clipped(points, 0.0, top)
     step = 0.25 if top < 2 else 0.5 if top < 4 else math.ceil(top / 8)
     ticks = [step * index for index in range(int(top / step) + 1)]
@@ -186,12 +183,12 @@ def efficiency(analysis: Analysis) -> Spec:
     limit = _layer("limit").mark_rule(aria=False, strokeDash=[4, 4], color=IDEAL, strokeWidth=1.2).encode(y=y_axis)
     limits = [{"kind": "limit", "panel": panel, "value": GOOD_EFFICIENCY} for panel in sorted(_panels_of(points))]
     text = _subtitle(analysis, "speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %")
-    layers = alt.layer(limit, *_measured(analysis, points, y_axis, ahead))
-    return _panels(layers, points, [*limits, *ahead], titled("Efficiency", [text, *cut, *([AHEAD] if ahead else [])]))
+    layers = alt.layer(limit, *_measured(analysis, points, y_axis))
+    return _panels(layers, points, limits, titled("Efficiency", [text, *cut]))
 
 
 class PlotPoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A point over processes, as its chart has it: a measured cell, or an end of a line that is drawn (`ideal`, `ahead`)."""
+    """A point over processes, as its chart has it: a measured cell, or an end of the ideal line."""
 
     kind: str
     panel: str
@@ -199,8 +196,6 @@ class PlotPoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     line: str
     part: str
     processes: int
-    shape: tuple[int, int]
-    """Nodes, and processes of each."""
     value: float
     low: float | None
     high: float | None
@@ -240,7 +235,6 @@ def _points(
             part=comparison.partner.cell_id if comparison.partner else "",
             processes=comparison.cell.num_processes,
             x=comparison.cell.num_processes,
-            shape=comparison.cell.shape[1:],
             value=estimate.value,
             low=estimate.low,
             high=estimate.high,
@@ -293,21 +287,6 @@ def _ideal(points: Sequence[PlotPoint]) -> list[PlotPoint]:
     return found
 
 
-def _ahead(analysis: Analysis, points: Sequence[PlotPoint], quantity: Callable[[Row], Estimate | None]) -> list[PlotPoint]:
-    """Return for each line that is predicted its largest measured point, and that of twice the nodes with its interval."""
-    found = []
-    by_place = {(point.line, point.shape): point for point in points}
-    for model in line_models(analysis):
-        last = by_place.get((" ".join(map(str, model.line)), (model.largest, model.per_node)))
-        row = next(rows_of([model]))
-        end = quantity(row)
-        if last is not None and end is not None and row.processes is not None:
-            x = last.x * row.processes / last.processes
-            begin = replace(last, kind="ahead", low=last.value, high=last.value)
-            found += [begin, replace(begin, value=end.value, low=end.low, high=end.high, processes=row.processes, x=x)]
-    return found
-
-
 def _layer(kind: str) -> Any:
     return alt.Chart().transform_filter(f"datum.kind == '{kind}'")
 
@@ -321,24 +300,18 @@ def _x(analysis: Analysis, points: Sequence[PlotPoint]) -> Any:
     )
 
 
-def _measured(analysis: Analysis, points: Sequence[PlotPoint], y_axis: Any, ahead: Sequence[PlotPoint]) -> list[Any]:
+def _measured(analysis: Analysis, points: Sequence[PlotPoint], y_axis: Any) -> list[Any]:
     labels = list(dict.fromkeys(point.label for point in points))
-    x_axis = _x(analysis, [*points, *ahead])
+    x_axis = _x(analysis, points)
     scheme = {} if len(labels) <= len(SERIES) else {"scheme": "tableau20"}
     legend = alt.Legend(title=None, orient="bottom", columns=legend_columns(labels), **wrapped_labels(labels))
     colour = alt.Color("label:N", sort=labels, scale=alt.Scale(domain=labels, **scheme), legend=legend)
     shape = alt.Shape("label:N", sort=labels, scale=alt.Scale(domain=labels, range=list(SHAPES)), legend=legend)
     base = _layer("measured").encode(x=x_axis, color=colour)
-    predicted = _layer("ahead").encode(x=x_axis, color=colour)
-    continued = [
-        predicted.mark_area(aria=False, opacity=0.18, clip=True).encode(y=alt.Y("low:Q"), y2="high:Q", detail=PART),
-        predicted.mark_line(aria=False, strokeWidth=1.8, strokeDash=[2, 3], clip=True).encode(y=y_axis, detail=PART),
-    ]
     return [
         base.mark_line(aria=False, strokeWidth=2.2, clip=True).encode(y=y_axis, detail=PART),
         base.transform_filter("datum.low != null").mark_rule(aria=False, strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_point(filled=True, size=62, opacity=1).encode(y=y_axis, shape=shape, description="says:N"),
-        *(continued if ahead else []),
     ]
 
 
@@ -517,7 +490,7 @@ def loss(analysis: Analysis) -> Spec:
     It is read from the records: nothing else has the curves.
     """
     trained = [(label, comparison) for label, comparison in _labelled(analysis) if comparison.cell.cell.mode == "train"]
-    cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(trained)}
+    cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in trained[:MAX_CURVES]}
     roots = {source.label: source.directory / "runs" for source in analysis.sources}
     first = analysis.frame.filter(MEASURED).unique(["source", "cell_id"], keep="first", maintain_order=True)
     values: list[dict[str, Any]] = []
@@ -564,7 +537,7 @@ def accuracy(analysis: Analysis) -> Spec:
         if len(run.points) > 1:
             told.setdefault((run.source, run.cell_id), run.points)
     evaluated = [(label, one) for label, one in _labelled(analysis) if (one.cell.source, one.cell.cell_id) in told]
-    cells = {label: told[one.cell.source, one.cell.cell_id] for label, one in _spread_out(evaluated)}
+    cells = {label: told[one.cell.source, one.cell.cell_id] for label, one in evaluated[:MAX_CURVES]}
     unit, size = time_unit((point.training_s for points in cells.values() for point in points), short=True)
     values = [
         {
@@ -745,19 +718,6 @@ def _labelled(analysis: Analysis) -> list[tuple[str, Comparison]]:
                 (f"{line_label(analysis, comparison)}{SEPARATOR}{cell.nodes}\N{MULTIPLICATION SIGN}{cell.gpus_per_node}", comparison)
             )
     return found
-
-
-def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparison]]:
-    """Choose at most MAX_CURVES: of every line the smallest, then the largest cell, then the others."""
-    lines: dict[Any, list[tuple[str, Comparison]]] = {}
-    for label, comparison in cells:
-        lines.setdefault(comparison.line, []).append((label, comparison))
-    ranked = []
-    for line in lines.values():
-        line.sort(key=lambda entry: entry[1].cell.num_processes)
-        ranked += [(rank, entry) for rank, entry in enumerate([line[0], *line[:0:-1]])]
-    chosen = {label for _, (label, _) in sorted(ranked, key=lambda pair: pair[0])[:MAX_CURVES]}
-    return [entry for entry in cells if entry[0] in chosen]
 
 
 def _spread(cell: CellResult) -> dict[str, float | None]:

@@ -18,7 +18,6 @@ from base.logs import printable
 from base.untrusted import open_file
 from workflow.report.analysis import Analysis
 from workflow.report.collect import Source, StudyFile, read_study
-from workflow.report.tables import interval_text
 from workflow.run.record.parquet_columns import PROVENANCE
 from workflow.study.paths import STUDY_SOURCE, kept_program
 
@@ -132,12 +131,6 @@ CHANGED: Final = (
     "The file beside the results is not the one that made them: its digest differs from that in study.json, which has everything that the "
     "runs used. "
 )
-HOW: Final = (
-    ("step time", "median over the measured steps of the slowest process's time; warm-up steps are left out"),
-    ("cell", "geometric mean over its runs; an interval needs three of them"),
-    ("efficiency E", "S / (N / N0), N and N0 the processes of cell and baseline"),
-    ("weak, strong", "the baseline has the same batch per process, or the same global batch"),
-)
 
 
 def reproduction(analysis: Analysis) -> tuple[Block, ...]:
@@ -149,15 +142,7 @@ def reproduction(analysis: Analysis) -> tuple[Block, ...]:
         text="The records hold everything that a table shows. Name the copy if the results were copied.",
         code=printable(f"python -m workflow.report all {directories}"),
     )
-    return (_checkout(analysis), *blocks, again, Block(title="How the numbers are made", items=_how(analysis)))
-
-
-def _how(analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    rates = [
-        (f"{unit}/s", f"{unit} of the measured window over its wall time, that of the slowest process; mode infer: the sum of the own")
-        for unit in analysis.units
-    ]
-    return (*rates, ("speed-up S", f"{analysis.rate_words} over the baseline's"), ("intervals", interval_text(analysis)), *HOW)
+    return (_checkout(analysis), *blocks, again)
 
 
 def study_text(source: Source) -> str | None:

@@ -14,7 +14,6 @@ from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.analysis import Analysis
 from workflow.report.formats import to_csv, to_markdown
 from workflow.report.page import page
-from workflow.report.plots import efficiency, throughput
 from workflow.report.prediction_table import prediction, prediction_words
 
 
@@ -100,24 +99,3 @@ def test_the_page_says_how_often_such_an_interval_was_right(tmp_path: Path) -> N
     assert said in page(analysis, {}).replace("\N{NO-BREAK SPACE}", " ")
     assert 'id="prediction"' not in page(study(tmp_path / "one", (1,)), {})
     assert "3562 \\[" in to_markdown(prediction(analysis))
-
-
-def ahead(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    (values,) = spec["datasets"].values() if "datasets" in spec else (spec["data"]["values"],)
-    return [point for point in values if point["kind"] == "ahead"]
-
-
-def test_plots_go_on_to_twice_the_nodes(tmp_path: Path) -> None:
-    analysis = study(tmp_path, (1, 2, 4))
-    predicted = rows(analysis)[0]
-    for draw, name in ((throughput, "rate_per_s"), (efficiency, "efficiency")):
-        spec = draw(analysis)
-        begin, end = ahead(spec)
-        assert (begin["processes"], end["processes"]) == (16, 32)
-        assert begin["low"] == begin["value"] == begin["high"]
-        found = [f"{end[key]:.6g}" for key in ("low", "value", "high")]
-        assert found == [f"{float(predicted[name + end]):.6g}" for end in ("_low", "", "_high")]
-        assert "band: predicted, 90 % interval" in str(spec["title"])
-    for nothing in (study(tmp_path / "one", (1,)), study(tmp_path / "strong", (1, 2), global_batch_size=64)):
-        assert not ahead(throughput(nothing))
-        assert "predicted" not in str(throughput(nothing))
