@@ -20,7 +20,7 @@ from cluster.detection import node_name
 from extras.doctor.engines import check_engines
 from extras.doctor.machine import check_gpus, check_limits, check_network
 from extras.doctor.nodes import MARK, NODES_S, check_nodes, context_of
-from extras.doctor.schedulers import check_choice, check_launcher, check_scheduler
+from extras.doctor.schedulers import check_choice, check_scheduler
 from extras.doctor.storage import SEEN_S, check_cache, check_cache_path, check_seen, check_storage
 from extras.doctor.types import Check, Context, Finding, Location, merged
 
@@ -30,7 +30,6 @@ RUNS: Final[tuple[Location, ...]] = ("node", "alone")
 CHECKS: Final = (
     Check("scheduler", check_choice, TYPED),
     Check("scheduler", check_scheduler, TYPED, 90),
-    Check("launcher", check_launcher, TYPED),
     Check("storage", check_storage, TYPED, 40),
     Check("launcher", check_nodes, ("job",), NODES_S + 20),
     Check("cache", check_cache_path, ("login",)),

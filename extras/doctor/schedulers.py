@@ -13,9 +13,6 @@ from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent, 
 from base.humanize import choices
 from base.process import last_lines, run
 from cluster.detection import SIGNS, scheduler_of
-from cluster.pbs_tasks.launcher import command
-from cluster.schedulers import jobs_of
-from cluster.schedulers.jobs import JobSize
 from cluster.schedulers.lsf import hosts_of_job as hosts_of_lsf_job
 from cluster.schedulers.lsf.answers import LSF
 from cluster.schedulers.lsf.answers import parse_queues as lsf_queues
@@ -144,8 +141,6 @@ class Batch:
     server: Server
     probe: tuple[str, ...]
     """A query that is answered wherever the commands know a cluster."""
-    launcher: str
-    """The command that starts programs on nodes."""
     advice: str
     """What to do where the commands do not work."""
     nodes_of_job: Callable[[Mapping[str, str]], Iterable[str]]
@@ -158,7 +153,6 @@ BATCH: Final[Mapping[str, Batch]] = {
     "slurm": Batch(
         server=SLURM,
         probe=("scontrol", "--version"),
-        launcher="srun",
         advice="on a login node: `scontrol ping`, and whether SLURM_CONF is the right one",
         nodes_of_job=lambda environ: node_names(job_environ(environ)[NODE_LIST]),
         judge=slurm.judge,
@@ -167,7 +161,6 @@ BATCH: Final[Mapping[str, Batch]] = {
     "lsf": Batch(
         server=LSF,
         probe=("bqueues", "-w"),
-        launcher="blaunch",
         advice="on a login node: `bhosts`, and whether the cluster's profile.lsf was sourced",
         nodes_of_job=hosts_of_lsf_job,
         judge=judge_lsf,
@@ -176,7 +169,6 @@ BATCH: Final[Mapping[str, Batch]] = {
     "sge": Batch(
         server=SGE,
         probe=("qconf", "-sql"),
-        launcher="qrsh",
         advice="on a login node: `qhost`, and whether the settings.sh of the cell was sourced (SGE_ROOT, SGE_CELL)",
         nodes_of_job=hosts_of_sge_job,
         judge=judge_sge,
@@ -185,7 +177,6 @@ BATCH: Final[Mapping[str, Batch]] = {
     "pbs": Batch(
         server=PBS,
         probe=PBS_SERVER,
-        launcher="pbs_tmrsh",
         advice="on a login node: `qstat -B`, and whether /etc/pbs.conf names the server",
         nodes_of_job=nodes_of_pbs_job,
         judge=judge_pbs,
@@ -268,45 +259,14 @@ def judge_choice(said: str, found: str, version: str) -> Iterator[Finding]:
 
 
 def check_scheduler(context: Context) -> Iterator[Finding]:
-    """Query the scheduler about its configuration, and whether a job of one node with the sizes of the site file can start."""
+    """Query the scheduler about its configuration."""
     site = context.site
-    jobs = jobs_of(site.scheduler)
-    if jobs is None or scheduler_here(context) != site.scheduler:
+    if site.scheduler not in BATCH or scheduler_here(context) != site.scheduler:
         return
     batch = BATCH[site.scheduler]
     try:
         yield from batch.judge(site)
-        problem = jobs.never_starts(node_size(site))
-        if problem:
-            yield Finding("scheduler", "error", problem, "correct the site file")
     except SchedulerSilent as error:
         yield Finding("scheduler", "error", str(error), f"wait and ask again; runs that go on are not lost; {batch.advice}")
     except SchedulerOutputError as error:
         yield Finding("scheduler", "error", str(error), batch.advice)
-
-
-def node_size(site: Site) -> JobSize:
-    """Return the size of a job that takes one node as the site file describes it, for as long as a job may take."""
-    return JobSize(
-        nodes=1,
-        minutes=max(1, int((site.walltime_s or 60) // 60)),
-        cores=site.cpus_per_node,
-        memory_mb=site.memory_per_node_bytes >> 20 if site.memory_per_node_bytes and site.share_nodes else None,
-        gpus=site.gpus_per_node,
-        queue=site.queue,
-        account=site.account,
-        qos=site.qos,
-        constraint=site.constraint,
-        parallel_environment=site.parallel_environment,
-    )
-
-
-def check_launcher(context: Context) -> Iterator[Finding]:
-    """Check that the command that starts programs on nodes is installed."""
-    name = context.site.scheduler
-    if name != "local" and scheduler_here(context) == name:
-        launcher = BATCH[name].launcher
-        if shutil.which(command(launcher) if name == "pbs" else launcher) is None:
-            yield Finding("launcher", "error", f"{launcher} is not on PATH: no programs start on nodes", BATCH[name].advice)
-        else:
-            yield Finding("launcher", "ok", f"{launcher} is here")

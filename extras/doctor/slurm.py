@@ -21,22 +21,20 @@ def _partitions() -> tuple[dict[str, Partition], tuple[Nodes, ...]]:
 
 
 def judge_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes], site: Site) -> Iterator[Finding]:
-    """Check the partition that the site's jobs go to. Its name and time limit are checked for every scheduler."""
+    """Check the partition that the site's jobs go to."""
     default = answers.default_partition(partitions)
     name = site.queue or default
     if name is None:
         advice = f"queue: NAME in the site file; {choices('', partitions)}"
         yield Finding("partitions", "error", "the site names no queue, and this cluster has no default partition", advice)
-    if name is None or name not in partitions:
+        return
+    if name not in partitions:
+        yield Finding("partitions", "error", f"queue {name!r} is no partition of this cluster", choices(name, partitions))
         return
     own = [group for group in nodes if group.partition == name]
     yield Finding("partitions", "ok", _summary(name, partitions[name], own, name == default))
     if partitions[name].get("State", "UP") != "UP":
         yield Finding("partitions", "error", f"partition {name} is {partitions[name]['State']}: jobs wait there", "another queue, or wait")
-    if away := [group for group in own if not group.usable]:
-        lost, total = sum(group.count for group in away), sum(group.count for group in own)
-        text = f"{lost} of {counted(total, 'node')} of {name} cannot be used now: {', '.join(sorted({group.state for group in away}))}"
-        yield Finding("partitions", "error" if lost == total else "note", text, "`sinfo -R` says why")
     if site.device == "cuda" and site.gpus_per_node is None and (most := max((group.gpus for group in own), default=0)):
         text = f"the nodes of {name} have GPUs; the site file does not say how many: none are asked for"
         yield Finding("partitions", "warning", text, f"gpus_per_node: {most} or less in the site file")

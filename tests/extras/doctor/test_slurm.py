@@ -77,17 +77,13 @@ def gpu(**values: str) -> dict[str, dict[str, str]]:
     [
         (gpu(), {}, "no default partition", "error"),
         (gpu(State="DOWN"), {"queue": "gpu"}, "is DOWN", "error"),
-        (gpu(), {"queue": "gpu"}, "2 of 8 nodes of gpu cannot be used now: drained*", "note"),
+        (gpu(), {"queue": "other"}, "queue 'other' is no partition of this cluster", "error"),
         (gpu(), {"queue": "gpu", "device": "cuda"}, "does not say how many", "warning"),
     ],
 )
 def test_the_site_file_against_the_partition(lines: dict[str, dict[str, str]], asked: dict[str, object], words: str, level: str) -> None:
     site = replace(SITE, **asked)  # type: ignore[arg-type]
     assert said(partitioned(lines, answers.parse_nodes(OTHERS), site), words).level == level
-
-
-def test_a_queue_that_is_none_is_left_to_the_check_of_all_schedulers() -> None:
-    assert partitioned(gpu(), answers.parse_nodes(OTHERS), replace(SITE, queue="other")) == []
 
 
 @pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 401, "-1", "1" * 10])
