@@ -124,9 +124,9 @@ def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -
     say(announcement(found))
     build = next(wheel for wheel in found if wheel.name == "torch")
     if build.sha256 in hashes and not index:
-        return pip(["--no-deps", "--require-hashes", "-r", str(pins)], "PyTorch")
+        return pip(["--no-deps", "--require-hashes", "-r", str(pins)], "PyTorch", large=True)
     say(f"  torch {build.version} is no build whose hash is pinned in {pins.name}: it is taken as it comes")
-    return pip([f"torch=={build.version}", *source], "PyTorch")
+    return pip([f"torch=={build.version}", *source], "PyTorch", large=True)
 
 
 def wheels(report: dict[str, list[dict[str, dict[str, object]]]]) -> list[Wheel]:

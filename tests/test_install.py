@@ -42,32 +42,23 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_pip_says_is_shown_where_it_fails(
-    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+def test_what_pip_says_is_shown_where_it_fails(stand_in: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "some.txt").write_text("# two\nnumpy==2.0 \\\n    --hash=sha256:0\nlmdb==3 --hash=sha256:1\n")
-    lines = "print(*(f'Collecting p{k}' for k in range(50)), sep=chr(10))"
-    (stand_in / "pip.py").write_text(f"import sys\n{lines}\nprint('ERROR: no room', sys.argv[1:])\nsys.exit(3)")
+    (stand_in / "pip.py").write_text("import sys\nprint('ERROR: no room', sys.argv[1:])\nsys.exit(3)")
     words = ["-r", str(tmp_path / "some.txt")]
     assert packages.pip(words, "what it needs") == 3
     said = capfd.readouterr()
     assert said.out == ""
-    assert said.err.splitlines()[0] == f"installing what it needs into {tmp_path}: 2 packages"
-    assert f"ERROR: no room {['--disable-pip-version-check', 'install', *words]}" in said.err
-    assert "Collecting p29\n" not in said.err
-    assert (tmp_path / "pip.log").read_text().startswith("Collecting p0\n")
-    (tmp_path / "pip.log").unlink()
-    (tmp_path / "pip.log").symlink_to("/dev/full")
-    assert packages.pip(words, "what it needs") == 3
-    assert capfd.readouterr().err.endswith(f"all that it said: not kept, {tmp_path}/pip.log: No space left on device\n")
-    (stand_in / "pip.py").write_text(lines)
+    assert re.fullmatch(r"installing what it needs into .*: 2 packages", said.err.splitlines()[0])
+    assert f"ERROR: no room {['--quiet', '--disable-pip-version-check', 'install', *words]}" in said.err
+    assert said.err.endswith("pip has failed with exit code 3\n")
+    (stand_in / "pip.py").write_text("")
     assert packages.pip(words, "what it needs") == 0
     assert re.fullmatch(r"installing [^\n]*: 2 packages\n  installed in \d+ s\n", capfd.readouterr().err)
 
 
 def test_what_is_installed_is_named_only_where_it_is_told(stand_in: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (stand_in / "pip.py").write_text("import sys\nprint('asked', sys.argv[2:])\nsys.exit(4)")
+    (stand_in / "pip.py").write_text("import sys\nprint('asked', sys.argv[3:])\nsys.exit(4)")
     assert main(["packages", "--no-deps", "-e", "."]) == 4
     assert capfd.readouterr().err.startswith("asked ['install', '--no-deps', '-e', '.']\n")
     assert main(["packages", "--for", "the tests", "--no-deps", "x"]) == 4
@@ -79,17 +70,6 @@ def test_the_makefile_asks_for_no_option_that_neither_we_nor_pip_have() -> None:
     lines = re.findall(r"\$\(INSTALL\) packages (.*)", (ROOT / "Makefile").read_text())
     options = {word for line in lines for word in shlex.split(line) if word.startswith("-")}
     assert options == {"--for", "-r", "--require-hashes", "--no-deps", "-e", "--no-build-isolation", "--config-settings"}
-
-
-def test_a_line_says_how_far_pip_is() -> None:
-    names: set[str] = set()
-    assert packages.progress("Collecting numpy==2.0\n", names, 3) == "  looked up 1 of 3 packages: numpy"
-    assert packages.progress("Processing /wheels/altair-6.3.0-py3-none-any.whl\n", names, 3) == "  looked up 2 of 3 packages: altair"
-    assert packages.progress("Requirement already satisfied: numpy in /x (2.0)\n", names, 3) == "  looked up 2 of 3 packages: numpy"
-    assert packages.progress("Collecting typing-extensions\n", names, 0) == "  looked up 3 packages: typing-extensions"
-    assert packages.progress("  Downloading https://x/torch-2.whl.metadata (1 kB)\n", names, 3) == "  fetching torch-2.whl.metadata (1 kB)"
-    assert packages.progress("Installing collected packages: a, b\n", names, 3) == "  unpacking all of them"
-    assert packages.progress("WARNING: x\n", names, 3) == ""
 
 
 def test_the_pin_is_the_one_of_the_project() -> None:
