@@ -2,8 +2,7 @@
 
 The file is JSON as publish_json writes it, and among its first-level keys, on a line of its own, `"seal"`: the SHA-256 of all the other
 lines. `grep -v '^ "seal": ' record.json | sha256sum` says the same. The text is hashed, not the value: nobody needs to agree how a
-number is written, and 100,000 records are checked in a second. A record from before there were seals has none, and is read as it is; it is
-recognized by the keys that it lacks, so that nobody removes a seal to change what it holds.
+number is written, and 100,000 records are checked in a second. A record from before there were seals has none, and is read as it is.
 """
 
 from __future__ import annotations
@@ -19,13 +18,9 @@ from base import jsonfile, publish
 from base.errors import PushError, RecordError
 
 KEY: Final = "seal"
-SealState = Literal["sealed", "unsealed", "broken", "removed"]
-WRONG: Final[dict[SealState, str]] = {"broken": "its seal does not fit", "removed": "its seal was removed"}
-SINCE: Final = ("busy", "failed_nodes", "model_macs", "steps_source", "window_seen")
-"""Keys that only sealed records have: an unsealed record with one of them has lost its seal."""
+SealState = Literal["sealed", "unsealed", "broken"]
 _LINE: Final = re.compile(rb'^ "seal": "([^"\n]*)",?\n', re.MULTILINE)  # deeper keys are indented by more than one space
 _BEGIN: Final = b'\n "seal": "'  # the first line is a bracket
-_NAMES: Final = re.compile(rb'"(?:%s)"|\\u' % "|".join((KEY, *SINCE)).encode())  # any name may be written with escapes
 _EMPTY: Final = "0" * 64
 
 
@@ -36,12 +31,11 @@ def sealed_text(value: Mapping[str, Any]) -> bytes:
 
 
 def seal_state(content: bytes) -> SealState:
-    """Return `unsealed` for a file of a version without seals, `removed` if a later one has none, and `broken` if the other lines are not
-    those that were sealed, or the seal is not on a line of its own: an editor's, jq's or json.dump's way to write the value."""
+    """Return `unsealed` for a file without a seal, and `broken` if the other lines are not those that were sealed, or the seal is not on a
+    line of its own: an editor's, jq's or json.dump's way to write the value."""
     line = _line(content)
     if line is None:
-        keys = _keys(content) if _NAMES.search(content) else set()
-        return "broken" if KEY in keys else "removed" if keys.intersection(SINCE) else "unsealed"
+        return "broken" if f'"{KEY}"'.encode() in content and _has_seal(content) else "unsealed"
     view = memoryview(content)
     hasher = hashlib.sha256(view[: line.start()])
     hasher.update(view[line.end() :])
@@ -49,18 +43,18 @@ def seal_state(content: bytes) -> SealState:
 
 
 def read_sealed_bytes(path: Path) -> bytes:
-    """Read the bytes of the file, for whoever copies it. Raises RecordError when it cannot be read or its seal is WRONG."""
+    """Read the bytes of the file, for whoever copies it. Raises RecordError when it cannot be read or its seal does not fit."""
     content = jsonfile.read_content(path, RecordError)
-    if (state := seal_state(content)) in WRONG:
+    if seal_state(content) == "broken":
         raise RecordError(
-            f"{path} is not what was written: {WRONG[state]}; it was edited, or storage does not keep what it was given; "
+            f"{path} is not what was written: its seal does not fit; it was edited, or storage does not keep what it was given; "
             "another copy of it lies in the directory of its attempt (or of its run)"
         )
     return content
 
 
 def read_sealed(path: Path) -> Any:
-    """Read the value in the file, seal included. Raises RecordError, naming it, when it cannot be read or its seal is WRONG."""
+    """Read the value in the file, seal included. Raises RecordError, naming it, when it cannot be read or its seal does not fit."""
     return jsonfile.parse_json(read_sealed_bytes(path), path, RecordError)
 
 
@@ -95,13 +89,13 @@ def _line(content: bytes) -> re.Match[bytes] | None:
     return None
 
 
-def _keys(content: bytes) -> set[str]:
-    """Return the keys of the object; none for what is no JSON, since its reader says so."""
+def _has_seal(content: bytes) -> bool:
+    """Return True if the object has the key; False for what is no JSON, since its reader says so."""
     try:
         value = jsonfile.parse_json(content, "", RecordError)
     except RecordError:
-        return set()
-    return set(value) if isinstance(value, dict) else set()
+        return False
+    return isinstance(value, dict) and KEY in value
 
 
 def _hash(content: bytes) -> str:

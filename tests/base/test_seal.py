@@ -11,7 +11,7 @@ import pytest
 
 from base.errors import PushError, RecordError
 from base.jsonfile import publish_json
-from base.seal import SINCE, compare_with_disk, publish_checked, publish_sealed, read_sealed, read_sealed_bytes, seal_state, sealed_text
+from base.seal import compare_with_disk, publish_checked, publish_sealed, read_sealed, read_sealed_bytes, seal_state, sealed_text
 
 RECORD: dict[str, Any] = {
     "schema": "slipway.run/1",
@@ -91,19 +91,3 @@ def test_what_lies_there_is_compared_with_what_was_written(tmp_path: Path) -> No
     compare_with_disk(path, b"whole")
     with pytest.raises(PushError, match="storage changed it"):
         compare_with_disk(path, b"whale")
-
-
-@pytest.mark.parametrize("key", SINCE)
-def test_a_record_whose_seal_was_removed_is_not_believed(tmp_path: Path, key: str) -> None:
-    """Every version that writes one of these keys seals its records; the seal is removed as grep does it, or by jq."""
-    text = sealed_text({**RECORD, key: None})
-    without = b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b' "seal": '))
-    compact = json.dumps({name: value for name, value in json.loads(text).items() if name != "seal"}).encode()
-    assert [seal_state(content) for content in (text, without, compact)] == ["sealed", "removed", "removed"]
-    escaped = without.replace(f'"{key}'.encode(), f'"\\u{ord(key[0]):04x}{key[1:]}'.encode())
-    assert json.loads(escaped) == json.loads(without)
-    assert seal_state(escaped) == "removed"
-    path = tmp_path / "record.json"
-    path.write_bytes(without)
-    with pytest.raises(RecordError, match=r"record\.json is not what was written: its seal was removed"):
-        read_sealed(path)

@@ -681,8 +681,6 @@ KINDS: Final[dict[str, Kind]] = {
     "scontrol show node": Kind("text", _captured("slurm-22.05/show-node"), _text(answers.parse_node_addresses)),
     "scontrol show partition": Kind("text", _captured("slurm-22.05/show-partition"), _text(_partitions)),
     "squeue": Kind("text", _captured("slurm-22.05/squeue-ours", "slurm-22.05/squeue-states"), _text(_queue)),
-    "node list": Kind("text", _sample(b"rack[1-2]n[01-04,7],x1-ib"), _text(answers.expand)),
-    "counts": Kind("text", _sample(b"2(x3),1"), _text(answers.expand_counts)),
     "nvidia-smi": Kind("text", _captured("nvidia-smi/p100x8-query", "nvidia-smi/a100-mig-query"), _text(_gpus)),
     "nvidia-smi -L": Kind("text", _captured("nvidia-smi/a100-mig-list"), _text(listing.parse_instances)),
     "nvidia-smi apps": Kind("text", _captured("nvidia-smi/compute-apps"), _text(listing.parse_apps), "", (ValueError,)),

@@ -69,8 +69,7 @@ def plan_allocation(
 
 def _cpus(job: Mapping[str, str]) -> int | None:
     """Return the smallest number of the job's CPUs on one node."""
-    counts = job.get(answers.CPUS_PER_NODE)
-    return min(answers.expand_counts(counts)) if counts else None
+    return answers.fewest_cpus(job.get(answers.CPUS_PER_NODE, ""))
 
 
 def _memory(job: Mapping[str, str]) -> int | None:

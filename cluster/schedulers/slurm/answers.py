@@ -138,18 +138,9 @@ def job_environ(environ: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in environ.items() if key.startswith(PREFIXES) and value} if environ.get(JOB_ID) else {}
 
 
-# Slurm's short form of lists: `rack[1-2]n[01-04,7],x1-ib` of names, `2(x3),1` of counts.
-
-
-_COUNT: Final = re.compile(r"([0-9]{1,18})(?:\(x([0-9]{1,5})\))?")
-
-
-def expand_counts(text: str) -> tuple[int, ...]:
-    """Expand a list of counts to one number per node, as in SLURM_JOB_CPUS_PER_NODE. Raises SchedulerOutputError."""
-    matches = [_COUNT.fullmatch(word) for word in text.split(",")]
-    if None in matches:
-        raise SchedulerOutputError(f"{text[:200]!r} is not a list of counts such as '2(x3),1'")
-    return tuple(count for match in matches if match for count in [int(match[1])] * int(match[2] or 1))
+def fewest_cpus(counts: str) -> int | None:
+    """Return the least number in `2(x3),1`, CPUs of a node and how many nodes have them, as in SLURM_JOB_CPUS_PER_NODE."""
+    return min(map(int, re.findall(r"(?:^|,)([0-9]{1,9})", counts)), default=None)
 
 
 # Time limits that only Slurm has.

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from base.seal import SINCE, sealed_text
+from base.seal import sealed_text
 from workflow.report import cells as report_cells
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import CellResult, LogSample
@@ -206,7 +206,7 @@ def sealed_bytes(record: Mapping[str, Any]) -> bytes:
 
 def unsealed_bytes(record: Mapping[str, Any]) -> bytes:
     """Write a record as a version did that had no seals."""
-    return json.dumps({key: value for key, value in record.items() if key not in SINCE}, indent=1, sort_keys=True).encode()
+    return json.dumps(record, indent=1, sort_keys=True).encode()
 
 
 def scaling_cells(**axes: Sequence[Any]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import msgspec
 
 from base import jsonfile
-from base.seal import WRONG, seal_state
+from base.seal import seal_state
 from workflow.run.record import outcome
 from workflow.run.record.model import NotBelieved, OwnKeys, RunRecord, StepSeconds
 
@@ -211,9 +211,9 @@ def _check_bytes(content: bytes) -> None:
     if len(content) > MAX_BYTES:
         raise NotBelieved(f"it has more than {MAX_BYTES} bytes: this is not a record of ours")
     seal = seal_state(content)
-    if seal in WRONG:
+    if seal == "broken":
         advice = "`slipway run STUDY --retry failed` takes the record of its attempt, or makes the run again"
-        raise NotBelieved(f"it is not what was written: {WRONG[seal]}; {advice}")
+        raise NotBelieved(f"it is not what was written: its seal does not fit; {advice}")
     if not content or content.isspace():
         raise NotBelieved("it is empty")
     if seal == "unsealed":

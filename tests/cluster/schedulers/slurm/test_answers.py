@@ -11,7 +11,6 @@ from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers.queries import pauses
 from cluster.schedulers.slurm.answers import (
     COLUMNS,
-    expand_counts,
     job_environ,
     job_info,
     parse_duration,
@@ -35,17 +34,6 @@ def test_outside_of_a_job_there_is_nothing() -> None:
 
 def test_a_batch_script_has_all_of_it() -> None:
     assert job_environ({**BATCH, "SLURM_NTASKS": ""}) == {key: value for key, value in BATCH.items() if key != "PATH"}
-
-
-def test_counts_are_repeated() -> None:
-    assert expand_counts("2(x3),1") == (2, 2, 2, 1)
-    assert expand_counts("72") == (72,)
-
-
-@pytest.mark.parametrize("text", ["", "2(x3", "a", "2(3)", "1,,2", "1(x999999999)"])
-def test_what_is_no_count_is_an_error(text: str) -> None:
-    with pytest.raises(SchedulerOutputError, match="not a list of counts"):
-        expand_counts(text)
 
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "slurm-22.05"
