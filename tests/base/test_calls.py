@@ -182,11 +182,6 @@ def test_one_that_hangs_is_killed(tmp_path: Path) -> None:
         os.kill(int(number.read_text()), 0)
 
 
-def test_one_that_dies_in_a_call_is_told() -> None:
-    with pytest.raises(StorageError, match="dying: the child process died without an answer"):
-        call_isolated("dying", in_children.die, timeout_s=60)
-
-
 def test_what_a_function_prints_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None:
     assert call_isolated("printing", in_children.say, "words", timeout_s=60) == 5
     assert capfd.readouterr() == ("", "words")

@@ -100,16 +100,6 @@ def test_the_newest_stays_and_the_oldest_of_the_most_frequent_address_goes() -> 
     assert 3 in pending
 
 
-def test_with_one_of_each_address_the_oldest_goes() -> None:
-    pending: PendingConnections[int] = PendingConnections(5)
-    for number in range(5):
-        pending.add(number, str(number))
-    for number in range(5, 30):
-        pending.add(number, str(number))
-        assert pending.surplus() == number - 5
-        pending.remove(number - 5)
-
-
 def test_who_waits_too_long_is_found() -> None:
     now = [0.0]
     pending: PendingConnections[int] = PendingConnections(10, clock=lambda: now[0])

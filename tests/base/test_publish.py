@@ -36,20 +36,6 @@ def test_publish_replaces_the_whole_content(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["record.json"]
 
 
-def test_publish_leaves_no_part_when_the_directory_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        publish(tmp_path / "missing" / "record.json", b"x")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_failed_rename_keeps_the_old_and_removes_the_part(tmp_path: Path) -> None:
-    target = tmp_path / "taken"
-    target.mkdir()
-    with pytest.raises(OSError, match="taken"):
-        publish(target, b"x")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["taken"]
-
-
 def test_publish_file_moves(tmp_path: Path) -> None:
     part = tmp_path / "part"
     part.write_bytes(b"x")

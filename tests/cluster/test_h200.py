@@ -12,8 +12,6 @@ from cluster.gpus.listing import (
     RENAMED,
     THROTTLE,
     Gpu,
-    other_use,
-    parse_apps,
     parse_fields,
     parse_gpus,
     parse_instances,
@@ -21,7 +19,6 @@ from cluster.gpus.listing import (
     query_fields,
     query_gpus,
 )
-from cluster.gpus.peak import peak
 from cluster.load.readers import LOOK_FIELDS, look_of
 from extras.doctor.machine import judge_gpus
 from tests.cluster.smi import answer, install
@@ -51,13 +48,6 @@ def test_it_is_asked_as_it_was_there(path: Path) -> None:
     assert listing.query_gpu_faults((UUID,)) == ()
 
 
-def test_its_peak_is_found_by_its_name() -> None:
-    (card,) = parse_gpus(answer("h200-query"))
-    assert [found.flop_per_s / 1e12 for name in ("fp32", "tf32", "bf16", "fp16") if (found := peak(card.model, name))] == [
-        67, 494.5, 989.5, 989.5,
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("case", ["h200-health", "h200-health-at-work"])
 def test_idle_and_at_its_power_limit_it_is_well(case: str) -> None:
     """It has no retired pages, which it says in brackets; a power cap is no fault."""
@@ -82,15 +72,6 @@ def test_driver_580_knows_both_names_of_what_holds_a_clock_down(path: Path) -> N
     }  # fmt: skip
     assert (work["busy_ratio"], work["reasons"], work["watts"]) == (1.0, 4, 689.66)
     assert (new["busy_ratio"], new["reasons"], new["watts"]) == (1.0, 4, 690.43)
-
-
-def test_nobody_and_somebody_use_it() -> None:
-    assert parse_apps(answer("h200-no-compute-apps")) == ()
-    apps = parse_apps(answer("h200-compute-apps"))
-    assert other_use([UUID], apps, {659}) == ()
-    (use,) = other_use([UUID], apps, {1})
-    assert f"{UUID} is used by process 659 (/usr/bin/python3)" in use.text
-    assert "which holds 1002 MiB" in use.text
 
 
 def doctor_fields(case: str) -> list[dict[str, str]]:

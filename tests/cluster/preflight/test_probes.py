@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 
-import pytest
-
-from base.handshake import NoProof
 from cluster.preflight.probes import ProbeConnections, receive
 from tests.few_files import STRANGERS, few_files
 
@@ -60,21 +57,5 @@ def test_the_oldest_stranger_goes_for_the_newest_and_the_node_comes_in() -> None
         near.close()
         far.close()
         await asyncio.sleep(0)
-
-    asyncio.run(main())
-
-
-@pytest.mark.slow
-def test_another_token_is_no_proof_at_either_end() -> None:
-    async def main() -> None:
-        near, far, foreign = wire(1), wire(0), wire(1, b"u" * 32)
-        far.serve()
-        with pytest.raises(EOFError):
-            await foreign.dial(0, ("127.0.0.1", far.port), "0 1")
-        foreign.serve()
-        with pytest.raises((EOFError, NoProof)):
-            await near.dial(1, ("127.0.0.1", foreign.port), "0 1")
-        for one in (near, far, foreign):
-            one.close()
 
     asyncio.run(main())

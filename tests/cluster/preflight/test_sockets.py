@@ -57,17 +57,6 @@ def test_who_does_not_know_the_token_is_not_let_in() -> None:
                     assert (reach[1] is None) == (1 not in (index, other))
 
 
-def test_garbage_from_a_stranger_disturbs_nobody() -> None:
-    with children_of(2) as children:
-        strangers = [socket.create_connection(tuple(peer)) for peer in children.peers for _ in range(3)]
-        for stranger in strangers:
-            stranger.sendall(b"\xff" * 1000)
-        assert all(reach is None or reach[1] is None for answer in children.reach() for reach in answer["reached"])
-        assert all(rate is None or rate[0] > 0 for answer in children.measure() for rate in answer["rates"])
-        for stranger in strangers:
-            stranger.close()
-
-
 def test_a_node_that_dies_between_leaves_the_others_with_what_they_know() -> None:
     with children_of(3) as children:
         children.reach()

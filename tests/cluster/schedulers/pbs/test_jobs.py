@@ -10,7 +10,7 @@ import pytest
 
 from base.errors import ConfigError
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, BatchJob, JobSize, Work
-from cluster.schedulers.pbs.jobs import batch_script, clock, others, qsub_options, taken_along
+from cluster.schedulers.pbs.jobs import batch_script, others, qsub_options, taken_along
 
 SIZE = JobSize(nodes=2, minutes=1563, cores=16, memory_mb=0, gpus=4, queue="gpu", account="mine", constraint="gpu_model=a100")
 JOB = BatchJob(
@@ -81,10 +81,6 @@ def test_what_pbs_has_not_or_ends_a_line_is_refused() -> None:
             qsub_options(replace(JOB, size=size))
     with pytest.raises(ConfigError, match="directives"):
         qsub_options(replace(JOB, size=replace(SIZE, directives=("-a\n#PBS -q x",))))
-
-
-def test_hours_have_no_days() -> None:
-    assert [clock(minutes) for minutes in (1, 61, 1500)] == ["00:01:00", "01:01:00", "25:00:00"]
 
 
 def test_nodes_that_failed_are_left_out_by_asking_for_others() -> None:

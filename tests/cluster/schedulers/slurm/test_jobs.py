@@ -33,7 +33,6 @@ from cluster.schedulers.jobs import (
 from cluster.schedulers.slurm.answers import COLUMNS, QUESTION, JobInfo, parse_queue, plain_reason
 from cluster.schedulers.slurm.jobs import (
     batch_script,
-    clock,
     jobs_named,
     queued_job,
     sbatch_options,
@@ -123,15 +122,6 @@ def test_a_long_comment_of_the_site_does_not_hide_the_job() -> None:
     assert parse_work(comment.encode()[:width].decode(errors="replace")) == dataclasses.asdict(WORK)
 
 
-def test_it_ends_in_exec_and_begins_with_directives_only() -> None:
-    lines = batch_script(FULL).splitlines()
-    assert lines[0] == "#!/bin/bash"
-    assert lines[-1].startswith("exec ")
-    first_command = next(index for index, line in enumerate(lines) if line and not line.startswith("#"))
-    assert not any(line.startswith("#SBATCH") for line in lines[first_command:])
-    assert lines.index("export SLIPWAY_SUBMISSION=slipway-digits-0badcafe") < lines.index("module load gcc/12")
-
-
 @pytest.mark.parametrize("field", ["queue", "account", "qos", "constraint"])
 def test_a_value_cannot_begin_another_line(field: str) -> None:
     size = dataclasses.replace(SMALL.size, **{field: "x\n#SBATCH --uid=0"})
@@ -139,18 +129,6 @@ def test_a_value_cannot_begin_another_line(field: str) -> None:
         batch_script(dataclasses.replace(SMALL, size=size))
     with pytest.raises(ConfigError, match="end of a line"):
         batch_script(dataclasses.replace(SMALL, output="x\n#SBATCH --uid=0"))
-
-
-def test_what_is_not_stated_is_not_asked_for() -> None:
-    options = " ".join(sbatch_options(SMALL))
-    assert not [word for word in ("partition", "account", "qos", "constraint", "gres", "cpus-per-task") if word in options]
-    assert "--exclusive" in options
-    assert "--exclusive" not in sbatch_options(FULL)
-
-
-@pytest.mark.parametrize(("minutes", "text"), [(1, "00:01:00"), (60, "01:00:00"), (1439, "23:59:00"), (1440, "1-00:00:00")])
-def test_clock(minutes: int, text: str) -> None:
-    assert clock(minutes) == text
 
 
 def test_a_submission_is_known_by_its_name() -> None:
@@ -266,8 +244,3 @@ def test_jobs_are_found_by_their_whole_name(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "answer").write_text(f"{CAPTURED['stdout']}\nwhat is this\n")
     with pytest.raises(SchedulerOutputError, match="a line of squeue cannot be read"):
         jobs_named("slipway-a-0badcafe", 0.0)
-
-
-def test_foreign_lines_are_left_out() -> None:
-    wide = "".join("\N{SNOWMAN}".ljust(width) for _, _, width in COLUMNS)
-    assert tuple(map(queued_job, parse_queue(f"{wide}\n\nslurm_load_jobs error\n{CAPTURED['stdout']}"))) == JOBS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from base.errors import AllocationError, UnsupportedRequest
-from cluster.schedulers import plan_allocation, run_locks, slurm
+from cluster.schedulers import plan_allocation, slurm
 from cluster.schedulers.slurm import is_running, reason_of, srun_environment
 from cluster.schedulers.slurm.answers import JobInfo, slurm_environment
 from cluster.types import Allocation, AllocationRequest, Holder, Node
@@ -73,11 +73,6 @@ def test_the_memory_of_the_job_on_each_node_is_read_where_slurm_says_it(said: di
     assert found.memory_per_node_bytes == (mib and mib << 20)
 
 
-def test_too_few_nodes_are_named() -> None:
-    with pytest.raises(AllocationError, match=r"4 nodes were asked, 3 granted \(n1, n2, n3\); submit it with --nodes=4"):
-        slurm.plan_allocation(request(nodes=4), {}, JOB, ADDRESSES, None)
-
-
 def test_one_srun_starts_all_node_programs() -> None:
     (launch,) = slurm.launches(allocation(), ("python", "-m", "workflow.run.node"))
     assert launch.nodes == (0, 1)
@@ -112,10 +107,6 @@ def test_a_plan_outside_of_a_job_has_nodes_without_names() -> None:
         ("node-0", "<node-0>", 32, 4),
         ("node-1", "<node-1>", 32, 4),
     ]
-
-
-def test_a_shared_job_has_a_lock_per_node_and_an_own_job_none() -> None:
-    assert run_locks(allocation(), 2) == ((), 0)
 
 
 def test_a_shared_job_is_never_requeued() -> None:
