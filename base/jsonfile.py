@@ -123,14 +123,3 @@ def _check_numbers(value: Any) -> None:
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             _check_numbers(item)
-
-
-def with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
-    """Return the object, for a decoder of JSON. Raises ValueError where a key is there twice, since readers differ in which one they
-    take."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {sanitize.quoted(twice)} is in one object twice")
-    return value
