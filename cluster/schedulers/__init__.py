@@ -18,7 +18,7 @@ from cluster.schedulers import inside_job, queries
 from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
 
 if TYPE_CHECKING:
-    from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
+    from cluster.schedulers.jobs import BatchJob, QueuedJob
 
 LOCAL: Final = "local"
 SCHEDULERS: Final[dict[str, str]] = {
@@ -94,9 +94,6 @@ class Jobs(Protocol):
     def cancel(self, job_ids: Sequence[str], patience_s: float) -> None:
         """Cancel jobs, by one command if possible. Jobs that are over or unknown are no failure."""
 
-    def never_starts(self, size: JobSize) -> str | None:
-        """Explain why such a job can never start on this cluster, and what to change, or return None."""
-
     def script(self, job: BatchJob) -> str:
         """Return the batch script as it would be submitted: the directives, then `script_lines`. Raises ConfigError."""
 
@@ -148,21 +145,6 @@ if TYPE_CHECKING:
 def shared_profile(name: str) -> str:
     """Return our Snakemake profile for use inside one job that holds all runs. The profile with a job for each run is called `name`."""
     return f"{name}-allocation"
-
-
-def why_never_starts(name: str, size: JobSize) -> str | None:
-    """Explain why a job of that size can never start on this cluster, and what to change. Returns None if it may start or is unknown."""
-    try:
-        jobs = jobs_of(name)
-        return None if jobs is None else jobs.never_starts(size)
-    except errors.SchedulerOutputError:  # the submission is tried for a while, and says so
-        return None
-
-
-def refuse_what_never_starts(name: str, size: JobSize) -> None:
-    """Raise ConfigError for a job that can never start on this cluster."""
-    if problem := why_never_starts(name, size):
-        raise errors.ConfigError(problem)
 
 
 # What is the same for all schedulers but for `local`, whose nodes are parts of this machine.

@@ -60,11 +60,6 @@ class JobSize:
             raise ValueError(f"nodes and minutes must be positive, found {self.nodes!r} and {self.minutes!r}")
 
 
-def unchecked(size: JobSize) -> str | None:  # noqa: ARG001 - nobody is asked
-    """Return None, as `Jobs.never_starts` of a scheduler that refuses at the submission, or says in the queue, what cannot start."""
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """What a job of Snakemake makes: the mark of its study, the rule, and the values of the rule's wildcards, joined by `_`."""

@@ -22,7 +22,7 @@ from base.errors import ConfigError, DatasetError, PushError, RemoteError, Sched
 from base.humanize import format_duration, parse_duration, whole_duration
 from base.logs import private_umask
 from base.publish import remove_tree
-from cluster.schedulers import holder_alive, jobs_of, refuse_what_never_starts
+from cluster.schedulers import holder_alive, jobs_of
 from containers.engines import in_container
 from extras.session import request as files
 from extras.session import start as starting
@@ -160,7 +160,6 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
     size = None if jobs is None else run_size(session_cell(request, "/"), site_of(request), request.limits.walltime_s)
     if jobs is not None and size is not None:
         refuse_unreachable(site, os.environ)
-        refuse_what_never_starts(site.scheduler, size)
     directory = starting.create(request)
     try:
         if kind == "tensorboard" and study is not None and request.mounts and options.logdir is None:

@@ -37,8 +37,6 @@ elif what == "cancel":
     for job in jobs:
         if str(job["id"]) in words:
             job.update(state="ended", ended_by="cancelled")
-elif what == "size":
-    print(4)
 elif what == "on":
     sys.exit(subprocess.run(words[1:], env={{"TOY_NODE": words[0]}}).returncode)
 queue.write_text(json.dumps(jobs))

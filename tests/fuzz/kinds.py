@@ -24,7 +24,7 @@ from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read
 from cluster.schedulers.jobs import job_words
 from cluster.schedulers.slurm import answers, reason_of
 from cluster.schedulers.slurm.answers import parse_partitions, parse_queue
-from cluster.schedulers.slurm.jobs import partition_problem, queued_job
+from cluster.schedulers.slurm.jobs import queued_job
 from cluster.types import Allocation, Grant
 from containers import reaping
 from containers.engines.container_client import RankExit, WatchdogConnection
@@ -591,10 +591,7 @@ def _queue(text: str) -> None:
 
 
 def _partitions(text: str) -> None:
-    partitions = parse_partitions(text)
-    for name in (None, *partitions):
-        partition_problem(partitions, name, 3, 90)
-    list(judge_partitions(partitions, (), local_site(has_gpu=False)))
+    list(judge_partitions(parse_partitions(text), (), local_site(has_gpu=False)))
 
 
 def _looks(text: str) -> None:

@@ -17,8 +17,7 @@ from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag import cell_needs, execution, job_plans, refusals
 from workflow.study import publishing
-from workflow.study.cell import Cell, Run, datasets_of
-from workflow.study.next_command import command
+from workflow.study.cell import Cell, datasets_of
 from workflow.study.series import keys_not_in_ids, without_baseline
 from workflow.study.site import Site, device_of, refuse_other_scheduler
 from workflow.study.study import Study
@@ -92,7 +91,7 @@ def plan_study(study: Study) -> StudyPlan:
             *study.notes,
             *_cache_notes(study.site),
             *_baseline_notes(study),
-            *([found.silence] if found.silence else _queue_notes(study, [state.run for state in states if state.to_run])),
+            *([found.silence] if found.silence else []),
         ),
     )
 
@@ -110,12 +109,6 @@ def _cache_notes(site: Site) -> Iterator[str]:
             f"cache.path {site.cache.path} goes away with the job (${name} is the job's own): nothing is kept between jobs, and each job "
             "stages its datasets again; one allocation for the study pays (`slipway submit`)"
         )
-
-
-def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
-    has_jobs = runs and schedulers.jobs_of(study.site.scheduler) is not None
-    problem = schedulers.why_never_starts(study.site.scheduler, job_plans.largest_job(study, runs)) if has_jobs else None
-    return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
 
 
 def _baseline_notes(study: Study) -> Iterator[str]:

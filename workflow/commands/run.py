@@ -35,7 +35,6 @@ from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_
 from workflow.commands.watching.watch import Watch
 from workflow.dag import cell_needs, end_of_study, execution, queue_view, refusals
 from workflow.dag.graph import Graph
-from workflow.dag.job_plans import refuse_jobs
 from workflow.run.record import events, step_clock
 from workflow.study.cell import datasets_of
 from workflow.study.next_command import command, completed
@@ -355,10 +354,6 @@ def log_text(log: Path) -> str:
     return text
 
 
-CHANGE_JOBS: Final = frozenset(("--set-resources", "--default-resources", "--resources"))
-"""Options of Snakemake that say what a job asks for."""
-
-
 COMMAND_CLASS: Final = PassingCommand
 
 
@@ -423,20 +418,14 @@ def run_study(words: Sequence[str], ours: Mapping[str, str], profile: str | None
         os.execve(argv[0], argv, {**os.environ, **process.packages_environ(os.environ)})
     if profile is not None:  # only now is it known to fit the site
         refusals.refuse_unreachable(site, os.environ)
-    other_jobs = profile is not None or any(word.partition("=")[0] in CHANGE_JOBS for word in sorted_words.rest)
-    _run(graph, argv, other_jobs, table=table)
+    _run(graph, argv, table=table)
 
 
-def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) -> None:
-    """Run Snakemake and end the command.
-
-    `other_jobs`: the jobs may be others than those of the site file, so that the scheduler alone can tell whether it takes them.
-    """
+def _run(graph: Graph, argv: Sequence[str], *, table: bool) -> None:
+    """Run Snakemake and end the command."""
     study = graph.study
     name = study.site.scheduler
     own_jobs = jobs_of(name) if detection.scheduler_of(os.environ) != name else None
-    if own_jobs is not None and not other_jobs:
-        refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     calls.call_limited(f"the results of {study.name}", _make_log, log, study, timeout_s=refusals.LOOK_S)
     queue = None if own_jobs is None else queue_view.poll_queue(name, own_jobs)

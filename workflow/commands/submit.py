@@ -20,7 +20,7 @@ from base.lock import LockFile
 from cluster.installation import FILES
 from cluster.processes import age_s
 from cluster.runtime import runtime_directory
-from cluster.schedulers import Jobs, jobs_of, refuse_what_never_starts
+from cluster.schedulers import Jobs, jobs_of
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, QueuedJob, job_name, jobs_of_submissions, mark_of
 from containers.images.commands import why_silent
 from workflow.commands import chosen_study, snakemake_hooks
@@ -149,7 +149,6 @@ def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob]) -> Queu
     """Submit the job, after all checks. Raises ConfigError, SubmitError."""
     job = plan(built=cell_needs.is_prepared(graph.study, graph.runs_to_make))
     _refuse_second(jobs, graph)
-    refuse_what_never_starts(graph.study.site.scheduler, job.size)
     logs.private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(jobs, graph)

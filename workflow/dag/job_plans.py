@@ -12,7 +12,7 @@ from typing import Final
 
 from base.errors import ConfigError
 from cluster.installation import PROFILES
-from cluster.schedulers import Jobs, refuse_what_never_starts, shared_profile
+from cluster.schedulers import Jobs, shared_profile
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, BatchJob, JobSize, Work, job_name, mark_of
 from workflow.dag import cell_needs, execution, watched_jobs
 from workflow.dag.execution import NODES, snakemake_argv
@@ -173,15 +173,3 @@ def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, object]:
     jobs = execution.jobs_at(study.site)
     job = plan_submission(study, runs, Width(), JOB_TOKEN, built=cell_needs.is_prepared(study, runs))
     return {jobs.SERVER.submit[0]: [option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}
-
-
-def largest_job(study: Study, runs: Sequence[Run]) -> JobSize:
-    """Return the size of the largest run's job."""
-    largest = max(runs, key=lambda run: run.cell.nodes)
-    return job_of_run(study, largest.cell, largest.run_id).size
-
-
-def refuse_jobs(study: Study, runs: Sequence[Run]) -> None:
-    """Raise ConfigError for jobs that never start. A scheduler that is silent is waited for later."""
-    if runs:
-        refuse_what_never_starts(study.site.scheduler, largest_job(study, runs))

@@ -153,9 +153,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     ask(LSF, ("bkill", *job_ids), patience_s, ANSWER_S)
 
 
-never_starts = jobs.unchecked
-
-
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     return len(lsf.hosts_of_job(environ)) or None
 

@@ -19,7 +19,6 @@ from cluster.schedulers.jobs import (
     one_line,
     parse_work,
     script_lines,
-    unchecked,
     work_words,
 )
 from cluster.schedulers.pbs import JOB_ID, answers, end_of, node_names
@@ -205,9 +204,6 @@ def submit(job: BatchJob, patience_s: float) -> str:
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     """Cancel all jobs by one qdel, which goes on after one that it cannot end."""
     ask(answers.PBS, ("qdel", *job_ids), patience_s, ANSWER_S)
-
-
-never_starts = unchecked
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:

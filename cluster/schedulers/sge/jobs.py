@@ -231,9 +231,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     answers.ask_about(("qdel", *job_ids), (*answers.NO_SUCH_JOB, "already in deletion"), patience_s)
 
 
-never_starts = jobs.unchecked
-
-
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     return len(sge.hosts_of_job(environ)) or None
 

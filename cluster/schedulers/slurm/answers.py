@@ -330,6 +330,8 @@ ENDED_BY: Final = {
 }
 HELD: Final = frozenset({"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "job requeued in held state"})
 """Reasons that hold until somebody releases the job."""
+NEVER_STARTS: Final = frozenset({"PartitionNodeLimit", "PartitionTimeLimit"})
+"""Reasons of a job that no node of its partition ever gets: many clusters accept it and let it wait (EnforcePartLimits=NO)."""
 FAILED: Final = "failed requeued held"
 """The end of Slurm's reason for a job that it could not start: a prolog failed, or a directory is missing on the node."""
 
@@ -345,6 +347,8 @@ def plain_reason(reason: str) -> str:
     hold = hold_of(reason)
     if hold:
         return f"{'held' if hold == 'held' else 'Slurm could not start it on its nodes'} ({reason})"
+    if reason in NEVER_STARTS:
+        return f"{reason}: it never starts; end it, and ask for fewer nodes, a shorter walltime or another queue"
     return reason or "Slurm has not looked at it yet"
 
 

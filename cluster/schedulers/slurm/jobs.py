@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from base.humanize import choices, counted, format_duration
 from base.sanitize import ascii_int
-from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
-from cluster.schedulers.queries import QUICK_ANSWER_S, ask, submit_script
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
+from cluster.schedulers.queries import ask, submit_script
 from cluster.schedulers.slurm import answers
-from cluster.schedulers.slurm.answers import SLURM, JobInfo, Partition
+from cluster.schedulers.slurm.answers import SLURM, JobInfo
 
 # Directives of the site file.
 
@@ -89,39 +88,6 @@ def clock(minutes: int) -> str:
     """Format minutes as `1-02:03:00`."""
     days, rest = divmod(minutes, 1440)
     return f"{f'{days}-' if days else ''}{rest // 60:02d}:{rest % 60:02d}:00"
-
-
-# Checks before the submission.
-
-
-def partition_problem(partitions: Mapping[str, Partition], queue: str | None, nodes: int, minutes: int) -> str | None:
-    """Explain why a job of that size can never start in the partition, and what to change, or return None.
-
-    Many clusters accept a job that no partition can hold and let it wait for ever (EnforcePartLimits=NO).
-    """
-    name = queue or answers.default_partition(partitions)
-    if not partitions or name is None:
-        return None
-    if name not in partitions:
-        return f"queue {name!r} of the site file is no partition of this cluster; {choices(name, partitions)}"
-    line = partitions[name]
-    limits = [(limit, key) for key in ("TotalNodes", "MaxNodes") if (limit := ascii_int(line.get(key, ""))) is not None]
-    most, why = min(limits, default=(nodes, ""))
-    if nodes > most:
-        said = f"partition {name} has {most}" if why == "TotalNodes" else f"partition {name} allows {most} (MaxNodes)"
-        return f"a job of {counted(nodes, 'node')} never starts: {said}; fewer nodes, or another queue in the site file"
-    longest = answers.parse_duration(line.get("MaxTime", ""))
-    if longest is not None and minutes * 60 > longest:
-        return (
-            f"a job of {format_duration(minutes * 60)} never starts: partition {name} allows {format_duration(longest)} (MaxTime); "
-            f"`walltime: {int(longest)}s` or less in the site file, a shorter `limits: {{walltime: ...}}` in the study, or another queue"
-        )
-    return None
-
-
-def never_starts(size: JobSize) -> str | None:
-    """Compare a job with the limits of its partition."""
-    return partition_problem(answers.parse_partitions(ask(SLURM, answers.SHOW, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
 
 
 # Our jobs in Slurm's queue. A job for one run or shard has its work in its comment (`work_words`), a job of `slipway submit` in its name.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
+from cluster.schedulers.jobs import BatchJob, QueuedJob
 from cluster.schedulers.pbs.answers import PBS
 
 SERVER = PBS
@@ -26,10 +26,6 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:  # noqa: ARG001 - it answers at once
     QUEUE[:] = [job for job in QUEUE if job.job_id not in job_ids]
-
-
-def never_starts(size: JobSize) -> str | None:
-    return f"a job of {size.nodes} nodes never starts" if size.nodes > 8 else None
 
 
 def script(job: BatchJob) -> str:

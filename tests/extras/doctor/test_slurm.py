@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cluster.schedulers.slurm import answers
-from cluster.schedulers.slurm.jobs import partition_problem
 from extras.doctor import slurm
 from extras.doctor.types import Finding, worst
 from workflow.study.site import Cache, Site
@@ -90,6 +89,5 @@ def test_the_site_file_against_the_partition(lines: dict[str, dict[str, str]], a
 def test_a_size_that_no_cluster_has_is_no_size(number: str) -> None:
     line = f"PartitionName=main State=UP Default=YES TotalNodes={number} MaxNodes={number} MaxTime={number}"
     found = answers.parse_partitions(line)
-    assert partition_problem(found, None, 3, 90) is None
     assert partitioned(found, (), replace(SITE, walltime_s=60.0))
     assert answers.parse_nodes(f"main|{number}|idle|4|1000|gpu:{number}|x\nmain|4|idle|{number}|1000|(null)|x\n") == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -12,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from base.errors import ConfigError, SubmitError
+from base.errors import SubmitError
 from cluster.holder import holder_of
 from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
 from cluster.schedulers.slurm.answers import COLUMNS
 from tests.workflow.commands.conftest import House, Said
 from workflow.commands import main
-from workflow.dag.job_plans import refuse_jobs
 from workflow.run.storage.lease import acquire, new_lease
 from workflow.study.publishing import publish_resolved
 
@@ -185,33 +183,6 @@ def test_a_refusal_of_slurm_is_said(house: House, queue: Queue, submit: Callable
     assert "invalid partition specified: main" in said.err
     left = house.load().results_dir
     assert [path.relative_to(left) for path in left.rglob("*")] == [Path("logs")]
-
-
-PARTITIONS = json.loads((Path(__file__).parents[2] / "captured" / "slurm-22.05" / "show-partition.json").read_text())["stdout"]
-
-
-def test_what_a_partition_never_starts_is_refused_and_said_before(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    (queue.root / "partitions").write_text(PARTITIONS)
-    queue.command("scontrol", f"cat {queue.root}/partitions")
-    nodes = submit("--nodes", "9")
-    assert (nodes.code, queue.script) == (10, None)
-    assert "a job of 9 nodes never starts: partition main has 4; fewer nodes, or another queue in the site file" in nodes.err
-    house.study(limits={"walltime": "23h59m", "gpu_hours": 10_000})
-    long = submit()
-    assert (long.code, queue.script) == (10, None)
-    assert "partition main allows 1d00h (MaxTime); `walltime: 86400s` or less in the site file" in long.err
-    house.site.write_text(house.site.read_text().replace("queue: main", "queue: mian"))
-    wrong = submit()
-    assert "queue 'mian' of the site file is no partition of this cluster" in wrong.err
-    assert "main" in wrong.err
-    notes = house.json("plan")["notes"]
-    assert any("queue 'mian' of the site file is no partition" in note for note in notes)
-    study = house.load()
-    with pytest.raises(ConfigError, match="is no partition of this cluster"):
-        refuse_jobs(study, study.runs)
-    queue.command("scontrol", "echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1")
-    refuse_jobs(study, study.runs)
-    assert submit().code == 0
 
 
 def test_a_job_that_slurm_may_have_taken_keeps_the_directory_of_its_log(house: House, queue: Queue, submit: Callable[..., Said]) -> None:

@@ -193,6 +193,7 @@ def test_a_job_says_why_it_waits_since_when_and_until_when() -> None:
             for words in ("launch failed requeued held", "launch_failed_requeued_held", "something_new_failed_requeued_held")
         ),
         ("Resources", "", "Resources"),
+        ("PartitionTimeLimit", "", "PartitionTimeLimit: it never starts; end it, and ask for fewer nodes, a shorter walltime or another"),
     ],
 )
 def test_a_held_job_is_called_held(reason: str, hold: str, words: str) -> None:
