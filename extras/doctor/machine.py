@@ -21,46 +21,29 @@ from cluster.gpus.listing import query_fields
 from cluster.limits import GPU_USE_S
 from extras.doctor.types import Context, Finding, Level
 
-# Limits that the shell or the batch system sets: open files, locked memory, processes, shared memory.
+# Limits that the shell or the batch system sets: open files, locked memory, shared memory.
 
 
 FILES: Final = 65536
 SOME_FILES: Final = 8192
-PROCESSES: Final = 4096
 SHARED_MEMORY: Final = 1 << 30
-NAMES: Final[Mapping[str, int]] = {
-    "files": resource.RLIMIT_NOFILE,
-    "memlock": resource.RLIMIT_MEMLOCK,
-    "processes": resource.RLIMIT_NPROC,
-}
-Limits = Mapping[str, tuple[int | None, int | None]]
-"""Soft and hard limit by name; None: unlimited."""
+Limit = tuple[int, int]
+"""A soft and a hard limit; -1: none."""
 
 
-def read_limits() -> dict[str, tuple[int | None, int | None]]:
-    """Return the limits of this process."""
-    found = {name: resource.getrlimit(number) for name, number in NAMES.items()}
-    return {name: tuple(None if limit == resource.RLIM_INFINITY else limit for limit in pair) for name, pair in found.items()}  # type: ignore[misc]
-
-
-def judge_limits(limits: Limits, infiniband: bool) -> Iterator[Finding]:
+def judge_limits(files: Limit, locked: Limit, infiniband: bool) -> Iterator[Finding]:
     """Judge the limits of a process. `infiniband`: the machine has such devices, which need locked memory."""
-    soft, hard = limits["files"]
-    if soft is not None and soft < FILES:
-        enough = hard is None or hard >= FILES
+    soft, hard = files
+    if 0 <= soft < FILES:
+        enough = not 0 <= hard < FILES
         text = f"open files: {soft}{'' if enough else f', hard limit {hard}'}; many ranks and loaders want {FILES}"
         advice = f'setup: ["ulimit -n {FILES}"] in the site file' if enough else "ask for a higher hard limit (nofile)"
         yield Finding("limits", "note" if soft >= (1024 if enough else SOME_FILES) else "warning", text, advice)
-    soft, hard = limits["memlock"]
-    if soft is not None:
-        text = f"locked memory: {format_size(soft)}; InfiniBand (RDMA) needs it unlimited{'' if infiniband else ', and there is none here'}"
+    soft, hard = locked
+    if soft >= 0 and infiniband:
         advice = "ask for memlock unlimited, for the scheduler's daemon on the nodes too (LimitMEMLOCK of its service)"
-        advice = 'setup: ["ulimit -l unlimited"] in the site file' if hard is None else advice
-        yield Finding("limits", "warning" if infiniband else "note", text, advice if infiniband else "")
-    soft = limits["processes"][0]
-    if soft is not None and soft < PROCESSES:
-        text = f"processes and threads of this user: {soft}; a node program, ranks and their loaders need more with many GPUs"
-        yield Finding("limits", "warning", text, f"ulimit -u {PROCESSES} or more")
+        advice = 'setup: ["ulimit -l unlimited"] in the site file' if hard < 0 else advice
+        yield Finding("limits", "warning", f"locked memory: {format_size(soft)}; InfiniBand (RDMA) needs it unlimited", advice)
 
 
 def judge_shared_memory(size_bytes: int | None, free_bytes: int) -> Finding:
@@ -68,19 +51,20 @@ def judge_shared_memory(size_bytes: int | None, free_bytes: int) -> Finding:
     if size_bytes is None:
         text = "/dev/shm is missing: loaders with workers and NCCL fail with a bus error"
         return Finding("limits", "error", text, "ask for it to be mounted")
-    if size_bytes < SHARED_MEMORY:
-        text = f"/dev/shm has {format_size(size_bytes)}: loaders with workers and NCCL end with a bus error when it is full"
-        return Finding("limits", "warning", text, "ask for half of the memory; in a container --ipc=host or --shm-size")
     if free_bytes < SHARED_MEMORY:
-        text = f"/dev/shm is nearly full: {format_size(free_bytes)} of {format_size(size_bytes)} free"
-        return Finding("limits", "warning", text, "`ls -l /dev/shm`: leftovers of dead jobs?")
+        text = f"/dev/shm has {format_size(free_bytes)} of {format_size(size_bytes)} free: without it a bus error ends loaders and NCCL"
+        return Finding("limits", "warning", text, "ask for half of the memory; in a container --ipc=host or --shm-size; `ls -l /dev/shm`")
     return Finding("limits", "ok", f"/dev/shm has {format_size(size_bytes)}")
 
 
 def check_limits(_context: Context) -> Iterator[Finding]:
     """Check the limits of this process, and /dev/shm. Our own umask is 077, or 027 with `shared: group`, whatever the shell says."""
-    found = list(judge_limits(read_limits(), Path("/dev/infiniband").is_dir()))
-    yield from found or [Finding("limits", "ok", "open files, locked memory and processes are enough")]
+    found = list(
+        judge_limits(
+            resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_MEMLOCK), Path("/dev/infiniband").is_dir()
+        )
+    )
+    yield from found or [Finding("limits", "ok", "open files and locked memory are enough")]
     shared = Path("/dev/shm")  # noqa: S108 - the file system is looked at, nothing is written
     if not shared.is_mount():
         yield judge_shared_memory(None, 0)

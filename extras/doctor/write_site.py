@@ -18,7 +18,7 @@ from cluster.installation import SCHEMAS, default_cache, default_storage, own_ch
 from cluster.machine import memory_bytes, usable_cores
 from containers.engines import ENGINES
 from extras.doctor import slurm
-from extras.doctor.schedulers import find_scheduler, surroundings
+from extras.doctor.schedulers import surroundings
 from extras.doctor.types import Context, Value, mib
 from workflow.commands.watching import output
 from workflow.study.site import Site, local_site
@@ -35,7 +35,8 @@ Draft = Mapping[str, Value]
 
 def gather(where: Context, user: str) -> dict[str, Value]:
     """Gather values for the site file from this machine and, where it is Slurm, the scheduler."""
-    found: dict[str, Value] = {"scheduler": Value(value=where.scheduler, why=why_scheduler(where))}
+    why = "its commands are on PATH" if where.scheduler != "local" else "no commands of a scheduler that know a cluster are on PATH"
+    found: dict[str, Value] = {"scheduler": Value(value=where.scheduler, why=why)}
     if where.scheduler == "slurm":
         found |= slurm.propose()
     elif where.scheduler == "local":
@@ -45,16 +46,6 @@ def gather(where: Context, user: str) -> dict[str, Value]:
     found["storage"] = _storage(where)
     found["cache"] = _cache(user, where)
     return found
-
-
-def why_scheduler(where: Context) -> str:
-    """Explain in the comment of the key by what the scheduler was chosen."""
-    if where.scheduler != "local":
-        return "its commands are on PATH"
-    there = find_scheduler()
-    if there == "local":
-        return "no scheduler's commands are on PATH"
-    return f"the commands of {there} are on PATH, and there is no cluster that they know"
 
 
 def _device(found: Draft, where: Context) -> dict[str, Value]:

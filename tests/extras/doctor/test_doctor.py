@@ -21,7 +21,7 @@ from extras.doctor import nodes, storage
 from extras.doctor.checks import run_guarded
 from extras.doctor.slurm import choose_partition, from_partitions
 from extras.doctor.types import Check, Context, Finding, Value, worst
-from extras.doctor.write_site import site_text, target_of, why_scheduler
+from extras.doctor.write_site import site_text, target_of
 from tests.workflow.commands.conftest import FOREIGN
 from workflow.commands import main
 from workflow.study.site import Cache, local_site
@@ -261,12 +261,3 @@ def test_the_node_program_imports_little() -> None:
     script = f"import sys, extras.doctor.checks; sys.stderr.write(' '.join({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], cwd=CODE_ROOT, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-
-
-def test_commands_without_a_cluster_are_not_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert why_scheduler(HERE) == "no scheduler's commands are on PATH"
-    for name in ("sbatch", "srun", "scontrol"):
-        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
-        (tmp_path / name).chmod(0o755)
-    assert why_scheduler(HERE) == "the commands of slurm are on PATH, and there is no cluster that they know"

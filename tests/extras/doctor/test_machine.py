@@ -12,23 +12,21 @@ from extras.doctor.machine import Interface
 from extras.doctor.types import Context, worst
 from workflow.study.site import local_site
 
-PLENTY = {"files": (65536, 65536), "memlock": (None, None), "processes": (None, None)}
+NONE = (-1, -1)
 
 
 @pytest.mark.parametrize(
-    ("changed", "infiniband", "level", "words"),
+    ("files", "locked", "infiniband", "level", "words"),
     [
-        ({"files": (1024, 524288)}, False, "note", "open files: 1024"),
-        ({"files": (1024, 4096)}, False, "warning", "hard limit 4096"),
-        ({"memlock": (65536, 65536)}, True, "warning", "locked memory"),
-        ({"memlock": (65536, 65536)}, False, "note", "there is none here"),
-        ({"processes": (1000, 1000)}, False, "warning", "processes and threads"),
+        ((1024, 524288), NONE, False, "note", "open files: 1024"),
+        ((1024, 4096), NONE, False, "warning", "hard limit 4096"),
+        (NONE, (65536, 65536), True, "warning", "locked memory"),
     ],
 )
-def test_limits(changed: dict[str, tuple[int | None, int | None]], infiniband: bool, level: str, words: str) -> None:
-    findings = list(machine.judge_limits(PLENTY | changed, infiniband))
-    assert (worst(findings), words in findings[0].text) == (level, True)
-    assert list(machine.judge_limits(PLENTY, True)) == []
+def test_limits(files: tuple[int, int], locked: tuple[int, int], infiniband: bool, level: str, words: str) -> None:
+    (found,) = machine.judge_limits(files, locked, infiniband)
+    assert (found.level, words in found.text) == (level, True)
+    assert list(machine.judge_limits((65536, 65536), NONE, True)) == list(machine.judge_limits(NONE, (1, 1), False)) == []
 
 
 def test_shared_memory() -> None:
