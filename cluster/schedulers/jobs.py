@@ -102,7 +102,7 @@ class QueuedJob:
     job_id: str
     stage: Stage
     state: str
-    """The scheduler's own word for the state, in lower case."""
+    """The scheduler's own word for the state."""
     why: str = ""
     """The reason why a waiting job waits, in words."""
     hold: Hold = ""

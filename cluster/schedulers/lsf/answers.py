@@ -29,19 +29,6 @@ STAGES: Final[dict[str, Stage]] = {
     "ZOMBI": "ends",
     **dict.fromkeys(("DONE", "EXIT"), "over"),
 }
-WORDS: Final = {
-    "PEND": "waiting",
-    "WAIT": "waiting",
-    "PSUSP": "held",
-    "RUN": "running",
-    "PROV": "being prepared",
-    "USUSP": "suspended",
-    "SSUSP": "suspended",
-    "UNKWN": "out of reach of LSF",
-    "ZOMBI": "ended, on a host out of reach",
-    "DONE": "over",
-    "EXIT": "over",
-}
 ENDED_BY: Final = {
     **dict.fromkeys(("RUNLIMIT", "DEADLINE", "WINDOW"), "timeout"),
     **dict.fromkeys(("OWNER", "ADMIN", "FORCE_OWNER", "FORCE_ADMIN", "BUCKET_KILL"), "cancelled"),
@@ -80,10 +67,6 @@ class ListedJob:
     def stage(self) -> Stage:
         """Return the stage. A job in an unknown state may run."""
         return STAGES.get(self.state, "runs")
-
-    @property
-    def words(self) -> str:
-        return f"{WORDS.get(self.state, 'in a state of LSF')} ({self.state})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,7 +124,7 @@ def _queued(job: ListedJob, details: Details | None) -> jobs.QueuedJob:
     return jobs.QueuedJob(
         job_id=job.job_id,
         stage=job.stage,
-        state=job.words,
+        state=job.state,
         why=why_waiting(job, known) if job.stage == "waits" else "",
         hold="held" if job.state == HELD else "",
         ended_by=None if details is None else ended_by_of(job.state, details),

@@ -50,10 +50,10 @@ def test_our_jobs_say_what_they_make_and_why_they_wait() -> None:
     jobs = joined(parse_list(captured("list-ours"), NOW, HOME), parse_details(captured("details-two"), NOW))
     found = {job.job_id: job for job in jobs}
     runs, waits = found["106"], found["107"]
-    assert (runs.stage, runs.state, runs.nodes, runs.name) == ("runs", "running (RUN)", "n2,n1", "slipway-lenet-b32-r1.0a1b2c3d")
+    assert (runs.stage, runs.state, runs.nodes, runs.name) == ("runs", "RUN", "n2,n1", "slipway-lenet-b32-r1.0a1b2c3d")
     assert (runs.rule, runs.wildcards, runs.mark) == ("stage_train_push", "lenet-b32-r1", "slipway=demo-0a1b2c3d")
     assert (clock(runs.submitted), clock(runs.expected)) == ("2026-11-23 21:36:49", "2026-11-23 21:36:50")
-    assert (waits.stage, waits.state, waits.name, waits.rule) == ("waits", "waiting (PEND)", "slipway-demo-11111111", "")
+    assert (waits.stage, waits.state, waits.name, waits.rule) == ("waits", "PEND", "slipway-demo-11111111", "")
     assert waits.why == "Job slot limit reached: 1 host"
     assert {job.directory for job in jobs} == {HOME}
     assert (found["110"].stage, found["110"].why) == ("waits", "held")
