@@ -1,4 +1,4 @@
-"""Install PyTorch: what is here, else that of another Python, else fetched after it was said how large it is."""
+"""Install PyTorch: what is here, else that of another Python, else fetched after it was said that it may be large."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from install.packages import pip, say, version_of
 
 PINS: Final = Path(__file__).resolve().parents[1] / "requirements-torch.txt"
 LINKED: Final = "zz-torch-of-another-python.pth"
 """Python reads it last of all, so that what is installed here goes before what lies beside that PyTorch."""
-HEAD_S: Final = 10.0
 SMALLER_BUILD: Final = "it may hold CUDA, some GB: Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build (docs/how-to/install.md)"
 """It is said before anything is fetched: an index that does not tell what a package needs makes even the question fetch it whole."""
 LOOK: Final = """
@@ -29,21 +26,12 @@ print(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin))
 """
 
 
-class Wheel(NamedTuple):
-    """What pip would fetch; `num_bytes` is None where its server does not say."""
-
-    name: str
-    version: str
-    sha256: str
-    num_bytes: int | None
-
-
 def _installed() -> str | None:
     return version_of("torch")
 
 
 def torch(python: str, use: str, index: str | None, *, pins: Path = PINS, installed: Callable[[], str | None] = _installed) -> int:
-    """Find PyTorch here, else link that of `python`, else fetch it after its size was announced. Return the exit code."""
+    """Find PyTorch here, else link that of `python`, else fetch it. Return the exit code."""
     wanted, hashes = pinned(pins.read_text())
     if use == "none":
         say("no PyTorch is installed, as asked: runs with framework pytorch need an engine with containers")
@@ -111,7 +99,7 @@ def link(version: str, directory: Path) -> int:
 
 
 def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -> int:
-    """Say what is fetched and how large it is, then fetch it: checked against the pinned hashes where it is the build that they are of."""
+    """Fetch PyTorch, checked against the pinned hashes where it is the build that they are of, which pip is asked for first."""
     source = ["--index-url", index] if index else []
     with tempfile.TemporaryDirectory(prefix="slipway-install-") as directory:
         report = Path(directory, "report.json")
@@ -120,52 +108,9 @@ def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -
             say(f"  {SMALLER_BUILD}")
         if code := pip(["--dry-run", "--report", str(report), *source, f"torch=={version}"]):
             return code
-        found = wheels(json.loads(report.read_text()))
-    say(announcement(found))
-    build = next(wheel for wheel in found if wheel.name == "torch")
-    if build.sha256 in hashes and not index:
+        found = json.loads(report.read_text())["install"]
+    build = next(item for item in found if item["metadata"]["name"] == "torch")
+    if build["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256") in hashes and not index:
         return pip(["--no-deps", "--require-hashes", "-r", str(pins)], "PyTorch", large=True)
-    say(f"  torch {build.version} is no build whose hash is pinned in {pins.name}: it is taken as it comes")
-    return pip([f"torch=={build.version}", *source], "PyTorch", large=True)
-
-
-def wheels(report: dict[str, list[dict[str, dict[str, object]]]]) -> list[Wheel]:
-    """Return the wheels in pip's report of a dry run, largest first."""
-    found = []
-    for item in report["install"]:
-        archive = item["download_info"].get("archive_info")
-        hashes = archive.get("hashes", {}) if isinstance(archive, dict) else {}
-        size = num_bytes(str(item["download_info"]["url"]))
-        found.append(Wheel(str(item["metadata"]["name"]), str(item["metadata"]["version"]), str(hashes.get("sha256", "")), size))
-    return sorted(found, key=lambda wheel: (-(wheel.num_bytes or 0), wheel.name))
-
-
-def num_bytes(url: str) -> int | None:
-    """Return the size by the server's answer, without fetching; None where it does not say."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme == "file":
-        return Path(urllib.parse.unquote(parts.path)).stat().st_size
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=HEAD_S) as answer:
-            return int(answer.headers["Content-Length"])
-    except (OSError, TypeError, ValueError):
-        return None
-
-
-def announcement(found: Sequence[Wheel]) -> str:
-    """Return the message of what will be fetched, and how to fetch less."""
-    total = sum(wheel.num_bytes or 0 for wheel in found)
-    unknown = sum(wheel.num_bytes is None for wheel in found)
-    size = f"{_size(total)}{f', and {unknown} of unknown size' if unknown else ''}"
-    largest = ", ".join(f"{wheel.name} {wheel.version} {_size(wheel.num_bytes)}" for wheel in found[:3] if wheel.num_bytes)
-    text = f"to fetch: {len(found)} {'package' if len(found) == 1 else 'packages'}, {size} ({largest})"
-    if any(wheel.name.startswith(("nvidia-", "cuda-")) for wheel in found):
-        text += (
-            "\n  most of it is CUDA; Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build, far smaller (docs/how-to/install.md)"
-        )
-    return text
-
-
-def _size(count: int | None) -> str:
-    value = count or 0
-    return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"
+    say(f"  torch {build['metadata']['version']} is no build whose hash is pinned in {pins.name}: it is taken as it comes")
+    return pip([f"torch=={build['metadata']['version']}", *source], "PyTorch", large=True)

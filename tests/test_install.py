@@ -90,9 +90,7 @@ class Machine:
         monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(place))
         self.installed: str | None = None
         self.pins = place / "requirements-torch.txt"
-        self.wheel = place / "torch.whl"
-        self.wheel.write_bytes(b"x" * 1_500_000)
-        report = {"url": self.wheel.as_uri(), "archive_info": {"hashes": {"sha256": "a" * 64}}}
+        report = {"url": "https://nowhere/torch.whl", "archive_info": {"hashes": {"sha256": "a" * 64}}}
         self.report = {"install": [NVIDIA, {"metadata": {"name": "torch", "version": "2.13.0+cpu"}, "download_info": report}]}
         (place / "pip.py").write_text(
             "import json, pathlib, sys\nwords = sys.argv[1:]\n"
@@ -159,10 +157,9 @@ def test_another_version_is_taken_when_asked_only(machine: Machine, capsys: pyte
     assert machine.torch(machine.python(""), "system", None) == 2
 
 
-def test_size_and_source_are_told_before_anything_is_fetched(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_fetched_is_checked_and_may_be_large(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     assert machine.torch(machine.python(""), "auto", None) == 0
     said = capsys.readouterr().err
-    assert "to fetch: 2 packages, 1.5 MB, and 1 of unknown size (torch 2.13.0+cpu 1.5 MB)" in said
     assert "make demo TORCH_INDEX=URL" in said
     looked, fetched = machine.asked()
     assert "--dry-run" in looked
