@@ -25,8 +25,6 @@ from workflow.study.site import Site
 MARK: Final = "slipway-doctor"
 ARGV: Final = (sys.executable, "-P", "-m", "extras.doctor.checks")
 NODES_S: Final = 150.0
-STARTS: Final = 3
-"""How often a program is started whose launcher may lose all that it prints."""
 AT_ONCE: Final = 32
 
 
@@ -60,17 +58,13 @@ def _ask_node(context: Context, name: str) -> Answer | str:
     allocation = Allocation(scheduler=context.scheduler, job_id=context.job_id, nodes=(node,), device=context.site.device, exclusive=None)
     (launch,) = scheduler.launches(allocation, ARGV)
     environ = {**scheduler.launch_environ(os.environ), **packages_environ(os.environ)}
-    for _ in range(STARTS if launch.may_be_mute else 1):
-        try:
-            result = run(launch.argv, timeout_s=NODES_S, env=environ, stdin=request_of(context))
-        except SlipwayError as error:
-            return str(error)
-        if result.stdout or result.stderr or result.returncode:
-            break
     try:
+        result = run(launch.argv, timeout_s=NODES_S, env=environ, stdin=request_of(context))
         return parse_answer(result.stdout)
+    except SlipwayError as error:
+        return str(error)
     except msgspec.DecodeError:
-        return last_lines(result.stderr, 2).replace("\n", "; ") or "no word from it"
+        return last_lines(result.stderr, 2).replace("\n", "; ") or "no word from it; ask again"
 
 
 def parse_answer(output: str) -> Answer:

@@ -215,25 +215,6 @@ def test_answers_of_the_nodes() -> None:
     assert worst(nodes.judge_answers({"n1": answer})) == "ok"
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("lost", [0, 1, 9])
-def test_a_launcher_that_loses_what_is_printed_is_tried_again(lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As LSF's at times: it ends well and has printed nothing."""
-    script = f"""#!/bin/sh
-echo x >> {tmp_path}/starts
-[ $(wc -l < {tmp_path}/starts) -gt {lost} ] && cat {tmp_path}/answer
-exit 0
-"""
-    (tmp_path / "answer").write_text(PRINTED)
-    (tmp_path / "blaunch").write_text(script)
-    (tmp_path / "blaunch").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    context = replace(HERE, place="job", scheduler="lsf", job_id="7", nodes=("n1",))
-    answer = nodes.ask_nodes(context)["n1"]
-    assert isinstance(answer, tuple) is (lost < nodes.STARTS)
-    assert len((tmp_path / "starts").read_text().split()) == min(lost + 1, nodes.STARTS)
-
-
 def test_whether_a_node_sees_what_was_made(tmp_path: Path) -> None:
     file = tmp_path / "made" / "seen"
     file.parent.mkdir()
