@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from base.errors import AllocationError
-from cluster.gpus.decision import decide, granted_gpus, names_in
+from cluster.gpus.decision import decide, granted_gpus
 from cluster.gpus.listing import Gpu, parse_gpus, parse_instances, short_bus, with_instances
 from tests.cluster.smi import answer
 
@@ -199,20 +199,3 @@ def test_a_refusal_is_the_last_step() -> None:
     steps = decide(node("bus", False), SLURM).steps
     assert steps[1].startswith("no variable names GPUs: looked for SLURM_STEP_GPUS, ")
     assert steps[-1].startswith("refused: nothing says which of the 8 GPUs")
-
-
-@pytest.mark.parametrize(
-    ("value", "names"),
-    [
-        ("0,1", ("0", "1")),
-        ("0 1", ("0", "1")),
-        ("0\\,1", ("0", "1")),
-        (" 1 , 1 ", ("1",)),
-        ("", ()),
-        ("NoDevFiles", ()),
-        ("-1", ()),
-        ("void", ()),
-    ],
-)
-def test_lists(value: str, names: tuple[str, ...]) -> None:
-    assert names_in(value) == names

@@ -24,10 +24,6 @@ def grant(name: str, **changes: Any) -> Grant:
     return Grant(**{**known, "cores": (0, 1, 2, 3), "cpus": 4, "restart_count": 0, **gpus, **changes})
 
 
-def test_a_grant_survives_json() -> None:
-    assert msgspec.json.decode(msgspec.json.encode(grant("n1")), type=Grant) == grant("n1")
-
-
 def test_nodes_are_filled_in() -> None:
     done, warnings = complete(allocation(), [grant("n1"), grant("n2")], 2)
     assert warnings == ()

@@ -1,12 +1,10 @@
-"""The mini-cluster with each scheduler: its ordinary user's jobs, a controller that is lost, a node that loses its power; and what
-Slipway's own submissions come to there."""
+"""What Slipway's own submissions come to with each scheduler of the mini-cluster."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,105 +18,6 @@ from tests.schedulers import LONG, on
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Words:
-    """`two_nodes`: the options of a job on n1 and n2, `nodes`: how it lists them, `start`: how it runs $program on $node; `on_n2`: the
-    options of a job there. `query`: a command that needs the controller, and `lost`: how that ends without one, None where it waits.
-    `missed`: matches the state of a node that is away."""
-
-    submit: str
-    two_nodes: str
-    nodes: str
-    start: str
-    on_n2: str
-    query: str
-    lost: tuple[int, str] | None
-    missed: str
-
-
-WORDS = {
-    "sge": Words(
-        submit="qsub -terse -j y -o /dev/null",
-        two_nodes="-pe whole 8",
-        nodes="cut -d' ' -f1 \"$PE_HOSTFILE\" | sort",
-        start="qrsh -inherit $node /bin/sh -c \"'$program'\"",
-        on_n2="-l h=n2",
-        query="qstat",
-        lost=(1, "unable to send message to qmaster"),
-        missed="u",
-    ),
-    "pbs": Words(
-        submit="qsub -j oe -o /dev/null",
-        two_nodes="-l select=2:ncpus=4:ngpus=2 -l place=scatter",
-        nodes='sort -u "$PBS_NODEFILE"',
-        start='pbs_tmrsh $node /bin/sh -c "$program"',
-        on_n2="-l select=1:host=n2",
-        query="qstat",
-        lost=(255, "cannot connect to server"),
-        missed=".*down.*",
-    ),
-    "lsf": Words(
-        submit="bsub -o /dev/null",
-        two_nodes="-n 8 -R span[ptile=4] -m n1\\ n2",
-        nodes="tr ' ' '\\n' <<<\"$LSB_HOSTS\" | sort -u",
-        # again where blaunch has started nothing (cluster/schedulers/lsf/__init__.py)
-        start='until [ -s $from ]; do blaunch -z $node /bin/sh -c "sleep 0.2; $program"; done',
-        on_n2="-m n2",
-        query="bjobs",
-        lost=None,
-        missed="unavail|unreach",
-    ),
-}
-TWO_NODES = """\
-#!/bin/bash
-exec >"$HOME/out" 2>&1
-id -un
-for node in $({nodes}); do
-    from="$HOME/from-$node"
-    program="id -un >$from; hostname >>$from"
-    {start}
-    echo "$?"
-done
-"""
-
-
-def do(cluster: Cluster, text: str, options: str) -> Path:
-    """Submit a job as the user, and wait until it has ended. `qsub -sync y` may wait for ever once qmaster was started again."""
-    home = cluster.spec.home
-    argv = [*WORDS[cluster.spec.scheduler].submit.split(), *(word.replace("\\ ", " ") for word in re.split(r"(?<!\\) ", options))]
-    submitted = cluster.exec("login", argv, user=USER, cwd=home, input=text, timeout=60)
-    job = re.search(r"\d+(\.\w+)?", submitted.stdout)
-    assert job is not None, submitted
-    wait_until(lambda: job[0] not in queue.listed(cluster), 60.0, f"job {job[0]} ends")
-    return home
-
-
-@on("sge", "pbs", "lsf", long="")
-def test_a_users_job_starts_programs_on_its_nodes(cluster: Cluster) -> None:
-    words = WORDS[cluster.spec.scheduler]
-    home = do(cluster, TWO_NODES.format(nodes=words.nodes, start=words.start), words.two_nodes)
-    assert (home / "out").read_text().split() == [USER, "0", "0"]
-    assert [(home / f"from-{node}").read_text().split() for node in ("n1", "n2")] == [[USER, "n1"], [USER, "n2"]]
-
-
-@on("sge", "pbs", "lsf", long="lsf")
-def test_a_lost_controller_and_a_lost_node_come_back(cluster: Cluster) -> None:
-    words = WORDS[cluster.spec.scheduler]
-    cluster.ctld("kill")
-    if words.lost is None:
-        with pytest.raises(subprocess.TimeoutExpired):
-            cluster.exec("login", [words.query], user=USER, timeout=5)
-    else:
-        lost = cluster.exec("login", [words.query], user=USER, timeout=60)
-        assert (lost.returncode, words.lost[1] in lost.stderr) == (words.lost[0], True), lost
-    cluster.ctld("start")
-    cluster.kill("n2")
-    wait_until(lambda: re.fullmatch(words.missed, cluster.states()["n2"]) is not None, 60.0, "n2 is missed")
-    cluster.heal("n2")
-    home = do(cluster, 'hostname >"$HOME/after"\n', words.on_n2)
-    assert (home / "after").read_text() == "n2\n"
 
 
 SUBMITTING = """\
