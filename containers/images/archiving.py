@@ -21,14 +21,14 @@ from containers.limits import ARCHIVER_DEAD_S
 DIRECTORY: Final = "images"
 
 
-def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
-    """Write the archive unless it lies there whole, and return its path. `again`: also where it does. Raises NotEnoughSpace,
-    ContainerError, StorageError. Two at once do the work twice and publish the same content under the same name.
+def archive(image: PinnedImage, storage: Path) -> Path:
+    """Write the archive unless it lies there whole, and return its path. Raises NotEnoughSpace, ContainerError, StorageError. Two at once
+    do the work twice and publish the same content under the same name.
     """
     target = storage / DIRECTORY / image.file_name
     doing = f"archive image {image.reference!r} ({image.short}) on storage"
     try:
-        if not again and is_there(image, target):
+        if is_there(image, target):
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_dead_parts(target.parent)

@@ -6,7 +6,7 @@ import hashlib
 import platform
 import tempfile
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from base.humanize import choices
@@ -71,16 +71,15 @@ def suffix_of(engine: str) -> str:
     return SUFFIXES[FILE_ENGINES[engine]]
 
 
-def pin_file(reference: str, engine: str, *, pull: str, credentials: Path | None, scratch: Path | None) -> PinnedImage:
-    """Pin a file as it is, or make one in `scratch`, where it stays: to make it again would give other bytes. Raises ContainerError."""
+def pin_file(reference: str, engine: str, credentials: Path | None) -> PinnedImage:
+    """Pin a file as it is, or make one in the user's cache, where it stays: to make it again would give other bytes. Raises
+    ContainerError."""
     suffix = suffix_of(engine)
     if reference.endswith(suffix):
         return _pinned_file(reference, engine, Path(reference))
-    place = scratch or Path.home() / ".cache" / "slipway" / suffix[1:]
+    place = Path.home() / ".cache" / "slipway" / suffix[1:]
     file = place / (hashlib.sha256(reference.encode()).hexdigest()[:12] + suffix)
-    if pull == "always" or not file.exists():
-        if pull == "never":
-            raise ContainerError(f"image {reference!r} was not built here, and nothing may be pulled here: name a {suffix} file")
+    if not file.exists():
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make(reference, engine, file, credentials)
     return _pinned_file(reference, engine, file)
@@ -116,18 +115,14 @@ def _pinned_file(reference: str, engine: str, file: Path) -> PinnedImage:
     )
 
 
-Pull = Literal["missing", "always", "never"]
 _DENIED: Final = ("unauthorized", "denied", "authentication required", "no basic auth")
 
 
-def pin(
-    reference: str, engine: str, *, pull: Pull = "missing", credentials: Path | None = None, scratch: Path | None = None
-) -> PinnedImage:
-    """Pin what `reference` is for `engine` on this machine, fetched from its registry where it is not here (or `pull` says always).
+def pin(reference: str, engine: str, credentials: Path | None = None) -> PinnedImage:
+    """Pin what `reference` is for `engine` on this machine, fetched from its registry where it is not here.
 
     `credentials`: the user's own file (docker's config.json, podman's auth.json, enroot's .credentials); by default the one that the engine
-    finds itself. Its content is never read by us. `scratch`: where an image that is a file is made. Raises ContainerError, ConfigError,
-    UnsupportedRequest.
+    finds itself. Its content is never read by us. Raises ContainerError, ConfigError, UnsupportedRequest.
     """
     if reference.startswith("-") or not reference.strip() or any(character.isspace() for character in reference):
         raise ConfigError(f"image: found {reference!r}; valid: REPOSITORY:TAG, REPOSITORY@sha256:..., or a path of a .sif or .sqsh file")
@@ -138,14 +133,13 @@ def pin(
     if not in_container(engine):
         raise UnsupportedRequest(f"engine {engine!r} has no images; {choices(engine, filter(in_container, ENGINES))}")
     if engine not in STORES:
-        return pin_file(reference, engine, pull=pull, credentials=credentials, scratch=scratch)
-    found = None if pull == "always" else find(engine, reference)
-    if found is None and pull != "never":
+        return pin_file(reference, engine, credentials)
+    found = find(engine, reference)
+    if found is None:
         _fetch(reference, engine, credentials)
         found = find(engine, reference)
     if found is None:
-        never = ", and nothing may be pulled here: `make image` builds it, or name another" if pull == "never" else ""
-        raise ContainerError(f"image {reference!r} is not known to {engine} on this machine{never}")
+        raise ContainerError(f"image {reference!r} is not known to {engine} on this machine")
     return found
 
 

@@ -56,8 +56,6 @@ class Model:
     macs: int
     first_macs: int
     """The part of `macs` in layers whose input has no gradient: see layers.first_macs."""
-    smallest_size: int
-    """The smallest image; 0 where it reads tokens."""
 
 
 MODELS: Final[dict[str, Network | TokenNetwork]] = {
@@ -112,7 +110,6 @@ def build_network(name: str, network: Network, channels: int, size: tuple[int, i
         parameters=sum(layer["parameters"] for layer in net.layers),
         macs=sum(layer["macs"] for layer in net.layers),
         first_macs=first_macs(net.layers),
-        smallest_size=_smallest(name, network),
     )
 
 
@@ -133,7 +130,6 @@ def build_for_tokens(name: str, vocabulary: int, length: int) -> Model:
         parameters=sum(layer["parameters"] for layer in net.layers),
         macs=sum(layer["macs"] for layer in net.layers) // length,
         first_macs=first_macs(net.layers) // length,
-        smallest_size=0,
     )
 
 

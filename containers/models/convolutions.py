@@ -30,11 +30,10 @@ ALGORITHMS: Final = ("direct", "gemm", "fft", *WINOGRAD_OUTPUTS)
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Multiplications, and bytes beside input, weights and output, of one forward pass; `tile` of an FFT."""
+    """Multiplications, and bytes beside input, weights and output, of one forward pass."""
 
     multiplications: int
     workspace_bytes: int
-    tile: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +111,6 @@ def _fft(convolution: Convolution, batch_size: int, tile: int) -> Cost | None:
     return Cost(
         multiplications=round(3 * products + transforms * 2 * tile**2 * log2(tile**2)),
         workspace_bytes=2 * REAL * spectrum * transforms,
-        tile=tile,
     )
 
 

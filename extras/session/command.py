@@ -231,7 +231,6 @@ def _request(kind: Kind, study: Study | None, site: Site, words: Sequence[str], 
         limits=RunLimits(walltime_s=_seconds("--time", options.walltime)),
         idle_s=None if options.idle is None else _seconds("--idle", options.idle),
         push=options.push or kind == "run",
-        created=time.time(),
         host=os.uname().nodename,
     )
 

@@ -64,8 +64,6 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
     limits: RunLimits
     idle_s: float | None
     push: bool
-    created: float
-    """Unix time."""
     host: str
     """The host where it was requested."""
 

@@ -41,7 +41,6 @@ REQUEST = SessionRequest(
     limits=RunLimits(walltime_s=3600.0),
     idle_s=None,
     push=False,
-    created=0.0,
     host="login",
 )
 

@@ -206,7 +206,7 @@ def test_setup_lines_come_before_the_node_program_and_its_words_stay_words(tmp_p
 
 def test_cell_json_holds_what_the_allocation_decided() -> None:
     cell = Cell.from_json(document(device="site", threads="auto", seed=3).to_json())
-    model = Model(name="m", variant="v", layers=({"kind": "x"},), parameters=9, macs=1, first_macs=1, smallest_size=1)
+    model = Model(name="m", variant="v", layers=({"kind": "x"},), parameters=9, macs=1, first_macs=1)
     made = plan.cell_document(Run(cell=cell, repeat=1), 2, allocation(), model)
     decided = {"device": "cpu", "threads": 4, "run_id": "one-r1", "repeat": 1, "attempt": 2, "schema": "slipway.cell/1"}
     network = {"model_layers": ({"kind": "x"},), "model_parameters": 9, "model_variant": "v"}
@@ -216,7 +216,7 @@ def test_cell_json_holds_what_the_allocation_decided() -> None:
 def test_a_cell_without_dropout_has_none_in_its_layers() -> None:
     layers = ({"name": "a", "kind": "input", "inputs": []}, {"name": "b", "kind": "dropout", "inputs": ["a"]})
     last = {"name": "c", "kind": "relu", "inputs": ["b"]}
-    model = Model(name="m", variant="v", layers=(*layers, last), parameters=0, macs=0, first_macs=0, smallest_size=1)
+    model = Model(name="m", variant="v", layers=(*layers, last), parameters=0, macs=0, first_macs=0)
     made = {
         dropout: plan.cell_document(
             Run(cell=Cell.from_json(document(dropout=dropout).to_json()), repeat=1), 1, allocation(), model

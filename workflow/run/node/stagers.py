@@ -107,7 +107,7 @@ def stage_child(
     return child
 
 
-# The child that loads the image (`python -m containers.images load`).
+# The child that loads the image (`python -m containers.images`).
 
 
 class Loaded(Value, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class Loaded(Value, frozen=True, kw_only=True):
 
 
 class LoadLine(WorkLine[Loaded], frozen=True, kw_only=True):
-    """A line of `python -m containers.images load`."""
+    """A line of `python -m containers.images`."""
 
     failure: ClassVar[Problem] = ("ContainerError", "the load of the image")
     wants: int | None = None
