@@ -11,7 +11,7 @@ from pathlib import Path
 from base.errors import SlipwayError
 from base.jsonfile import plain
 from containers.images.archiving import archive
-from containers.images.loading import load
+from containers.images.loading import image_to_start, load
 from containers.images.model import read_manifest
 from containers.images.pinning import pin
 
@@ -30,7 +30,8 @@ def main() -> int:
             path = archive(pin(options.reference, options.engine, options.credentials), options.storage)
             answer = {"archive": str(path), **plain(read_manifest(path))}
         else:
-            answer = {"image_id": load(options.archive, options.engine, options.cache)}
+            image_id = load(options.archive, options.engine, options.cache)
+            answer = {"image_id": image_id, "start": image_to_start(read_manifest(options.archive), options.engine, options.cache)}
     except SlipwayError as error:
         sys.stdout.write(json.dumps({"error": [type(error).__name__, str(error)]}))
         return error.exit_code

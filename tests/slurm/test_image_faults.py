@@ -25,16 +25,20 @@ ENV = {"PYTHONPATH": str(ROOT)}
 STORES = [("docker", ""), ("podman", "localhost/")]
 HALF = """
 import os, signal
-from containers.images.model import PinnedImage, check_same
-from containers.images import __main__, streams
-write, blocks = streams._write, []
-def write_half(*words):
-    blocks.append(0)
-    if len(blocks) == 400:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    write(*words)
-streams._write = write_half
-raise SystemExit(__main__.main())
+from types import SimpleNamespace
+from containers.images import streams
+from tests.slurm import image_commands
+zstandard = streams.zstandard
+
+class Half:
+    def copy_stream(self, file, target):
+        for number, block in enumerate(zstandard.ZstdDecompressor().read_to_iter(file)):
+            if number == 400:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            target.write(block)
+
+streams.zstandard = SimpleNamespace(ZstdDecompressor=Half, ZstdError=zstandard.ZstdError)
+raise SystemExit(image_commands.main())
 """
 """A load that stops itself when the engine has about a third of the archive."""
 
