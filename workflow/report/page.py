@@ -271,15 +271,8 @@ def describe_sample_sizes(analysis: Analysis) -> str:
     )
     several = [cell for cell in cells if cell.num_measured > 1]
     same = [cell for cell in several if cell.num_node_sets == 1]
-    where = "every cell" if len(same) == len(several) else f"{len(same):,} of the {len(several):,} cells"
-    of = (
-        ""
-        if len(several) == len(cells)
-        else " that has several measured runs"
-        if len(same) == len(several)
-        else " that have several measured runs"
-    )
-    doubt = f" In {where}{of} all runs were on the same nodes: these intervals say nothing about other nodes." if same else ""
+    where = f"{len(same):,} of the {counted(len(several), 'cell')} with several measured runs"
+    doubt = f" In {where} all runs were on the same nodes: these intervals say nothing about other nodes." if same else ""
     stand = ", ".join((_counted(runs, "measured run"), f"from {_counted(jobs, 'allocation')}", f"on {_counted(nodes, 'set')} of nodes"))
     return f"Behind a cell {'stands' if runs == '1' else 'stand'} {stand}.{doubt}"
 

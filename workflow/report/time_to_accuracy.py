@@ -103,20 +103,13 @@ class _Row(NamedTuple):
 def _row(runs: Sequence[Evaluated], target: float) -> _Row:
     firsts = [next((point for point in run.points if point.accuracy >= target), None) for run in runs]
     reached = [point for point in firsts if point is not None]
-    short, others = [], []
-    for run, first in zip(runs, firsts, strict=True):
-        if first is None:
-            short.append(f"repeat {run.repeat}: {_most(run)}")
-        else:
-            after = "" if first.training_s is None else f" after {significant(first.training_s)} s"
-            others.append(f"repeat {run.repeat}{after}")
-    note = f"not reached: {'; '.join(short)}" + (f"; reached: {', '.join(others)}" if others else "")
+    short = [f"repeat {run.repeat}: {_most(run)}" for run, first in zip(runs, firsts, strict=True) if first is None]
     epochs = [point.epoch for point in reached if point.epoch is not None]
     seconds = [point.training_s for point in reached if point.training_s]
     return _Row(
         reached=f"{len(reached)}/{len(runs)}",
         best=statistics.fmean(run.best for run in runs if run.points),
-        note=note if short else "",
+        note=f"not reached: {'; '.join(short)}" if short else "",
         epochs=statistics.fmean(epochs) if len(epochs) == len(runs) else None,
         training_s=geometric_mean(log_sample(seconds)) if len(seconds) == len(runs) else None,
     )

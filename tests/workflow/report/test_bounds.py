@@ -67,12 +67,6 @@ def test_what_an_anchor_makes_slower_has_no_share_below_none() -> None:
     assert [share_of(gain) for gain in (0.8, 1.0, 2.0)] == [0, 0, 0.5]
 
 
-def test_runs_may_come_in_any_order() -> None:
-    runs = [run(if_no_input_s=seconds) for seconds in (0.07, 0.075, 0.08)]
-    first, last = bound_of(runs), bound_of(runs[::-1])
-    assert (first.verdict, first.share, first.low) == (last.verdict, pytest.approx(last.share or 0), pytest.approx(last.low or 0))
-
-
 def test_slow_input_of_one_rank_is_input_and_the_rank_is_named() -> None:
     slow = run(if_no_input_s=0.071, if_no_skew_s=0.07, straggler_rank=3, slow_part="input")
     found = bound_of([slow, slow, run(if_no_input_s=0.071, if_no_skew_s=0.07)])

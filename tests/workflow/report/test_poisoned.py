@@ -101,14 +101,6 @@ def test_poisoned_records_in_plots_and_files(tmp_path: Path, part: int) -> None:
     believed(everything(study(tmp_path / "[a]*? b", [poisoned(RECORD, seed) for seed in seeds]), plots=True))
 
 
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize("part", range(20))
-def test_ten_thousand_poisoned_records(tmp_path: Path, part: int) -> None:
-    seeds = range(10_000 + part * 500, 10_500 + part * 500)
-    believed(everything(study(tmp_path / "s", [poisoned(RECORD, seed) for seed in seeds]), plots=part % 4 == 0))
-
-
 @pytest.mark.parametrize(
     "path", [one.path for one in FIELDS.values() if not one.path.startswith(("provenance.", "run_s", "seal", "steps_s."))]
 )

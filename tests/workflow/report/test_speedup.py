@@ -242,13 +242,6 @@ def test_units_and_order_change_nothing(steps: list[list[float]], factor: float,
 
 
 @PROPERTY
-@given(steps=STEPS, nodes=st.integers(1, 64), batch=st.integers(1, 512))
-def test_n_equal_n0_is_one(steps: list[float], nodes: int, batch: int) -> None:
-    cell = cell_result(make_cell(nodes=nodes, batch_size=batch), steps)
-    assert numbers(primary([cell], {"nodes": nodes})[cell.cell_id]) == (1.0, 1.0)
-
-
-@PROPERTY
 @given(steps=st.tuples(STEPS, STEPS), nodes=st.integers(2, 64))
 def test_speedup_is_efficiency_times_growth_and_the_ratio_of_rates(steps: tuple[list[float], list[float]], nodes: int) -> None:
     base, cell = cell_result(make_cell(nodes=1), steps[0]), cell_result(make_cell(nodes=nodes), steps[1])
