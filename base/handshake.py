@@ -14,6 +14,7 @@ import secrets
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
@@ -159,28 +160,20 @@ class PendingConnections(Generic[_T]):
         self.most = most_pending() if most is None else most
         self._clock = clock
         self._all: dict[_T, tuple[str, float]] = {}
-        self._of_host: dict[str, dict[_T, None]] = {}
 
     def add(self, connection: _T, host: str) -> None:
         self._all[connection] = (host, self._clock())
-        self._of_host.setdefault(host, {})[connection] = None
 
     def remove(self, connection: _T) -> bool:
         """Return False if the connection was not there."""
-        host, _ = self._all.pop(connection, (None, 0.0))
-        if host is None:
-            return False
-        self._of_host[host].pop(connection)
-        if not self._of_host[host]:
-            del self._of_host[host]
-        return True
+        return self._all.pop(connection, None) is not None
 
     def surplus(self) -> _T | None:
         """Return the connection to close if there are too many: the oldest of the address that has most."""
         if len(self._all) <= self.most:
             return None
-        host = max(self._of_host, key=lambda host: len(self._of_host[host]))
-        return next(iter(self._of_host[host]))
+        ((most, _),) = Counter(host for host, _ in self._all.values()).most_common(1)
+        return next(connection for connection, (host, _) in self._all.items() if host == most)
 
     def overdue(self, limit_s: float) -> list[_T]:
         now, found = self._clock(), []

@@ -19,8 +19,7 @@ from base.errors import PushError, RecordError
 
 KEY: Final = "seal"
 SealState = Literal["sealed", "unsealed", "broken"]
-_LINE: Final = re.compile(rb'^ "seal": "([^"\n]*)",?\n', re.MULTILINE)  # deeper keys are indented by more than one space
-_BEGIN: Final = b'\n "seal": "'  # the first line is a bracket
+_LINE: Final = re.compile(rb'\n "seal": "([^"\n]*)",?(?=\n)')  # deeper keys are indented by more than one space
 _EMPTY: Final = "0" * 64
 
 
@@ -33,7 +32,7 @@ def sealed_text(value: Mapping[str, Any]) -> bytes:
 def seal_state(content: bytes) -> SealState:
     """Return `unsealed` for a file without a seal, and `broken` if the other lines are not those that were sealed, or the seal is not on a
     line of its own: an editor's, jq's or json.dump's way to write the value."""
-    line = _line(content)
+    line = _LINE.search(content)
     if line is None:
         return "broken" if f'"{KEY}"'.encode() in content and _has_seal(content) else "unsealed"
     view = memoryview(content)
@@ -77,16 +76,6 @@ def compare_with_disk(path: Path, content: bytes) -> None:
         found = file.readall()
     if found != content:
         raise PushError(f"{path} is not what was written into it ({len(found)} bytes, {len(content)} were written): storage changed it")
-
-
-def _line(content: bytes) -> re.Match[bytes] | None:
-    """Find the line of the seal. Searching for its text first takes a tenth of the time of the pattern."""
-    place = content.find(_BEGIN)
-    while place >= 0:
-        if found := _LINE.match(content, place + 1):
-            return found
-        place = content.find(_BEGIN, place + 1)
-    return None
 
 
 def _has_seal(content: bytes) -> bool:
