@@ -85,3 +85,11 @@ def test_tables_without_a_network_are_empty(tmp_path: Path) -> None:
         assert table.num_rows == 0
         assert all(to_text(table) for to_text in FORMATS.values())
     assert [row["layer"] for row in rows(convolutions(["fcn5", "alexnet"]))] == [f"conv{number}" for number in range(1, 6)]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_records_of_a_framework_that_is_gone_are_read(tmp_path: Path, name: str) -> None:
+    """As of torch7, which an earlier version had."""
+    table = TABLES[name](collected(tmp_path / "old", [make_record(make_cell(framework=framework)) for framework in ("torch7", "pytorch")]))
+    named = [row["framework"] for row in rows(table) if "framework" in row]
+    assert ("torch7" in named) == (bool(named) and name != "framework-facts")
