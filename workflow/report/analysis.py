@@ -125,20 +125,15 @@ class Analysis:
     @cached_property
     def flat(self) -> dict[tuple[str, str], dict[str, object]]:
         """Return the flat keys of each source and cell, nested ones with dots."""
-        made: dict[str, dict[str, object]] = {}
-        for cell in self.cells:
-            if cell.keys_digest not in made:
-                made[cell.keys_digest] = flat_keys(cell.cell)
-        return {(cell.source, cell.cell_id): made[cell.keys_digest] for cell in self.cells}
+        return {(cell.source, cell.cell_id): flat_keys(cell.cell) for cell in self.cells}
 
     @cached_property
     def key_texts(self) -> dict[tuple[str, str], list[str]]:
         """Return the first values of the rows of each cell."""
-        made: dict[int, list[str]] = {}
-        for flat in self.flat.values():
-            if id(flat) not in made:
-                made[id(flat)] = [NONE if flat.get(name) is None else printable(str(flat[name])) for name in self.key_names]
-        return {cell: made[id(flat)] for cell, flat in self.flat.items()}
+        return {
+            cell: [NONE if flat.get(name) is None else printable(str(flat[name])) for name in self.key_names]
+            for cell, flat in self.flat.items()
+        }
 
     @property
     def study(self) -> str:

@@ -396,8 +396,6 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
     cell_id: str
     series: str
     cell: Cell
-    keys_digest: str
-    """Which cells have the same keys but for id and size: these share what is made of them."""
     num_runs: int
     num_measured: int
     num_ended_well: int
@@ -511,7 +509,6 @@ def _results(groups: pl.DataFrame) -> Iterator[CellResult]:
         yield CellResult(
             **{name: row[name] for name in _TAKEN},
             cell=dataclasses.replace(cell, **{key: row[key] for key in NOT_SERIES}),
-            keys_digest=row["series"],
             rate=rate and replace(rate, by_block=tuple(sorted(zip(row["blocks"], row["rates"], strict=True)))),
             step=step,
             p95=p95,

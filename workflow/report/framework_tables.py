@@ -220,12 +220,10 @@ def precision(analysis: Analysis) -> Table:
 
 def _precision_rows(analysis: Analysis) -> list[dict[Kind, CellResult]]:
     rows: dict[tuple[object, ...], dict[Kind, CellResult]] = {}
-    alike: dict[str, tuple[tuple[str, str], ...]] = {}
     for cell in analysis.cells:
-        if cell.keys_digest not in alike:
-            keys = analysis.flat[cell.source, cell.cell_id]
-            alike[cell.keys_digest] = tuple((name, repr(value)) for name, value in keys.items() if name not in ("precision", "layout"))
-        row = rows.setdefault((cell.source, cell.shape, cell.cell.batch_size, alike[cell.keys_digest]), {})
+        keys = analysis.flat[cell.source, cell.cell_id].items()
+        alike = tuple((name, repr(value)) for name, value in keys if name not in ("precision", "layout"))
+        row = rows.setdefault((cell.source, cell.shape, cell.cell.batch_size, alike), {})
         row[cell.cell.precision, cell.cell.layout] = cell
     return list(rows.values())
 

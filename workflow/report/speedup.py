@@ -68,13 +68,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 def compare_to_baseline(cells: Sequence[CellResult], baseline: Keys) -> tuple[Comparison, ...]:
     """Return all comparisons, in the order of `cells`; exactly one of each cell is primary."""
-    found_names: dict[tuple[str, str], str] = {}
-    names = []
-    for cell in cells:
-        alike = cell.source, cell.keys_digest
-        if alike not in found_names:
-            found_names[alike] = _family(cell, baseline)
-        names.append(found_names[alike])
+    names = [_family(cell, baseline) for cell in cells]
     families = _families(cells, names, baseline)
     found = [_partners(cell, families.get(name, {}), baseline) for cell, name in zip(cells, names, strict=True)]
     named: dict[str, dict[str, Cell]] = defaultdict(dict)

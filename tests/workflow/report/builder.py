@@ -254,7 +254,6 @@ def cell_result(cell: Mapping[str, Any], steps_s: Sequence[float], **changes: An
     rate = log_sample([cell["global_batch_size"] / step_s for step_s in steps_s]) if steps_s else None
     values: dict[str, Any] = {
         "source": "here", "cell_id": cell["cell_id"], "series": series, "cell": msgspec.convert(dict(cell), Cell),
-        "keys_digest": series,
         "num_runs": len(steps_s) or 3, "num_measured": len(steps_s), "num_ended_well": len(steps_s),
         "num_allocations": len(steps_s), "num_node_sets": 1, "rate": rate, "step": sample, "p95": sample, "means": {},
         "input_wait_ratio": None,
