@@ -64,8 +64,7 @@ class StudyPlan:
 
 def plan_study(study: Study) -> StudyPlan:
     """Look at storage and this machine, and put the plan together."""
-    found = study_states(study)
-    states = found.states
+    states, silence = study_states(study)
     by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in (*study.cells, *study.profiles)}
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
@@ -91,7 +90,7 @@ def plan_study(study: Study) -> StudyPlan:
             *study.notes,
             *_cache_notes(study.site),
             *_baseline_notes(study),
-            *([found.silence] if found.silence else []),
+            *([silence] if silence else []),
         ),
     )
 

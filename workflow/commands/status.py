@@ -54,9 +54,9 @@ def print_status(study: Study, as_json: bool, storage_s: float = STORAGE_S) -> N
 
 def _look(study: Study) -> tuple[bool, dict[str, object]]:
     """Return whether there are results, and what --json prints. It is called in a child with a time limit."""
-    found = watch.study_states(study)
+    found, silence = watch.study_states(study)
     places = {cell.cell_id: place for place, cell in enumerate(study.cells)}
-    states = sorted(found.states, key=lambda state: (places[state.run.cell.measured_id], state.run.repeat, state.run.run_id))
+    states = sorted(found, key=lambda state: (places[state.run.cell.measured_id], state.run.repeat, state.run.run_id))
     waiting = blockers(study) if any(state.state in ("missing", "queued") for state in states) else []
     return study.results_dir.exists(), {
         "study": study.name,
@@ -64,8 +64,8 @@ def _look(study: Study) -> tuple[bool, dict[str, object]]:
         "results": str(study.results_dir),
         "runs": [_json(state) for state in states],
         "hindrances": waiting,
-        "scheduler": found.silence or None,
-        **watch.counts(found.states),
+        "scheduler": silence or None,
+        **watch.counts(found),
     }
 
 

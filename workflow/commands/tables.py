@@ -65,19 +65,17 @@ def main(  # noqa: PLR0913 - its options
     refuse_samples(samples)
     if target is not None and not (name == ACCURACY and 0 < target <= 1):
         raise ConfigError(f"--target {target:g}: valid: above 0, to 1, for the table {ACCURACY}")
-    if name == EVIDENCE:
-        results = results_as_they_are(study, site, rest)
-        analysis = analysis_of(results)
-        _output_evidence(analysis, out or results[0], samples, as_json)
-    elif name is not None:
-        analysis = analysis_of(results_as_they_are(study, site, rest))
-        output_table(_table(analysis, name, samples, target), out, as_json)
-    elif show or as_json:
-        results = results_as_they_are(study, site, rest)
-        analysis = analysis_of(results)
-        _print(analysis, out or results[0], as_json)
-    else:
+    if name is None and not (show or as_json):
         analysis = _write(study, site, rest, out)
+    else:
+        results = results_as_they_are(study, site, rest)
+        analysis = analysis_of(results)
+        if name == EVIDENCE:
+            _output_evidence(analysis, out or results[0], samples, as_json)
+        elif name is not None:
+            output_table(_table(analysis, name, samples, target), out, as_json)
+        else:
+            _print(analysis, out or results[0], as_json)
     summary = analysis.summary
     if strict and summary.ok < summary.num_runs:
         raise RecordError(f"{analysis.study}: {summary.closing_line()}; with --strict every run must be ok")

@@ -64,8 +64,6 @@ def _fault(details: ErrorDetails, document: Document, model: type[BaseModel], hi
             return None  # pydantic names the branch: a model has a capital letter, and models are for mappings
     if details["type"] == "too_short" and found:
         return None  # pydantic counts what is valid; what is wrong with the entries is said beside them
-    if details["type"] == "tuple_type" and place[-1:] == ("command",) and isinstance(found, str):
-        return Fault(place=place, message=f'found {kind_of(found)}; valid: a list, word by word: ["{{python}}", "{{folder}}/FILE", ...]')
     is_cell_key = place[:1] == ("base",) and place[1:] not in ((), ("repeats",))
     several = "; several values are written under axes" if is_cell_key and isinstance(found, list) else ""
     return Fault(place=place, message=_message(details, found, place, model, hints) + several)

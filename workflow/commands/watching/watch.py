@@ -402,29 +402,21 @@ QUEUE_ANSWER_S: Final = 4.0
 UNKNOWN: Final = "whether runs wait in its queue, and whether those that run still live, is not known"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StudyStates:
-    """The states of a study's runs.
+def study_states(study: Study) -> tuple[tuple[RunState, ...], str]:
+    """Return the states of a study's runs, by storage and by the scheduler, within seconds also where that is silent.
 
-    `silence`: why the states are incomplete, "" where they are complete.
+    The text says why they are incomplete, and is empty where they are complete.
     """
-
-    states: tuple[RunState, ...]
-    silence: str = ""
-
-
-def study_states(study: Study) -> StudyStates:
-    """Return the states of a study's runs, by storage and by the scheduler, within seconds also where that is silent."""
     name = study.site.scheduler
     offered = jobs_of(name)
     if offered is None:
-        return StudyStates(states=run_states(study))
+        return run_states(study), ""
     try:
         jobs = offered.our_jobs(0.0, QUEUE_ANSWER_S)
     except SchedulerOutputError as error:
         how = "does not answer now" if isinstance(error, SchedulerSilent) else "cannot be asked from here"
-        return StudyStates(states=run_states(study, _elsewhere(name)), silence=f"{offered.SERVER.name} {how}: {UNKNOWN}")
-    return StudyStates(states=with_queue(run_states(study, _within_limit(get_scheduler(name), jobs)), study, jobs, time.time()))
+        return run_states(study, _elsewhere(name)), f"{offered.SERVER.name} {how}: {UNKNOWN}"
+    return with_queue(run_states(study, _within_limit(get_scheduler(name), jobs)), study, jobs, time.time()), ""
 
 
 def with_queue(states: Sequence[RunState], study: Study, jobs: Sequence[QueuedJob], now: float) -> tuple[RunState, ...]:
