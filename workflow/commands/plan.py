@@ -9,9 +9,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from base.humanize import and_more, counted, format_duration, format_size, variables_of
+from base.humanize import and_more, counted, format_duration, format_size
 from cluster import schedulers
-from cluster.detection import of_a_job
 from workflow.commands import chosen_study, options, plan_cell
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
@@ -19,7 +18,7 @@ from workflow.dag import cell_needs, execution, job_plans, refusals
 from workflow.study import publishing
 from workflow.study.cell import Cell, datasets_of
 from workflow.study.series import keys_not_in_ids, without_baseline
-from workflow.study.site import Site, device_of, refuse_other_scheduler
+from workflow.study.site import device_of, refuse_other_scheduler
 from workflow.study.study import Study
 
 
@@ -88,7 +87,6 @@ def plan_study(study: Study) -> StudyPlan:
         datasets=tuple(datasets.values()),
         notes=(
             *study.notes,
-            *_cache_notes(study.site),
             *_baseline_notes(study),
             *([silence] if silence else []),
         ),
@@ -98,16 +96,6 @@ def plan_study(study: Study) -> StudyPlan:
 def nodes_of(plan: StudyPlan, dataset: str) -> int:
     """Return the most nodes of one run on that dataset, which is the number of caches that it fills at once."""
     return max(cell.cell.nodes for cell in plan.cells if cell.cell.dataset == dataset)
-
-
-def _cache_notes(site: Site) -> Iterator[str]:
-    """Yield a note where the cache goes away with the job."""
-    name = None if site.cache.place is None else of_a_job(variables_of(str(site.cache.path)))
-    if name is not None:
-        yield (
-            f"cache.path {site.cache.path} goes away with the job (${name} is the job's own): nothing is kept between jobs, and each job "
-            "stages its datasets again; one allocation for the study pays (`slipway submit`)"
-        )
 
 
 def _baseline_notes(study: Study) -> Iterator[str]:

@@ -199,7 +199,6 @@ def parse_words(words: Sequence[str], ours: Mapping[str, str]) -> CommandLine:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", "-C", dest="pairs", nargs="*", action="extend", default=[])
     parser.add_argument("--configfile", "--configfiles", dest="studies", nargs="*", action="extend", default=[])
-    parser.add_argument("--study", "-s", dest="study", nargs="?")
     for option in FILE_OPTIONS:
         parser.add_argument(option, nargs="?", const="report.html", dest=option)
     first = [word for word in words[:1] if not word.startswith("-")]
@@ -211,7 +210,7 @@ def parse_words(words: Sequence[str], ours: Mapping[str, str]) -> CommandLine:
             raise ConfigError(f"--config {pair}: found {pair!r}, valid: KEY=VALUE, such as retry=failed")
         if config.setdefault(key, value) != value:
             raise ConfigError(f"{key} was given twice, as {config[key]!r} and as {value!r}; leave one of them out")
-    studies = [*first, *([known.study] if known.study else []), *known.studies]
+    studies = [*first, *known.studies]
     more = [word for word in rest if word.endswith((".yaml", ".yml")) and not word.startswith("-")]
     if len(studies) + len(more) > 1:
         raise ConfigError(f"one study at a time; found {len(studies) + len(more)}: {', '.join((*studies, *more))}")

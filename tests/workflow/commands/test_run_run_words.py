@@ -36,8 +36,6 @@ def sort(text: str, **ours: str | None) -> CommandLine:
         ("a.yaml --config site=x --config retry=failed", "a.yaml", {"site": "x", "retry": "failed"}, ""),
         ("a.yaml -C site=x retry=failed -n", "a.yaml", {"site": "x", "retry": "failed"}, "-n"),
         ("a.yaml --config=site=x -n", "a.yaml", {"site": "x"}, "-n"),
-        ("--study a.yaml -k", "a.yaml", {}, "-k"),
-        ("-s a.yaml target", "a.yaml", {}, "target"),
         ("a.yaml --config site=x target", "a.yaml", None, ""),
         ("a.yaml results/report.html", "a.yaml", {}, "results/report.html"),
         ("--workflow-profile=own.yaml", None, {}, "--workflow-profile=own.yaml"),

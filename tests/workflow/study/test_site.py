@@ -20,7 +20,6 @@ from cluster.types import Allocation, Node
 from extras.doctor.storage import check_cache, check_cache_path
 from extras.doctor.types import Context
 from tests.workflow.run.cells import DOCUMENT
-from workflow.commands.plan import _cache_notes
 from workflow.run.link.commands import Image, Plan, RanksPlan
 from workflow.run.node.caches import cache_here, caches_here
 from workflow.run.node.workdir import with_own_cache
@@ -335,13 +334,6 @@ def test_no_other_form_of_a_shell_is_read(tmp_path: Path, text: str) -> None:
     for scheduler in ("slurm", "local"):
         with pytest.raises(ConfigError, match="here.yaml:2: cache.path: .* " + words):
             site(tmp_path, "/work", text, scheduler)
-
-
-def test_a_plan_says_that_a_cache_goes_away_with_its_job(tmp_path: Path) -> None:
-    (note,) = _cache_notes(site(tmp_path, "/work", "/scratch/${PBS_JOBDIR}/x"))
-    assert "goes away with the job ($PBS_JOBDIR is the job's own): nothing is kept between jobs" in note
-    assert not [*_cache_notes(site(tmp_path, "/work", "/scratch/$USER"))]
-    assert not [*_cache_notes(site(tmp_path, "/work", "$TMPDIR/x", "local"))]
 
 
 FRAMEWORK = Framework(name="f", folder="/f", launcher="ranks", command=("{python}",))
