@@ -195,12 +195,6 @@ def stage_here(
     output.line(f"{staged.root}: {how}")
 
 
-CHECKS: Final = {
-    "decode": "decode: every image was decoded",
-    "header": "header: JPEG files that are stored as they were had header, marks and end checked, and were not all decoded",
-}
-
-
 def _print(root: Path, manifest: Manifest) -> None:
     size = f"{manifest.size[0]}x{manifest.size[1]}" if manifest.size else "different sizes"
     output.line(
@@ -208,7 +202,7 @@ def _print(root: Path, manifest: Manifest) -> None:
     )
     output.line(f"  in      {root}")
     output.line(f"  images  {size}, {counted(manifest.channels, 'channel')}, {manifest.encoding}, {manifest.layout}")
-    output.line(f"  check   {CHECKS[manifest.check]}")
+    output.line(f"  check   {manifest.check}")
     of = f"{counted(manifest.statistics_samples, 'sample')} of train" if manifest.statistics_samples else "train"
     output.line(f"  mean    {', '.join(f'{value:.4g}' for value in manifest.mean)}  (of {of}, 0 to 255)")
     output.line(f"  std     {', '.join(f'{value:.4g}' for value in manifest.std)}")

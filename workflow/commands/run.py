@@ -25,7 +25,7 @@ from base.errors import Cancelled, ConfigError, LeaseError, RecordError, Schedul
 from base.humanize import counted
 from cluster import detection, installation, processes, storage_guard
 from cluster.limits import SAME_INTERRUPT_S
-from cluster.schedulers import Jobs, jobs_of, shared_profile, with_jobs
+from cluster.schedulers import jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, QueuedJob
 from workflow.commands.chosen_study import print_site
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, PassingCommand, RetryOption, SiteOption, snakemake_config
@@ -441,7 +441,10 @@ def _run(graph: Graph, argv: Sequence[str], *, table: bool) -> None:
         if queue is not None:
             queue.stop()
         if own_jobs is not None and jobs and (set(signals) != {signal.SIGTERM} or len(signals) > 1):
-            view.print(queue_view.describe_cancelled(own_jobs, jobs, _queue_now(own_jobs)))
+            left = None
+            with suppress(SchedulerOutputError):
+                left = own_jobs.our_jobs(0.0, queue_view.QUEUE_S)
+            view.print(queue_view.describe_cancelled(own_jobs, jobs, left))
     end(graph, watch.requested, code, signals, log, table=table)
 
 
@@ -453,13 +456,6 @@ def _make_log(log: Path, study: Study) -> None:
         raise StorageError(
             f"the results of {study.name} cannot be written: {error.filename}: {error.strerror} (site {study.site_words})"
         ) from error
-
-
-def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
-    try:
-        return offered.our_jobs(0.0, queue_view.QUEUE_S)
-    except SchedulerOutputError:
-        return None
 
 
 def _follow(child: Child, refresher: Refresher, view: View, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:

@@ -90,12 +90,9 @@ class Part(BaseModel):
 # Read the keys of `notify` in site and study files.
 
 
-ADDRESS: Final = re.compile(r"[A-Za-z0-9._%+=][A-Za-z0-9._%+=-]{0,63}(@[A-Za-z0-9][A-Za-z0-9.-]{0,252})?")
-"""A user of this machine, or of another one; no beginning that a program takes for an option."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
-Address = Annotated[str, text_that(ADDRESS.fullmatch, "an address such as ada@example.org"), _TEXT]
 Variable = Annotated[
     str,
     text_that(VARIABLE.fullmatch, "the name of an environment variable that holds the URL, which is a secret and does not stand here"),
@@ -106,7 +103,7 @@ Variable = Annotated[
 class NotifyKeys(Part):
     """Who is told how a study ends. That nobody can be told is said, and fails nothing."""
 
-    mail: tuple[Address, ...] = Field(default=(), description="mail addresses, served by this machine's own `/usr/sbin/sendmail`")
+    mail: tuple[TextLine, ...] = Field(default=(), description="mail addresses, served by this machine's own `/usr/sbin/sendmail`")
     webhook_env: Variable = Field(
         default=ABSENT, description='name of the environment variable with the URL of a webhook of Slack\'s form (`{"text": ...}`)'
     )
