@@ -26,8 +26,8 @@ class Fault:
 
 def fault_error(document: Document, faults: Sequence[Fault]) -> errors.ConfigError:
     """Make one error of all `faults`, a line each, in the order of the file."""
-    lines = {f"{document.where(fault.place)}: {_label(fault.place)}{fault.message}": fault for fault in faults}
-    ordered = sorted(lines, key=lambda line: _line_number(document, lines[line].place))
+    lines = {": ".join(filter(None, (document.where(one.place), dotted(one.place), one.message))): one for one in faults}
+    ordered = sorted(lines, key=lambda line: int(document.where(lines[line].place).rpartition(":")[2]))
     if len(ordered) > MAX_SHOWN:
         ordered[MAX_SHOWN:] = [f"{document.path}: {humanize.and_more(len(ordered), MAX_SHOWN, 'errors')}"]
     return errors.ConfigError("\n".join(logs.printable(line) for line in ordered))
@@ -39,7 +39,8 @@ def validation_error(document: Document, error: ValidationError, model: type[Bas
     `hints`: words about keys that stand in the wrong place or in the wrong file.
     """
     faults = [fault for details in error.errors(include_url=False) if (fault := _fault(details, document, model, hints))]
-    return fault_error(document, _without_contradictions(faults))
+    # One fault per place: the first, which is the most specific where a union has several.
+    return fault_error(document, list({fault.place: fault for fault in reversed(faults)}.values()))
 
 
 def first_names(names: Iterable[str]) -> str:
@@ -146,16 +147,3 @@ _KINDS: Final = {
     "too": "at least one entry",
 }
 """What is valid, by the first word of pydantic's name of an error, where its own words are Python's."""
-
-
-def _without_contradictions(faults: list[Fault]) -> list[Fault]:
-    """Keep one fault per place: the first, which is the most specific where a union has several."""
-    return list({fault.place: fault for fault in reversed(faults)}.values())
-
-
-def _label(place: KeyPath) -> str:
-    return f"{dotted(place)}: " if place else ""
-
-
-def _line_number(document: Document, place: KeyPath) -> int:
-    return int(document.where(place).rpartition(":")[2])

@@ -132,9 +132,10 @@ def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], last: Mapping[
         return
     if not is_same_file(last.get("storage"), mine["storage"]):
         return
-    same_cells = last.get("cells_sha256") == mine["cells_sha256"]
-    is_gone = _is_gone(last["path"])
-    if (is_gone and last.get("file_sha256") == mine["file_sha256"]) or (same_cells and (is_gone or _same_sources(mine, last))):
+    is_gone, same_sources = _is_gone(last["path"]), last.get("sources", "") == mine["sources"]
+    if last.get("cells_sha256") == mine["cells_sha256"] and (is_gone or same_sources):
+        return
+    if is_gone and last.get("file_sha256") == mine["file_sha256"]:
         return
     raise ConfigError(
         f"the study {results_dir.name!r} of {mine['path']} (sha256 {mine['file_sha256'][:SHORT]}) would write into the results of another "
@@ -144,10 +145,6 @@ def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], last: Mapping[
         f"now on: {mine['commands']}, or `--config adopt=yes` of snakemake; records stay, and tables show the cells of the file that ran "
         "last"
     )
-
-
-def _same_sources(mine: Mapping[str, object], last: Mapping[str, object]) -> bool:
-    return bool(last.get("sources", "") == mine["sources"])
 
 
 def _is_gone(path: object) -> bool:
