@@ -149,8 +149,7 @@ def test_a_run_says_slurms_reason_and_once_cancelled_is_not_tried_again(place: P
     beside = place.slipway("submit", f"{place.name}.yaml")
     said, _ = beside.communicate(timeout=60)
     assert beside.returncode == 12
-    assert "makes the runs of the study" in said
-    assert "4 jobs of it are in the queue" in said
+    assert "has 4 jobs of slipway submit or slipway run in the queue already" in said
     assert len(place.cluster.exec("login", ["squeue", "--noheader"]).stdout.splitlines()) == 4
     place.cluster.exec("login", ["scancel", *jobs()])
     said, _ = run.communicate(timeout=240)
@@ -166,7 +165,7 @@ def test_one_job_for_the_study(place: Place) -> None:
     second = place.slipway("submit", f"{place.name}.yaml")
     said, _ = second.communicate(timeout=60)
     assert second.returncode == 12
-    assert "is submitted already: job" in said
+    assert "has 1 job of slipway submit or slipway run in the queue already" in said
     said = ended(first)
     _, ended_so, ending = said.partition("4 of 4 runs have a result")
     assert ended_so
