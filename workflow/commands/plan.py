@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from base.errors import ConfigError
 from base.humanize import and_more, counted, format_duration, format_size
 from cluster import schedulers
-from workflow.commands import chosen_study, options, plan_cell
+from workflow.commands import chosen_study, options, plan_cell, tables
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag import cell_needs, execution, job_plans, refusals
@@ -105,16 +107,21 @@ def _baseline_notes(study: Study) -> Iterator[str]:
 
 MAX_ROWS: Final = 60
 INDENT: Final = "  "
+LONGEST_SIZE: Final = 7  # digits
 MIN_SHOWN_S: Final = 1.0  # reading from storage that takes less is not worth a word
 
 
 def main(
     study: options.StudyArgument = options.DEFAULT_STUDY,
     cell: Annotated[str | None, typer.Option("--cell", help="Show one cell in full: argv, containers, cell.json, copy list.")] = None,
+    predict: Annotated[
+        str | None, typer.Option("--predict", metavar="N[,N...]", help="From its results: what so many GPUs (processes) would bring.")
+    ] = None,
+    samples: tables.SamplesOption = 1e6,
     site: options.SiteOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show what a study will run, need and cost. Nothing is written.
+    """Show what a study will run, need and cost, or with --predict what more nodes would bring. Nothing is written.
 
     The plan lists the cells, their runs, and how many are done. It gives the most GPU hours that they can take, and an estimate by
     earlier runs. Each dataset has its samples, its bytes and the time to stage it, and each cell the least memory of a process. With a
@@ -123,6 +130,9 @@ def main(
     A missing source is refused before the plan is printed. After the plan, the command refuses what `slipway run` would refuse, with
     the same message and exit code. Runs that have a result are not checked.
     """
+    if predict is not None:
+        _print_prediction(study, site, sizes_of(predict), samples, as_json)
+        return
     loaded = chosen_study.load_chosen_study(study, site)
     if cell is not None:
         refuse_other_scheduler(loaded.site, os.environ)
@@ -138,6 +148,24 @@ def main(
     refusals.refuse_site(loaded, os.environ)
     publishing.refuse_results_of_others(loaded)
     refusals.refuse_runs(loaded, plan.to_run, os.environ, ask_scheduler=True)
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Parse `16,32`. Raises ConfigError for what is no number of processes."""
+    words = [word.strip() for word in text.split(",")]
+    wrong = [word for word in words if not (word.isascii() and word.isdecimal() and len(word) <= LONGEST_SIZE and int(word) > 0)]
+    if wrong:
+        raise ConfigError(f"--predict {text}: {wrong[0]!r} is no number of GPUs or processes; valid: such as 16,32")
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def _print_prediction(path: Path, site: str | None, sizes: Sequence[int], samples: float, as_json: bool) -> None:
+    """Print table `prediction` for these numbers of processes, of the results that are there."""
+    tables.refuse_samples(samples)
+    analysis = tables.analysis_of(chosen_study.results_as_they_are(path, site, []))
+    from workflow.report.prediction_table import prediction
+
+    tables.output_table(prediction(analysis, sizes, samples), None, as_json)
 
 
 def to_json(plan: StudyPlan) -> dict[str, Any]:

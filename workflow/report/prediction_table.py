@@ -121,19 +121,21 @@ class Row:
         return one.scaled(base.num_processes / base.rate_per_s.value / self.processes)
 
 
-def rows_of(models: Iterable[LineModel]) -> Iterator[Row]:
-    """Yield a row for each doubling up to FARTHEST times the largest size."""
+def rows_of(models: Iterable[LineModel], sizes: Sequence[int] = ()) -> Iterator[Row]:
+    """Yield a row for each of `sizes`, numbers of processes; without any, for each doubling up to FARTHEST times the largest."""
     for model in models:
         if model.why is not None:
             yield Row(model=model, processes=None, found=model.why)
             continue
-        for nodes in (2 * model.largest, FARTHEST * model.largest):
-            yield Row(model=model, processes=nodes * model.per_node, found=model.predict(nodes))
+        for processes in sizes or [factor * model.largest * model.per_node for factor in (2, FARTHEST)]:
+            nodes, rest = divmod(processes, model.per_node)
+            whole = f"{processes} are no whole nodes of {model.per_node}"
+            yield Row(model=model, processes=processes, found=whole if rest else model.predict(nodes))
 
 
-def prediction(analysis: Analysis, samples: float = MILLION) -> Table:
+def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = MILLION) -> Table:
     """Build the table of what more nodes would bring: rate, efficiency and hours for so many `samples`, each with its interval."""
-    rows = list(rows_of(line_models(analysis)))
+    rows = list(rows_of(line_models(analysis), sizes))
     cells = [row.model.comparison.cell for row in rows]
     found, marks = [row.prediction for row in rows], [row.model.marks if row.prediction else NO_MARKS for row in rows]
     unit = analysis.units[0] if len(analysis.units) == 1 else "samples or tokens"

@@ -355,3 +355,30 @@ def test_a_finished_study_costs_nothing(house: House) -> None:
     for run in house.load().runs:
         house.record(run.run_id, "ok")
     assert "cost: nothing is left to run" in house("plan").out
+
+
+@pytest.mark.processes
+def test_more_nodes_are_predicted_from_the_results(house: House, tree: Tree) -> None:
+    assert house("plan", "--predict", "8").code == 19, "there are no results"
+    study = house.study(axes={"dataset": ["digits"], "nodes": [1, 2]})
+    publish_resolved(study)
+    for run in study.runs:
+        house.record(run.run_id, "ok", step_s=0.2 + 0.1 * (1 - 1 / run.cell.nodes), scheduler="slurm")
+    before = tree(house.root)
+    near, far, *_ = house.json("plan", "--predict", "4,16", "--samples", "3600000")["rows"]
+    rate = 4 * int(near["batch"].split()[-1]) / (0.2 + 0.1 * 3 / 4)
+    assert near["rate_per_s"] == pytest.approx(rate)
+    assert near["hours"] == pytest.approx(1000 / rate)
+    assert (far["rate_per_s"], far["note"]) == (None, "16 nodes are more than 4 times the 2 that were measured")
+    for samples in ("nan", "inf", "0"):
+        assert house("plan", "--predict", "4", "--samples", samples).code == 10
+    said = house("plan", "--predict", "4")
+    assert said.out.startswith("What more nodes would bring\n")
+    assert tree(house.root) == before, "nothing is written"
+
+
+@pytest.mark.parametrize("words", ["", "0", "-4", "four", "4,,8", "1e3", "12345678", "\N{ARABIC-INDIC DIGIT FOUR}"])
+def test_what_is_no_number_of_processes_is_refused(house: House, words: str) -> None:
+    said = house("plan", f"--predict={words}")
+    assert said.code == 10, said.err
+    assert "is no number of GPUs or processes; valid: such as 16,32" in said.err

@@ -14,7 +14,7 @@ from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.analysis import Analysis
 from workflow.report.formats import to_csv, to_markdown
 from workflow.report.page import page
-from workflow.report.prediction_table import prediction, prediction_words
+from workflow.report.prediction_table import MILLION, prediction, prediction_words
 
 
 def step_s(nodes: int) -> float:
@@ -32,8 +32,8 @@ def study(path: Path, nodes: Sequence[int], *, repeats: int = 1, changes: dict[s
     return collected(path / "results" / "s", records, cells, repeats=repeats)
 
 
-def rows(analysis: Analysis) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(to_csv(prediction(analysis)))))
+def rows(analysis: Analysis, *sizes: int, samples: float = MILLION) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(to_csv(prediction(analysis, sizes, samples)))))
 
 
 def test_twice_and_four_times_the_nodes_are_predicted(tmp_path: Path) -> None:
@@ -52,6 +52,18 @@ def test_twice_and_four_times_the_nodes_are_predicted(tmp_path: Path) -> None:
         assert float(row["hours_low"]) * float(row["rate_per_s_high"]) == pytest.approx(1e6 / 3600)
     assert float(twice["rate_per_s_high"]) / float(twice["rate_per_s"]) < float(four["rate_per_s_high"]) / float(four["rate_per_s"])
     assert twice["covered"] == "0.902"
+
+
+def test_sizes_that_are_asked_for(tmp_path: Path) -> None:
+    analysis = study(tmp_path, (1, 2))
+    one, part, far, small = rows(analysis, 12, 10, 40, 8, samples=7.2e6)
+    assert float(one["rate_per_s"]) == pytest.approx(32 * 12 / step_s(3))
+    assert float(one["hours"]) == pytest.approx(7.2e6 / (32 * 12 / step_s(3)) / 3600)
+    assert part["note"] == "10 are no whole nodes of 4"
+    assert far["note"] == "10 nodes are more than 4 times the 2 that were measured"
+    assert small["note"].startswith("2 nodes: not more than the 2 that")
+    assert not any(row["rate_per_s"] for row in (part, far, small))
+    assert "Hours: of 7,200,000 samples" in prediction(analysis, (12,), 7.2e6).caption
 
 
 @pytest.mark.parametrize(
