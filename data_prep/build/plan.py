@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from blake3 import blake3
@@ -19,7 +19,7 @@ from blake3 import blake3
 from base.errors import DatasetError
 from base.humanize import choices
 from base.jsonfile import canonical_json, publish_json
-from base.typed import Count, Digest, Name, PathText, ReadableAs
+from base.typed import Count, Digest, Name, PathText
 from data_prep.build import images, locks
 from data_prep.build import selection as select
 from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
@@ -40,30 +40,6 @@ if TYPE_CHECKING:
 SCHEMA = "slipway.plan/2"
 
 
-class Options(TypedDict):
-    """The options of a source from the specification."""
-
-    samples: Count | None
-    classes: Count | None
-    seed: int | None
-    size: tuple[Count, Count] | None
-    channels: int
-
-
-class PlannedSpec(TypedDict):
-    """The part of the specification with which the shards and the manifest are made, stored whole."""
-
-    source: str
-    splits: dict[str, Any] | None
-    per_class: Any
-    quality: int
-    samples: int | None
-    classes: int | None
-    seed: int | None
-    strict: bool
-    max_rejected_ratio: float | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlannedRoot:
     """A place of the source: its kind, and the size and time of the files that must not change until the end."""
@@ -71,7 +47,7 @@ class PlannedRoot:
     kind: str
     path: PathText
     whole: str | None
-    options: Annotated[Mapping[str, Any], ReadableAs(Options)]
+    options: Mapping[str, Any]
     files: tuple[PathText, ...]
     facts: Mapping[str, Any]
     watched: tuple[tuple[PathText, int, int], ...]  # path, bytes, mtime_ns
@@ -92,7 +68,7 @@ class Plan:
     """The content of plan.json. Mean and deviation are made of `measured` samples of train."""
 
     name: Name
-    spec: Annotated[Mapping[str, Any], ReadableAs(PlannedSpec)]
+    spec: Mapping[str, Any]
     spec12: str
     conversion: images.Conversion
     roots: tuple[PlannedRoot, ...]

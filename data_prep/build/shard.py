@@ -47,10 +47,6 @@ class Receipt:
     rejected: tuple[Mapping[str, str], ...]
     rejected_count: Count
 
-    def __post_init__(self) -> None:
-        if sum(self.class_counts) != self.samples:
-            raise ValueError(f"class_counts add up to {sum(self.class_counts)}, samples is {self.samples}")
-
 
 def build_shard(build_dir: Path, index: int, progress: Progress = silent, *, limit_memory: bool = False) -> Receipt:
     """Make `build_dir/shard-NNNNN.lmdb/` and its receipt `shard-NNNNN.json`; nothing is done where both are there.

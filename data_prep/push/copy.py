@@ -416,10 +416,6 @@ UNLISTED: Final = frozenset({"record.json"})
 Content = dict[str, tuple[int, str]]  # path -> bytes, blake3
 
 
-class TargetDiffers(PushError):
-    """Another content has the name already."""
-
-
 def publish_checked_files(part_dir: Path, files: Iterable[PushedFile], target_dir: Path) -> bool:
     """Check `part_dir` against `files` (the lists of all nodes' push_files together) and rename it to `target_dir`, durably.
 
@@ -427,14 +423,6 @@ def publish_checked_files(part_dir: Path, files: Iterable[PushedFile], target_di
     and cannot list itself. Raises PushError for anything missing, changed or not listed, and, naming both digests, where another content
     has the name; nothing is overwritten, `part_dir` stays.
     """
-    try:
-        return publish_or_differ(part_dir, files, target_dir)
-    except TargetDiffers as error:
-        raise PushError(str(error)) from error  # of the one tree, which limited calls know
-
-
-def publish_or_differ(part_dir: Path, files: Iterable[PushedFile], target_dir: Path) -> bool:
-    """Publish as `publish_checked_files` does, but raise TargetDiffers where another content has the name."""
     wanted = _by_path(files)
     try:
         if os.path.lexists(target_dir):
@@ -505,7 +493,7 @@ def _compare(wanted: Content, target_dir: Path) -> None:
     problems = _differences(wanted, found)
     if problems:
         there = {path: is_ for path, is_ in found.items() if path not in UNLISTED}
-        raise TargetDiffers(
+        raise PushError(
             f"{target_dir} exists with another content, digest {digest(there)}, this result has {digest(wanted)}: {problems}; nothing was "
             "overwritten: look who wrote it, move one of the two away"
         )

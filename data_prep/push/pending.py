@@ -17,7 +17,7 @@ from base import calls, jsonfile, lock, publish, untrusted
 from base.errors import PushError, RecordError, SlipwayError
 from base.typed import FileName, read_as
 from data_prep.limits import PUSH_STALL_S
-from data_prep.push.copy import AS_THEY_ARE, Naming, TargetDiffers, publish_or_differ, push_files, write_list
+from data_prep.push.copy import AS_THEY_ARE, Naming, publish_checked_files, push_files, write_list
 
 SCHEMA = "slipway.pending/1"
 NAME = "pending.json"
@@ -113,10 +113,12 @@ def push(root: int, name: str, note: _Note, check: Check) -> str:
         if own is not None:
             files.append(write_list(part, target.name, files))
         try:
-            publish_or_differ(part, files, target)
-        except TargetDiffers:
+            publish_checked_files(part, files, target)
+        except PushError:
+            if not os.path.lexists(target):
+                raise
             target = target.with_name(f"{target.name}.lost-{name}")
-            publish_or_differ(part, files, target)
+            publish_checked_files(part, files, target)
     except SlipwayError:
         publish.remove_tree(part)
         raise

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from blake3 import blake3
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from base.errors import DatasetError
 from base.humanize import some
 from base.jsonfile import canonical_json, publish_json
-from base.typed import Count, Digest, FromOne, Name, PathText, ReadableAs
+from base.typed import Count, Digest, FromOne, Name, PathText
 from data_prep import free_space, hashing, manifest
 from data_prep.build.locks import held, replaced
 from data_prep.build.selection import Rejections, shards_per_split, slices
@@ -407,7 +407,7 @@ class SequencePlan:
     """The content of plan.json."""
 
     name: Name
-    spec: Annotated[Mapping[str, Any], ReadableAs(dict[str, Any])]
+    spec: Mapping[str, Any]
     spec12: str
     vocabulary: FromOne
     words: tuple[str, ...] | None
@@ -417,9 +417,6 @@ class SequencePlan:
     shards: tuple[PlannedRows, ...]
     rejected: tuple[Mapping[str, str], ...]
     rejected_count: Count
-
-    def __post_init__(self) -> None:
-        hashing.require(all(stream.width in (2, 4) for stream in self.streams), "streams: an id has 2 or 4 bytes")
 
     @property
     def width(self) -> int:

@@ -20,7 +20,6 @@ from base.errors import DatasetError
 from base.humanize import counted, some
 from data_prep.build import steps
 from data_prep.build.locks import held, publish_json_of, remove_all_dead_parts
-from data_prep.hashing import CHUNK, require
 from data_prep.manifest import Progress, silent
 from data_prep.sources.files import Inside, retried
 from data_prep.sources.naming import printable, to_raw, to_text
@@ -201,16 +200,6 @@ class TreePlan:
     parts: typed.FromOne
     """Jobs that share the chunks."""
 
-    def __post_init__(self) -> None:
-        names = [file.name for file in self.files]
-        fault = next(
-            (fault for file in self.files for name in (file.name, file.at) if name is not None and (fault := manifest.name_fault(name))),
-            None,
-        )
-        require(fault is None, f"files: {fault}")
-        require(names == sorted(set(names), key=to_raw), "files: they are not in the order of their names, or one is listed twice")
-        require(all(file.bytes >= 0 for file in self.files), "files: one has less than no bytes")
-
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
@@ -313,9 +302,6 @@ class PartReceipt:
 
     key: str
     chunks: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        require(all(map(CHUNK.fullmatch, self.chunks)), "a hash has the wrong form")
 
 
 def hash_part(build_dir: Path, index: int, progress: Progress = silent) -> PartReceipt:
