@@ -19,7 +19,16 @@ from data_prep.build.lmdb_writer import Buffer, LmdbWriter
 from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
 from data_prep.build.selection import Rejections, ShardSample, is_measured, read_samples
 from data_prep.build.shard_file import end_file, make_shard, write_failed, writing
-from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
+from data_prep.build.steps import (
+    BuiltDataset,
+    ShardReceipt,
+    finish_shards,
+    made_once,
+    read_receipt_as,
+    source_facts,
+    with_shard,
+    write_receipt,
+)
 from data_prep.manifest import DATA_NAME, Manifest, Progress, Shard, Split, silent
 from data_prep.reader.datum import encode_parts
 from data_prep.sources.files import check_unchanged
@@ -33,17 +42,14 @@ _DECODER_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Receipt:
-    """The receipt of a shard. `key` names the content. `measured` samples are in `pixel_sums`. `size` is (height, width) where all images
-    have the same, else None."""
+class Receipt(ShardReceipt):
+    """The receipt of a shard of images. `measured` samples are in `pixel_sums`. `size` is (height, width) where all images have the same,
+    else None."""
 
-    key: str
-    samples: Count
     measured: Count
     class_counts: tuple[Count, ...]
     pixel_sums: PixelSums
     size: tuple[FromOne, FromOne] | None
-    hashes: hashing.FileHashes
     rejected: tuple[Mapping[str, str], ...]
     rejected_count: Count
 
@@ -67,12 +73,7 @@ def build_shard(build_dir: Path, index: int, progress: Progress = silent, *, lim
 
 def finished(build_dir: Path, index: int, plan: Plan) -> Receipt | None:
     """Find the receipt of a shard that needs no more work."""
-    return with_shard(build_dir, index, read_receipt(build_dir, index, plan))
-
-
-def read_receipt(build_dir: Path, index: int, plan: Plan) -> Receipt | None:
-    """Read the receipt of shard `index`. The result is None where there is no whole one of this plan and version."""
-    return read_receipt_as(Receipt, SCHEMA, build_dir, index, plan.part_key(index))
+    return with_shard(build_dir, index, read_receipt_as(Receipt, SCHEMA, build_dir, index, plan.part_key(index)))
 
 
 class _Shard:

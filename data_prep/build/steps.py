@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 from base import humanize, jsonfile, publish
 from base.errors import DatasetError, SlipwayError
@@ -99,22 +99,19 @@ def read_plan_as(kind: type[T], schema: str, build_dir: Path) -> T:
 # Parts
 
 
-class Receipt(Protocol):
-    """The receipt of a part, a dataclass. `key` is that of the plan."""
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """The receipt of a part. `key` is that of the plan."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def key(self) -> str: ...
+    key: str
 
 
-class ShardReceipt(Receipt, Protocol):
+@dataclass(frozen=True, kw_only=True)
+class ShardReceipt(Receipt):
     """The receipt of a shard. `hashes` are those of its `data.mdb`."""
 
-    @property
-    def samples(self) -> int: ...
-    @property
-    def hashes(self) -> FileHashes: ...
+    samples: Count
+    hashes: FileHashes
 
 
 R = TypeVar("R", bound=Receipt)

@@ -13,7 +13,16 @@ from blake3 import blake3
 from base import errors, jsonfile, typed
 from data_prep.build.lmdb_writer import LmdbWriter
 from data_prep.build.shard_file import end_file, make_shard, writing
-from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
+from data_prep.build.steps import (
+    BuiltDataset,
+    ShardReceipt,
+    finish_shards,
+    made_once,
+    read_receipt_as,
+    source_facts,
+    with_shard,
+    write_receipt,
+)
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, Progress, silent
 from data_prep.sequences.manifest import SequenceManifest, SequenceShard, SequenceSplit, pad_of, type_of
@@ -25,13 +34,10 @@ SCHEMA: Final = "slipway.sequences-shard/2"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceReceipt:
-    """The receipt of a shard. `key` is the plan's name for the content."""
+class SequenceReceipt(ShardReceipt):
+    """The receipt of a shard of sequences."""
 
-    key: str
-    samples: typed.Count
     tokens: typed.Count
-    hashes: FileHashes
 
 
 def build_sequence_shard(build_dir: Path, index: int, progress: Progress = silent) -> SequenceReceipt:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,7 +31,6 @@ from data_prep.tree import manifest
 
 
 _LISTING_SHOWN: Final = 5
-_REPORT_EVERY: Final = 1000
 _PACK: Final = "pack them into larger files (tar shards as webdataset reads them, parquet, HDF5), which is also how storage is read fast"
 
 
@@ -84,7 +83,6 @@ class _Walk:
         self.files: list[ListedFile] = []
         self.left_out: list[tuple[str, str]] = []
         self.wrong: list[str] = []
-        self.count = 0
 
     def all(self, progress: Progress) -> None:
         waiting = [b""]
@@ -96,28 +94,23 @@ class _Walk:
             for entry in entries:
                 if self._take(folder, entry):
                     waiting.append(os.path.join(folder, entry.name))
-            if len(self.files) // _REPORT_EVERY != self.count:
-                self.count = len(self.files) // _REPORT_EVERY
-                progress(len(self.files), 0)
+            progress(len(self.files), 0)
 
     def _entries(self, folder: bytes) -> list[os.DirEntry[bytes]]:
         path = os.path.join(self.root, folder)
 
         def listed() -> list[os.DirEntry[bytes]]:
             with os.scandir(path) as entries:
-                return list(self._bounded(entries))
+                return list(islice(entries, self.most + 2))
 
         try:
-            return retried(printable(to_text(path)), listed)
+            found = retried(printable(to_text(path)), listed)
         except OSError as error:
             self.wrong.append(f"{printable(to_text(path))}/: cannot be listed: {error.strerror}")
             return []
-
-    def _bounded(self, entries: Iterator[os.DirEntry[bytes]]) -> Iterator[os.DirEntry[bytes]]:
-        for number, entry in enumerate(entries):
-            if number > self.most:
-                self._refuse_more()
-            yield entry
+        if len(found) > self.most + 1:
+            self._refuse_more()
+        return found
 
     def _take(self, folder: bytes, entry: os.DirEntry[bytes]) -> bool:
         """Note an entry, and return True for a directory to go into."""
@@ -135,8 +128,6 @@ class _Walk:
                 self.wrong.append(f"{printable(text)}/: nested deeper than {manifest.MAX_DEPTH} directories")
             else:
                 self.file(name, entry.stat(follow_symlinks=False), None)
-        except FileNotFoundError:
-            self.wrong.append(f"{printable(text)}: it went away while the tree was listed")
         except OSError as error:
             self.wrong.append(f"{printable(text)}: {error.strerror}")
         return False
@@ -296,11 +287,9 @@ PART_SCHEMA: Final = "slipway.tree-part/1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartReceipt:
-    """The receipt of one part, all that the job leaves. `key` is TreePlan.key; `chunks` holds the xxh3_128 of each chunk in hex. A part
-    without a receipt is hashed again."""
+class PartReceipt(steps.Receipt):
+    """The receipt of one part, all that the job leaves: the xxh3_128 of each chunk in hex. A part without a receipt is hashed again."""
 
-    key: str
     chunks: tuple[str, ...]
 
 

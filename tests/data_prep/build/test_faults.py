@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 from base.errors import NotEnoughSpace
-from data_prep.build.plan import read_plan
-from data_prep.build.shard import build_shard, read_receipt
+from data_prep.build.plan import Plan, read_plan
+from data_prep.build.shard import SCHEMA, Receipt, build_shard
 from data_prep.build.shard_file import write_failed
-from data_prep.build.steps import shard_path
+from data_prep.build.steps import read_receipt_as, shard_path
 from data_prep.file_set import verify_dataset
 from data_prep.hashing import hash_file
 from data_prep.manifest import DATA_NAME
@@ -87,6 +87,10 @@ def pause(seconds: float) -> None:
         time.sleep(0.01)
 
 
+def receipt_of(build_dir: Path, index: int, plan: Plan) -> Receipt | None:
+    return read_receipt_as(Receipt, SCHEMA, build_dir, index, plan.part_key(index))
+
+
 def check_claims(datasets: Path) -> None:
     """Whatever is there under a final name must be whole."""
     for build_dir in (datasets / ".build").glob("*"):
@@ -95,7 +99,7 @@ def check_claims(datasets: Path) -> None:
         plan = read_plan(build_dir)
         assert len(list((build_dir / "samples").iterdir())) == len(plan.shards)
         for index in range(len(plan.shards)):
-            receipt = read_receipt(build_dir, index, plan)
+            receipt = receipt_of(build_dir, index, plan)
             if (build_dir / f"shard-{index:05d}.json").exists():
                 assert receipt is not None
             if receipt is not None and not (build_dir / "dataset.json").exists() and shard_path(build_dir, index).exists():
@@ -193,7 +197,7 @@ def test_what_a_step_has_acknowledged_survives_a_power_cut(tmp_path: Path, sourc
             disk.mount()
             plan = read_plan(build_dir)
             for index in finished:
-                receipt = read_receipt(build_dir, index, plan)
+                receipt = receipt_of(build_dir, index, plan)
                 assert receipt is not None
                 assert hash_file(shard_path(build_dir, index) / DATA_NAME) == receipt.hashes
             check_claims(build_dir.parent.parent)
@@ -256,7 +260,7 @@ def test_a_failed_sync_is_not_repeated_on_the_same_file(tmp_path: Path, source: 
     assert "cannot be written: [Errno 5]" in done.stderr
     assert not list(build_dir.glob(".shard-*"))
     build_shard(build_dir, 0)
-    receipt = read_receipt(build_dir, 0, read_plan(build_dir))
+    receipt = receipt_of(build_dir, 0, read_plan(build_dir))
     assert receipt is not None
     assert hash_file(shard_path(build_dir, 0) / DATA_NAME) == receipt.hashes
     assert not list(build_dir.glob(".shard-*"))
