@@ -18,7 +18,6 @@ import pytest
 
 from base.errors import StagingError
 from data_prep.cache.layout import open_cache, part_of
-from data_prep.file_set import FileSet
 from data_prep.limits import PEER_HANG_S as HANG_S
 from data_prep.staging import stage
 from data_prep.staging.chunk_journal import ChunkTable
@@ -202,20 +201,6 @@ def test_without_descriptors_a_node_is_not_gone_to(alone: Rig, monkeypatch: pyte
     alone.exchange.turn(10)
     monkeypatch.undo()
     assert "Too many open files" in alone.exchange.lost[1]
-
-
-def test_too_many_open_files_cost_no_copy(tmp_path: Path) -> None:
-    root = random_dataset(tmp_path / "storage", [20 * CHUNK], chunk_bytes=CHUNK)
-    with pytest.raises(Stopped):
-        stage(root, tmp_path / "cache", progress=stop_after(10 * CHUNK), options=QUICK)
-
-    class NoneLeft(GroupStaging):
-        def open(self, root: Path, file_set: FileSet, have: bytearray | None) -> Exchange:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    with peer_group() as us, NoneLeft(us) as group_staging, pytest.raises(StagingError, match="the unfinished copy is kept"):
-        stage(root, tmp_path / "cache", options=replace(QUICK, group_staging=group_staging))
-    assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
 
 
 def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: Rig) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,9 @@ from data_prep.cache.entries import ls, remove_unused
 from data_prep.cache.lock import release, this_process
 from data_prep.hashing import hash_file
 from data_prep.staging import StagedFiles, StageOptions, stage
-from data_prep.staging.copy import CopyOptions
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.crew import crew
-from tests.data_prep.staging.test_stage import QUICK, Stopped, stop_after
-from tests.data_prep.staging.two_nodes import stage_on_two
+from tests.data_prep.staging.test_stage import QUICK
 
 CHUNK = 65536
 SINGLE = replace(QUICK, single=True)
@@ -68,29 +65,6 @@ def test_several_nodes_read_it_once_from_storage(tmp_path: Path, file: Path) -> 
     assert {(Path(result["root"]) / NAME).read_bytes() == file.read_bytes() for result in results} == {True}
 
 
-@pytest.mark.processes
-def test_a_node_that_dies_while_others_get_chunks_from_it_is_done_without(tmp_path: Path, file: Path) -> None:
-    caches = [tmp_path / f"cache{index}" for index in range(3)]
-    with crew(file, caches, "--single", "--late-s", "0.5", "--bytes-per-s", "4e6") as stagers:
-        stagers.meet()
-        victim = stagers.all[1]
-        stagers.until(lambda: victim.said.get("progress", [0])[0] >= 10 * CHUNK)
-        stagers.signal(1, signal.SIGKILL)
-        results = stagers.finish(1)
-    assert {(Path(result["root"]) / NAME).read_bytes() == file.read_bytes() for result in results} == {True}
-    again = staged(file, caches[1])
-    assert again.resumed_bytes + again.copied_bytes == file.stat().st_size
-    assert (again.root / NAME).read_bytes() == file.read_bytes()
-
-
-@pytest.mark.parametrize("direction", [0, 1])
-def test_a_bit_that_is_flipped_on_the_way_reaches_no_disk(tmp_path: Path, file: Path, direction: int) -> None:
-    caches = (tmp_path / "cache0", tmp_path / "cache1")
-    for result in stage_on_two(file, caches, (direction, 5 * CHUNK, 3), SINGLE):
-        assert isinstance(result, StagedFiles)
-        assert (result.root / NAME).read_bytes() == file.read_bytes()
-
-
 def test_there_is_no_room_for_it_beside_what_is_used_and_what_is_not_used_goes(tmp_path: Path, file: Path) -> None:
     size, cache = file.stat().st_size, tmp_path / "cache"
     used = random_dataset(tmp_path / "storage", [size], name="used")
@@ -111,16 +85,6 @@ def test_of_two_runs_that_use_it_the_last_one_removes_it(tmp_path: Path, file: P
     assert [row.name for row in ls(cache)] == [name]
     remove_unused(cache, [name], holders[1])
     assert ls(cache) == []
-
-
-def test_an_interrupted_copy_is_resumed(tmp_path: Path, file: Path) -> None:
-    options = replace(SINGLE, copy=CopyOptions(sync_bytes=CHUNK, threads=1))
-    with pytest.raises(Stopped):
-        stage(file, tmp_path / "cache", progress=stop_after(20 * CHUNK), options=options)
-    again = staged(file, tmp_path / "cache")
-    assert again.resumed_bytes > 0
-    assert again.resumed_bytes + again.copied_bytes == file.stat().st_size
-    assert (again.root / NAME).read_bytes() == file.read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip"])

@@ -12,10 +12,8 @@ import pytest
 from base.errors import DigestMismatch, StagingError, StorageError
 from data_prep.cache.entries import ls
 from data_prep.file_set import verify_dataset
-from data_prep.staging import StagedFiles, StageOptions, stage
+from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from tests.data_prep.staging.test_stage import Stopped, stop_after
-from tests.data_prep.staging.two_nodes import stage_on_two
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant
 
 QUICK = StageOptions(patience_s=0.0, copy=CopyOptions(sync_bytes=1 << 20))
@@ -80,25 +78,6 @@ def test_a_link_of_the_tree_is_a_file_of_the_copy(tree: Path, tmp_path: Path) ->
     assert contents(staged.root / "files") == contents(tree)
 
 
-@pytest.mark.parametrize("after", [1, 5_000_000, TOTAL - 1])
-def test_an_interrupted_copy_is_gone_on_from(tree: Path, source: Path, tmp_path: Path, after: int) -> None:
-    with pytest.raises(Stopped):
-        stage(source, tmp_path / "cache", progress=stop_after(after), options=QUICK)
-    staged = stage(source, tmp_path / "cache", options=QUICK)
-    assert staged.resumed_bytes + staged.copied_bytes == TOTAL
-    assert contents(staged.root / "files") == contents(tree)
-
-
-def test_two_nodes_read_it_once(tree: Path, source: Path, tmp_path: Path) -> None:
-    caches = (tmp_path / "one", tmp_path / "two")
-    results = [result for result in stage_on_two(source, caches, (0, 1 << 60, 0), QUICK) if isinstance(result, StagedFiles)]
-    assert len(results) == 2
-    assert sum(result.storage_bytes for result in results) == TOTAL
-    assert sum(result.peer_bytes for result in results) == TOTAL
-    for result in results:
-        assert contents(result.root / "files") == contents(tree)
-
-
 def _flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -134,13 +113,3 @@ def test_a_tree_that_changed_after_it_was_hashed_is_told_with_the_file(
     assert str(tree) in str(caught.value)
     assert how == "link" or "`slipway dataset build corpus --fresh`" in str(caught.value)
     assert not list(tmp_path.glob(f"cache/datasets/{source.name}"))
-
-
-@pytest.mark.parametrize("name", ["z", "a/part-0.tar"])
-def test_a_damaged_copy_is_staged_again(tree: Path, source: Path, tmp_path: Path, name: str) -> None:
-    staged = stage(source, tmp_path / "cache", options=QUICK)
-    (staged.root / "files" / name).chmod(0o600)
-    _flip(staged.root / "files" / name)
-    again = stage(source, tmp_path / "cache", options=QUICK)
-    assert (again.hit, again.storage_bytes) == (False, TOTAL)
-    assert contents(again.root / "files") == contents(tree)
