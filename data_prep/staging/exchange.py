@@ -419,19 +419,15 @@ class Exchange:
             self._meet(Others(peers=(("", 0, "some"),), readers=(peer_group.index,), most_readers=None, late=False))
             return
         try:
-            self._peers_listener = self._set_up(digest)
+            self._peers_listener = PeerListener(peer_group, digest, self._loop, self)
         except OSError as error:
             self._loop.close()
             raise StagingError(
                 f"this node cannot listen on {peer_group.address} for those that stage the same files: {error.strerror}; an unfinished "
                 "copy is kept; see this node's address (ip address) and its limit of open files (ulimit -n)"
             ) from error
-
-    def _set_up(self, digest: str) -> PeerListener:
-        assert self.peer_group.orders is not None
-        listener = PeerListener(self.peer_group, digest, self._loop, self)
-        self.start(self._take_orders(self.peer_group.orders))
-        return listener
+        assert peer_group.orders is not None
+        self.start(self._take_orders(peer_group.orders))
 
     # -- one turn
 

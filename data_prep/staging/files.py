@@ -12,7 +12,7 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -92,33 +92,29 @@ def opened(path: Path, flags: int, direct: bool) -> Iterator[int]:
 
 def supports_direct_read(path: Path) -> bool:
     """Return True if this file can be read past the page cache. Some file systems open it with O_DIRECT and refuse to read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_DIRECT)
-    except OSError:
-        return False
-    try:
-        os.preadv(descriptor, [aligned_buffer(BLOCK)], 0)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+    return _is_direct(path, os.O_RDONLY, os.preadv)
 
 
 def supports_direct_write(directory: Path) -> bool:
     """Return True if files in `directory` can be written past the page cache."""
     probe = directory / "direct.probe"
     try:
-        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT, 0o600)
+        return _is_direct(probe, os.O_WRONLY | os.O_CREAT, os.pwritev)
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _is_direct(path: Path, flags: int, use: Callable[[int, list[memoryview], int], int]) -> bool:
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_DIRECT, 0o600)
     except OSError:
         return False
     try:
-        os.pwritev(descriptor, [aligned_buffer(BLOCK)], 0)
+        use(descriptor, [aligned_buffer(BLOCK)], 0)
     except OSError:
         return False
     finally:
         os.close(descriptor)
-        probe.unlink(missing_ok=True)
     return True
 
 

@@ -30,7 +30,7 @@ from data_prep.staging.cache_check import OF_THIS_PROCESS, Entry, find_hit, note
 from data_prep.staging.chunk_journal import ChunkTable, Journal
 from data_prep.staging.copy import DIRECT_FROM_BYTES, MAX_CHUNK_BYTES, CopyOptions, Source, open_dataset, open_single
 from data_prep.staging.exchange import Exchange, PeerGroup
-from data_prep.staging.files import BLOCK, allocate, open_file
+from data_prep.staging.files import BLOCK, allocate, opened
 from data_prep.staging.gather import Gather
 
 logger = logging.getLogger(__name__)
@@ -183,11 +183,8 @@ class Part:
             path = self.path / file.path
             if path.is_file():
                 path.chmod(0o600)  # killed just before it was published
-            descriptor = open_file(path, os.O_RDWR | os.O_CREAT, direct=False)
-            try:
+            with opened(path, os.O_RDWR | os.O_CREAT, direct=False) as descriptor:
                 allocate(descriptor, file.bytes)
-            finally:
-                os.close(descriptor)
 
     def publish(self, target: Path) -> bool:
         """Add the manifest, make everything read-only and durable, and rename to `target`. False if that is there already."""
