@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from base.errors import ConfigError, DatasetError
-from data_prep.build.dataset import build_dir_of
 from data_prep.build.locks import own_part, remove_dead_parts
 from data_prep.build.plan import plan_dataset, read_plan
 from data_prep.build.selection import STATISTICS_SAMPLES
@@ -28,7 +27,7 @@ from data_prep.file_set import verify_dataset
 from data_prep.manifest import to_bytes
 from data_prep.reader import open_dataset
 from data_prep.reader.errors import DecodeError
-from data_prep.spec import parse_spec, spec12
+from data_prep.spec import parse_spec
 from tests.data_prep.build.corpus import (
     build,
     build_in,
@@ -365,11 +364,6 @@ def test_progress_counts_to_the_end(tmp_path: Path) -> None:
     plan_dataset(spec, "set", build_dir)
     build_shard(build_dir, 0, lambda done, total: seen.append((done, total)))
     assert seen == [(64, 70), (70, 70)]
-
-
-def test_the_place_of_a_build(tmp_path: Path) -> None:
-    spec = parse_spec(MADE, tmp_path)
-    assert build_dir_of(tmp_path, "photos", spec) == tmp_path / ".build" / f"photos-{spec12(spec)}"
 
 
 @pytest.mark.parametrize(

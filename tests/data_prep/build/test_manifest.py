@@ -96,12 +96,6 @@ def test_a_manifest_that_contradicts_itself_is_refused(whole: Path, name: str) -
         parse_manifest(json.dumps(plain).encode())
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b"{}", b"[" * 100_000, b"\xff", b'{"schema": NaN}'])
-def test_garbage_is_no_manifest(content: bytes) -> None:
-    with pytest.raises(DatasetError):
-        parse_manifest(content)
-
-
 def test_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="is not a dataset"):
         read_manifest(tmp_path)

@@ -55,17 +55,6 @@ def global_samples(length: int, global_batch: int, world: int, numbers: range, *
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**40), length=st.integers(8, 300), per_rank=st.integers(1, 4), numbers=st.integers(1, 40))
-def test_the_order_is_that_of_slipway_for_every_number_of_ranks(seed: int, length: int, per_rank: int, numbers: int) -> None:
-    global_batch = min(8 * per_rank, length // 8 * 8)
-    per_epoch = length // global_batch
-    epochs = [order(seed, epoch, length)[: per_epoch * global_batch].tolist() for epoch in range(numbers // per_epoch + 1)]
-    expected = [sample for one in epochs for sample in one][: numbers * global_batch]
-    for world in (1, 2, 4, 8):
-        assert global_samples(length, global_batch, world, range(numbers), seed=seed) == expected
-
-
-@settings(max_examples=60, deadline=None)
 @given(
     length=st.integers(20, 200),
     first_epoch=st.integers(0, 5),
