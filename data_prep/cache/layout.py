@@ -5,7 +5,7 @@
 <cache>/leases/<dataset>/<token>.json     one file per user of a dataset
 <cache>/locks/<dataset>.lock              flock: one process at a time stages, leases or removes a dataset
 <cache>/used/<dataset>.json               bytes of the dataset; its time stamp is the last use
-<cache>/verified/<dataset>-<uid>.json     what this user found when it was hashed last (staging/hits.py)
+<cache>/verified/<dataset>-<uid>.json     what this user found when it was hashed last (staging/cache_check.py)
 <cache>/runs/<run>-a<n>-<token>/          work directory of one attempt (the supervisor's); pending.json where its result is undelivered
 """
 

@@ -190,6 +190,8 @@ class TreePlan:
     files: tuple[ListedFile, ...]
     parts: typed.FromOne
     """Jobs that share the chunks."""
+    left_out: tuple[tuple[str, str], ...]
+    """Entries that are not data, as (name, reason)."""
 
     @property
     def bytes(self) -> int:
@@ -229,15 +231,8 @@ class TreePlan:
 
     def changes(self, now: Tree) -> str | None:
         """Describe what has changed since the tree was listed. The result is None if nothing has."""
-        before, after = ({file.name: file for file in files} for files in (self.files, now.files))
-        new, gone = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
-        other = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
-        said = [
-            f"{counted(len(names), 'file is', 'files are')} {how} ({some(names, _SHOWN)})"
-            for names, how in ((new, "new"), (gone, "gone"), (other, "changed"))
-            if names
-        ]
-        return ", ".join(said) or None
+        names = sorted({file.name for file in {*self.files} ^ {*now.files}})
+        return f"{counted(len(names), 'file is', 'files are')} new, gone or changed ({some(names, _SHOWN)})" if names else None
 
 
 def _chunks_of(file: ListedFile) -> int:
@@ -251,8 +246,16 @@ def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress 
 
     def make() -> TreePlan:
         tree = list_tree(path, progress)
-        plan = TreePlan(name=name, path=str(path), root=os.fspath(tree.root), spec12=spec12(spec), files=tree.files, parts=spec.shards)
-        publish_json_of(build_dir / steps.PLAN_FILE, {"schema": PLAN_SCHEMA, **asdict(plan), "left_out": tree.left_out})
+        plan = TreePlan(
+            name=name,
+            path=str(path),
+            root=os.fspath(tree.root),
+            spec12=spec12(spec),
+            files=tree.files,
+            parts=spec.shards,
+            left_out=tree.left_out,
+        )
+        publish_json_of(build_dir / steps.PLAN_FILE, {"schema": PLAN_SCHEMA, **asdict(plan)})
         return plan
 
     return steps.planned_once(spec, name, build_dir, read_tree_plan, make)
@@ -261,16 +264,6 @@ def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress 
 def read_tree_plan(build_dir: Path) -> TreePlan:
     """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
     return steps.read_plan_as(TreePlan, PLAN_SCHEMA, build_dir)
-
-
-def read_left_out(build_dir: Path) -> list[tuple[str, str]]:
-    """Read which entries of the tree are left out, as (name, reason)."""
-    return steps.read_plan_as(_LeftOut, PLAN_SCHEMA, build_dir).left_out
-
-
-@dataclass(frozen=True, kw_only=True)
-class _LeftOut:
-    left_out: list[tuple[str, str]]
 
 
 def changed_since(build_dir: Path) -> str | None:

@@ -21,7 +21,7 @@ from data_prep.file_set import verify_dataset
 from data_prep.manifest import to_bytes
 from data_prep.spec import spec12
 from data_prep.tree.manifest import read_location, read_tree_manifest
-from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_left_out, read_tree_plan
+from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_tree_plan
 from tests.data_prep.build.building import started
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant, spec_of
 
@@ -65,10 +65,10 @@ def _rewrite(tree: Path) -> None:
 
 
 CHANGES = {
-    "cut": (_cut, "1 file is changed (z)"),
-    "rewritten": (_rewrite, "1 file is changed (z)"),
-    "removed": (lambda tree: (tree / "z").unlink(), "1 file is gone (z)"),
-    "added": (lambda tree: plant(tree, {"new": 3, "newer": 4}), "2 files are new (new, newer)"),
+    "cut": (_cut, "1 file is new, gone or changed (z)"),
+    "rewritten": (_rewrite, "1 file is new, gone or changed (z)"),
+    "removed": (lambda tree: (tree / "z").unlink(), "1 file is new, gone or changed (z)"),
+    "added": (lambda tree: plant(tree, {"new": 3, "newer": 4}), "2 files are new, gone or changed (new, newer)"),
 }
 
 
@@ -158,7 +158,7 @@ def test_what_was_left_out_is_known_later_and_progress_counts_bytes(tmp_path: Pa
     build_dataset(spec_of(tree), "corpus", tmp_path / "datasets", 1, lambda *state: seen.append(state))
     assert seen[-1] == (sum(SIZES.values()),) * 2
     build_dir = build_dir_of(tmp_path / "datasets", "corpus", spec_of(tree))
-    assert read_left_out(build_dir) == [("nothing/", "empty directory")]
+    assert read_tree_plan(build_dir).left_out == (("nothing/", "empty directory"),)
     assert read_tree_plan(build_dir).changes(list_tree(tree)) is None
     assert read_dataset_file(build_dir).samples is None
 
