@@ -53,8 +53,9 @@ def test_a_tree_that_is_not_what_was_hashed_is_refused_before_anything_starts(tm
     (tmp_path / "tree" / "z").write_bytes(b"another")
     with pytest.raises(DatasetError) as caught:
         refuse_runs(study, study.runs, {})
-    assert f"datasets.digits: {tmp_path}/tree is not what it was when it was listed: 1 file is new, gone or changed (z); put it back" in str(
-        caught.value
+    assert (
+        f"datasets.digits: {tmp_path}/tree is not what it was when it was listed: 1 file is new, gone or changed (z); put it back"
+        in str(caught.value)
     )
     assert "`slipway dataset build digits --fresh --study " in str(caught.value)
     refuse_runs(study, [], {})
