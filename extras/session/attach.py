@@ -6,19 +6,22 @@ containers/lib/slipway_terminal.py says what is sent.
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
 import socket
 import sys
 import termios
+import time
 import tty
 from pathlib import Path
 from typing import Any, Final
 
 PIECE: Final = 1 << 16
 LAST_S: Final = 0.2
-"""How long is waited for what an ended shell has printed, where a program that it has left holds its terminal."""
+"""How long is waited for what an ended shell has printed, where a program that it has left holds its terminal; ten times that where the
+program prints."""
 NO_SESSION: Final = 24
 
 
@@ -67,8 +70,8 @@ def _pass_on(link: socket.socket, shell: int, resized: int | None) -> dict[str, 
     """Pass on without waiting for either side: a program that reads only when what it prints is taken would wait for ever."""
     os.set_blocking(shell, False)
     readers = {link.fileno(), shell, 0} | ({resized} if resized is not None else set())
-    typed, ended = b"", b""
-    while not ended or shell in readers:
+    typed, ended, last = b"", b"", math.inf
+    while not ended or (shell in readers and time.monotonic() < last):
         writers = [shell] if typed and shell in readers else []
         ready, free, _ = select.select(readers, writers, [], LAST_S if ended else None)
         if not ready and not free:
@@ -81,15 +84,17 @@ def _pass_on(link: socket.socket, shell: int, resized: int | None) -> dict[str, 
             if not piece:
                 readers.remove(0)
             typed += piece or b"\x04"  # the end of a file is ^D in a terminal
+        printed = b""
         try:
             if free:
                 typed = typed[os.write(shell, typed) :]
             if shell in ready:
-                _write(1, os.read(shell, PIECE))
+                printed = os.read(shell, PIECE)
         except OSError:  # all that held the terminal have ended
             readers.remove(shell)
+        _write(1, printed)
         if link.fileno() in ready:
-            ended = link.recv(PIECE) or _gone()
+            ended, last = link.recv(PIECE) or _gone(), time.monotonic() + 10 * LAST_S
             readers.remove(link.fileno())
     link.sendall(b"\n")
     found: dict[str, Any] = json.loads(ended)

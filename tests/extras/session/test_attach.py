@@ -105,6 +105,30 @@ def test_the_session_ends_when_the_last_shell_is_left_and_not_when_a_connection_
         file.write("end\n")
 
 
+def test_a_shell_is_left_although_a_program_of_it_prints(server: subprocess.Popen[bytes], attached: Terminal, tmp_path: Path) -> None:
+    attached.type(f"(trap '' HUP; until [ -e {tmp_path}/end ]; do echo; sleep 0.05; done) & exit 5\n")
+    try:
+        assert attached._process.wait(10) == 5  # the server waits as long for the word that it was left
+        assert server.wait(LIMIT_S) == 0
+    finally:
+        (tmp_path / "end").touch()
+
+
+@pytest.mark.usefixtures("server")
+def test_a_terminal_is_given_back_where_nobody_reads_what_the_shell_prints(tmp_path: Path) -> None:
+    argv = [sys.executable, "-P", "-m", "extras.session.attach", str(tmp_path)]
+    with subprocess.Popen(argv, cwd=CODE_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(b"echo\n")
+        process.stdin.flush()
+        try:
+            assert process.wait(LIMIT_S) == NO_SESSION
+        finally:
+            process.kill()
+
+
 def test_all_terminals_show_the_notice(attached: Terminal, tmp_path: Path) -> None:
     (tmp_path / "new").write_text("this session ends in 5m\n")
     (tmp_path / "new").rename(tmp_path / "notice")
