@@ -58,7 +58,9 @@ def _watch(say_s: float, give_up_s: float) -> None:
 
 def _sleeps() -> list[tuple[str, str]]:
     """Return the threads in uninterruptible sleep, each with its number of switches, which tells one sleep from the next."""
-    states = {thread: system.machine_text(f"/proc/self/task/{thread}/status") for thread in os.listdir("/proc/self/task")}
+    states = dict[str, str]()
+    with suppress(OSError):  # the command may have opened all that it may
+        states = {thread: system.machine_text(f"/proc/self/task/{thread}/status") for thread in os.listdir("/proc/self/task")}
     return [(thread, state.partition("\nvoluntary_ctxt_switches:")[2]) for thread, state in states.items() if "\nState:\tD" in state]
 
 

@@ -65,6 +65,12 @@ def test_a_command_runs_without_standard_streams_and_where_its_starter_ignores_c
     assert subprocess.run(argv, stdout=subprocess.DEVNULL, timeout=60).returncode == 7
 
 
+def test_the_watch_goes_on_where_the_command_has_opened_all_that_it_may() -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')) - 1, 4096))"
+    command = f"{limit}; threading.Event().wait(2.5); assert threading.active_count() == 2"
+    assert ended(start(command)) == (7, "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("thread", ["os.mkdir('{}/x')", "it = threading.Thread(target=os.mkdir, args=['{}/x']); it.start(); it.join()"])
 def test_a_wait_for_storage_is_told_and_given_up(disk: Disk, thread: str) -> None:
