@@ -118,7 +118,9 @@ def _submit(graph: Graph, config: Mapping[str, str], width: job_plans.Width, tok
             output.line(text)
         return
     with LockFile(runtime_directory() / f"submit-{graph.study.name}.lock") as lock:
-        lock.take()  # another process of the same submission, whose answer was lost, may be at work
+        if not lock.try_take():  # another process of the same submission, whose answer was lost, may be at work
+            output.notice(f"another command of yours submits the study {graph.study.name!r} on this machine; this one waits for its end")
+            lock.take()
         earlier = jobs.jobs_named(job_name(graph.study.name, token), PATIENCE_S) if token is not None else ()
         if earlier:
             job: QueuedJob | None = earlier[-1]

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from base.errors import SubmitError
+from base.lock import LockFile
 from cluster.holder import holder_of
+from cluster.runtime import runtime_directory
 from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
 from cluster.schedulers.slurm.answers import COLUMNS
 from tests.workflow.commands.conftest import House, Said
@@ -208,6 +211,15 @@ def test_a_submission_that_is_asked_for_again_is_done_once(house: House, queue: 
     again = submit("--token", "0a1b2c3d")
     assert again.code == 0, again.err
     assert "job 42 (slipway-small-0a1b2c3d) was submitted by this command before, and is running" in again.out
+
+
+def test_a_submission_says_that_it_waits_for_another_one(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    with LockFile(runtime_directory() / f"submit-{house.load().name}.lock") as lock:
+        lock.take()
+        Timer(2.0, lock.unlock).start()
+        said = submit()
+    assert "another command of yours submits the study" in said.err
+    assert (said.code, queue.script is not None) == (0, True)
 
 
 def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
