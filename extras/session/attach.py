@@ -5,6 +5,7 @@ containers/lib/slipway_terminal.py says what is sent.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -96,7 +97,8 @@ def _pass_on(link: socket.socket, shell: int, resized: int | None) -> dict[str, 
         if link.fileno() in ready:
             ended, last = link.recv(PIECE) or _gone(), time.monotonic() + 10 * LAST_S
             readers.remove(link.fileno())
-    link.sendall(b"\n")
+    with contextlib.suppress(ConnectionError):  # the server waits for 10 s only, and the session goes on then
+        link.sendall(b"\n")
     found: dict[str, Any] = json.loads(ended)
     return found
 

@@ -129,6 +129,24 @@ def test_a_terminal_is_given_back_where_nobody_reads_what_the_shell_prints(tmp_p
             process.kill()
 
 
+def test_a_shell_has_its_exit_code_also_where_the_server_waits_no_longer_for_us(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("T")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s.sock"))
+        listener.listen()
+        argv = [sys.executable, "-P", "-m", "extras.session.attach", str(tmp_path)]
+        with subprocess.Popen(argv, cwd=CODE_ROOT, stdin=subprocess.DEVNULL) as process:
+            client, _ = listener.accept()
+            with client:
+                client.makefile().readline()
+                outer, inner = os.openpty()
+                socket.send_fds(client, [b"{}\n"], [outer])
+                client.sendall(b'{"code": 5}\n')
+            os.close(outer)
+            os.close(inner)
+            assert process.wait(LIMIT_S) == 5
+
+
 def test_all_terminals_show_the_notice(attached: Terminal, tmp_path: Path) -> None:
     (tmp_path / "new").write_text("this session ends in 5m\n")
     (tmp_path / "new").rename(tmp_path / "notice")
