@@ -53,8 +53,8 @@ class House:
         self.capsys.readouterr()
         command = words[0] if words[0] not in ("dataset", "cache") else " ".join(words[:2])
         extra = ["--site", str(self.site)]
-        if command in ("plan", "status", "submit"):
-            extra.append(str(self.path))
+        if command in ("plan", "status", "submit", "run"):
+            words = (words[0], str(self.path), *words[1:])
         elif command not in ("cache ls", "cache rm", "reap"):
             extra += ["--study", str(self.path)]
         code = main.run([*words, *extra])
