@@ -56,6 +56,8 @@ def test_the_next_command_is_told_and_the_study_has_the_name_of_its_directory(tm
     assert text.startswith(f"# yaml-language-server: $schema={SCHEMAS}/study.schema.json\n")
     assert "marked `short` if fewer than 100 or under 30 s" in text
     assert {*get_args(SourceKind), *MODELS} - set(re.findall(r"[a-z0-9-]+", text)) == set()
+    listed = text.partition("Other sources of images: ")[2].partition(" none: no dataset")[0]
+    assert set(re.findall(r"[a-z][a-z-]+", listed)) - {*get_args(SourceKind)} == {"of", "token", "sequences", "tree", "as", "it", "is"}
 
 
 @pytest.mark.processes
