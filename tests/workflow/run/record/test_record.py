@@ -113,6 +113,11 @@ def test_one_rank_has_no_skew_and_one_step_no_drift() -> None:
     assert (found.rank_skew_p95_ratio, found.straggler_rank, found.drift_ratio, found.step_s.stdev) == (None,) * 4
 
 
+def test_only_steps_that_every_rank_has_count() -> None:
+    found = performance({0: rank_events([0.1] * 9), 1: rank_events([0.1] * 7)}, 2, 4)
+    assert found.num_measured_steps == 7
+
+
 def test_losses_are_means_over_ranks_and_at_most_200() -> None:
     events = {rank: rank_events([0.1] * 1000) for rank in range(2)}
     events[1].steps[999] = events[1].steps[999]._replace(loss=0.003)
