@@ -28,7 +28,7 @@ from extras.session import request as files
 from extras.session import start as starting
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
 from extras.session.request import Kind, SessionRequest, SessionView
-from workflow.commands.chosen_study import load_chosen_study
+from workflow.commands.chosen_study import load_chosen_study, whole_commands
 from workflow.commands.dataset import check_name
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
@@ -37,8 +37,9 @@ from workflow.dag.cell_needs import requirements_of
 from workflow.dag.job_size import run_size
 from workflow.dag.refusals import refuse_unreachable
 from workflow.study.cell import NO_DATASET, RunLimits
+from workflow.study.publishing import folder_of
 from workflow.study.site import Site
-from workflow.study.site_file import load_site
+from workflow.study.site_file import load_site, site_beside
 from workflow.study.study import Study
 
 # Look again and again at what tells nobody that it has changed: files on storage, the scheduler's queue.
@@ -174,10 +175,12 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
         raise
     say = output.notice if kind == "run" and not options.detach else output.line  # what a command prints is its own
     say(f"session {request.session}: job {job_id}" if jobs is not None else f"session {request.session}: process {job_id} of this machine")
+    ways = f"`slipway session ls` shows how it stands, `slipway session stop {request.session}` ends it"
+    ways = whole_commands(ways, {"study": study_path, "site": site_name})
     if options.detach:
-        output.line(f"`slipway session ls` shows how it stands, `slipway session stop {request.session}` ends it")
+        output.line(ways)
         return
-    seen = _wait(directory, ("ready", "ended")) if kind != "run" else _follow(directory)
+    seen = _wait(directory, ("ready", "ended"), ways) if kind != "run" else _follow(directory, ways)
     if seen.is_over:
         _say_end(seen)
         return
@@ -268,7 +271,7 @@ def _export(study: Study, to: Path) -> None:
     output.line(f"TensorBoard shows {num_files} of {len(study.runs)} runs of {study.name}, as they are now")
 
 
-def _wait(directory: Path, stages: Sequence[str]) -> SessionView:
+def _wait(directory: Path, stages: Sequence[str], ways: str) -> SessionView:
     """Wait until the session is in one of these stages, or ended, as where its job is gone. Ctrl-C leaves it running."""
     queue = Queue()
     try:
@@ -279,20 +282,20 @@ def _wait(directory: Path, stages: Sequence[str]) -> SessionView:
                 if seen.state.stage in (*stages, "ended"):
                     return seen
     except KeyboardInterrupt:
-        output.line(f"\nthe session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
+        output.line(f"\nthe session goes on: {ways}")
         raise
     raise AssertionError("looks without a limit do not end")
 
 
-def _follow(directory: Path) -> SessionView:
-    seen, queue, size = _wait(directory, ("ready", "ended")), Queue(), 0
+def _follow(directory: Path, ways: str) -> SessionView:
+    seen, queue, size = _wait(directory, ("ready", "ended"), ways), Queue(), 0
     try:
         for seen in looks(partial(queue.look, directory), None):
             size += _show_output(directory / files.OUTPUT, size)
             if seen.is_over:
                 break
     except KeyboardInterrupt:
-        output.notice(f"the session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
+        output.notice(f"the session goes on: {ways}")
         raise
     return seen
 
@@ -407,9 +410,17 @@ def _not_reached(seen: SessionView, node: str, remote: str) -> str:
     )
 
 
-def ls(site: SiteOption = None, login: LoginOption = None, as_json: JsonOption = False) -> None:
+def _site_of(study: Path, site: str | None) -> Site:
+    """Load the site whose storage has the sessions: of a session with a study it is that study's."""
+    if not study.is_file():
+        return load_site(site)
+    beside = site_beside(study, site, os.environ)
+    return load_site(site if beside is None else str(beside.absolute()), folder=folder_of(Path(os.path.abspath(study))))
+
+
+def ls(study: StudyOption = DEFAULT_STUDY, site: SiteOption = None, login: LoginOption = None, as_json: JsonOption = False) -> None:
     """Show your sessions on this site's storage: state, node, time left, and the line for your laptop."""
-    here = load_site(site)
+    here = _site_of(study, site)
     jobs = jobs_of(here.scheduler)
     found = files.sessions(here.storage, None if jobs is None else _queued(jobs))
     if as_json:
@@ -449,10 +460,12 @@ def _as_json(seen: SessionView) -> dict[str, object]:
 
 
 def attach_to(
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="As `slipway session ls` shows it.")], site: SiteOption = None
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="As `slipway session ls` shows it.")],
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
 ) -> None:
     """Open a terminal at a shell of a session; several may be at one."""
-    enter(_session_named(load_site(site), session))
+    enter(_session_named(_site_of(study, site), session))
 
 
 def _session_named(site: Site, session: str) -> SessionView:
@@ -467,11 +480,12 @@ def _session_named(site: Site, session: str) -> SessionView:
 
 def stop(
     names: Annotated[list[str], typer.Argument(metavar="SESSION...", help="As `slipway session ls` shows them.")],
+    study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
     now: Annotated[bool, typer.Option("--now", help="Cancel the job, instead of letting it end in order.")] = False,
 ) -> None:
     """End sessions: each pushes what it was asked to push, and is waited for."""
-    here = load_site(site)
+    here = _site_of(study, site)
     jobs = jobs_of(here.scheduler)
     for name in names:
         seen = _session_named(here, name)

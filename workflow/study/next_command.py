@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 _PROPOSED: Final = re.compile(r"`slipway (?P<words>[^`]+)`")
 _STUDY_FIRST: Final = ("run", "plan", "submit", "status", "tables", "report", "verify")
 _STUDY_BY_OPTION: Final = ("logs", "dataset build", "dataset info", "dataset verify", "dataset stage", "dataset bench")
-_AT_A_SITE: Final = (*_STUDY_FIRST, *_STUDY_BY_OPTION, "cache ls", "cache rm", "reap", "doctor")
+_OF_SESSIONS: Final = ("session ls", "session attach", "session stop")
+_AT_A_SITE: Final = (*_STUDY_FIRST, *_STUDY_BY_OPTION, *_OF_SESSIONS, "cache ls", "cache rm", "reap", "doctor")
 PLACEHOLDER: Final = "STUDY"
 """The word that stands in a message for the study file."""
 
@@ -40,14 +41,16 @@ def _whole(typed: str, site: str | None, study: Path | None) -> str:
         words = shlex.split(typed)
     except ValueError:
         return typed
-    verb = " ".join(words[: 2 if words[0] in ("dataset", "cache") else 1])
+    verb = " ".join(words[: 2 if words[0] in ("dataset", "cache", "session") else 1])
     length = len(verb.split())
     rest, named = words[length:], str(study)
     if study is not None and PLACEHOLDER in rest:
         rest = [named if word == PLACEHOLDER else word for word in rest]
     elif study is not None and verb in _STUDY_FIRST and (not rest or rest[0].startswith("-")):
         rest = [named, *rest]
-    elif study is not None and verb in _STUDY_BY_OPTION and "--study" not in rest and not any("/" in word for word in rest):
+    elif (
+        study is not None and verb in (*_STUDY_BY_OPTION, *_OF_SESSIONS) and "--study" not in rest and not any("/" in word for word in rest)
+    ):
         rest = [*rest, "--study", named]
     if site is not None and verb in _AT_A_SITE and not {"--site", "--write-site"} & set(rest):
         rest = [*rest, "--site", site]

@@ -80,3 +80,17 @@ def test_a_node_that_ssh_does_not_reach_is_told_with_another_way_in(tmp_path: Pa
     monkeypatch.setenv("SSH_CODE", "3")
     with pytest.raises(SystemExit, match="3"):
         enter(SessionView(directory=directory, request=request, state=state))
+
+
+def test_sessions_of_a_study_without_a_site_file_are_found_where_its_results_lie(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/study.yaml").touch()
+    request = changed(REQUEST, site=replace(SITE, storage=tmp_path / "mine/storage"))
+    start.create(request)
+    assert run(["session", "ls", "--json"]) == 0
+    assert request.session not in capsys.readouterr().out
+    assert run(["session", "ls", "--json", "--study", "mine/study.yaml"]) == 0
+    assert request.session in capsys.readouterr().out

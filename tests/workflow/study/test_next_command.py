@@ -20,6 +20,7 @@ STUDY = Path("my study.yaml")
         ("run STUDY --retry failed", "run 'my study.yaml' --retry failed --site here.yaml"),
         ("run --adopt", "run 'my study.yaml' --adopt --site here.yaml"),
         ("dataset build digits", "dataset build digits --study 'my study.yaml' --site here.yaml"),
+        ("session stop shell-1", "session stop shell-1 --study 'my study.yaml' --site here.yaml"),
         ("dataset verify /nfs/x", "dataset verify /nfs/x --site here.yaml"),
         ("run other.yaml --site there", "run other.yaml --site there"),
         ("doctor --write-site NAME", "doctor --write-site NAME"),
