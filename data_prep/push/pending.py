@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -61,17 +61,19 @@ def deliver_pending(
     cache_dir: Path,
     check: Check,
     remove: Remove = publish.remove_leftover,
+    only: Container[Path] | None = None,
     record: Remove = lambda _target: None,
 ) -> list[Delivery]:
-    """Push every waiting result of this user on this node, each in a child process that is given up when no byte has moved for
-    PUSH_STALL_S; what was delivered leaves the cache by `remove`. `check` says where a result may go. `record` is called with where it
-    lies, before it leaves the cache: a kill between the two, or an error of it, and it is delivered again.
+    """Push every waiting result of this user on this node, or those in the directories `only`, each in a child process that is given up
+    when no byte has moved for PUSH_STALL_S; what was delivered leaves the cache by `remove`. `check` says where a result may go.
+    `record` is called with where it lies, before it leaves the cache: a kill between the two, or an error of it, and it is delivered again.
 
     Where another result has the name meanwhile (the run was repeated), this one goes beside it as `<name>.lost-<work directory>`. A result
     that cannot be delivered stays and is reported, not raised. The caller must have one thread only.
     """
     found = []
-    for run_dir in sorted(path.parent for path in (cache_dir / "runs").glob(f"*/{NAME}")):
+    waiting = sorted(path.parent for path in (cache_dir / "runs").glob(f"*/{NAME}"))
+    for run_dir in waiting if only is None else [path for path in waiting if path in only]:
         with _taken(run_dir) as note:
             if note is not None:
                 found.append(_deliver(run_dir, note, check, record, remove))

@@ -107,7 +107,7 @@ def reap(
     With --push results are delivered: yours only, and only to the run of the study that they belong to. When the files of all nodes
     of the run are there, its record is published. Exit 18 while one still waits. With --remove it removes containers whose job is
     gone, work directories in which nobody works, and their leases of datasets; exit 22 if something cannot be removed, which is
-    named. Every run removes so when it starts on a node.
+    named. Every run does both when it starts on a node.
 
     With --images it is about images instead: those that no run has used for 7 days, and parts that killed loads left. Only images
     under Slipway's own tag are removed, never by force.

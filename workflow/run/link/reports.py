@@ -177,6 +177,9 @@ class Waiting(Message, frozen=True, kw_only=True):
 class LookedAt(Message, frozen=True, kw_only=True):
     """The report after the plan of a run that what can be checked before anything is staged is there."""
 
+    delivered: bool
+    """True if files of an earlier attempt, which waited on this node, are on storage now."""
+
 
 class DatasetIsHere(Message, frozen=True, kw_only=True):
     """The dataset is on this node, and the image, which `load_image` orders, is next."""

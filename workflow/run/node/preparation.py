@@ -30,7 +30,7 @@ from workflow.run.node import limits, program_check
 from workflow.run.node.child import Problem, Worker
 from workflow.run.node.ranks import Reservation
 from workflow.run.node.stagers import ImageChild, Loaded, PeerGroup, stage_argv, stage_child
-from workflow.run.node.workdir import WorkDirectory
+from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run
 from workflow.run.plan import TAG, Framework, port_names
 from workflow.run.storage.attempt import fetch_file
 
@@ -67,23 +67,40 @@ class Preparation:
         self._calls: list[Call] = []
 
     def look(self) -> None:
-        """Check whether the program can be started, as far as nothing has to be here for that."""
+        """Deliver the files of earlier attempts that wait here, then check whether the program can be started."""
+        cache, run_dir = Path(self.plan.cache), Path(self.plan.run_dir)
+        if any((place / PENDING).exists() for place in of_run(cache, run_dir)):
+            arguments = (cache, run_dir, self.plan.group)
+            self._call(
+                "delivery of what waits", deliver_run, *arguments, timeout_s=limits.DELIVERY_STALL_S, then=self._delivered, renewed=True
+            )
+        else:
+            self._look(delivered=False)
+
+    def _delivered(self, call: Call) -> None:
+        try:
+            found = call.result()
+        except SlipwayError as error:
+            found = [(False, f"what waits on this node is not delivered: {error}")]
+        for delivered, line in found:
+            logger.log(logging.INFO if delivered else logging.WARNING, "%s", line)
+        self._look(delivered=any(delivered for delivered, _ in found))
+
+    def _look(self, *, delivered: bool) -> None:
         ranks = self.plan.ranks
         if ranks is None or not program_check.is_looked_at(ranks.framework):
-            self.report(reports.LookedAt())
+            self.report(reports.LookedAt(delivered=delivered))
             return
-        arguments = (ranks.framework, in_container(ranks.engine))
-        self._call(
-            "look for what the program needs", program_check.refuse_what_is_missing, *arguments, timeout_s=limits.LOOK_S, then=self._looked
-        )
+        arguments, then = (ranks.framework, in_container(ranks.engine)), partial(self._looked, delivered)
+        self._call("look for what the program needs", program_check.refuse_what_is_missing, *arguments, timeout_s=limits.LOOK_S, then=then)
 
-    def _looked(self, call: Call) -> None:
+    def _looked(self, delivered: bool, call: Call) -> None:
         try:
             call.result()
         except SlipwayError as error:
             self.fail("look", type(error).__name__, str(error))
         else:
-            self.report(reports.LookedAt())
+            self.report(reports.LookedAt(delivered=delivered))
 
     def stage(self) -> None:
         """Bring the dataset here, where there is one, under a lease that names this process. Raises StagingError."""
@@ -323,8 +340,9 @@ class Preparation:
         *arguments: Any,
         timeout_s: float,
         then: Callable[[Call], None],
+        renewed: bool = False,
     ) -> None:
-        self._calls.append(Call(self.loop, what, function, *arguments, timeout_s=timeout_s).then(then))
+        self._calls.append(Call(self.loop, what, function, *arguments, timeout_s=timeout_s, renewed=renewed).then(then))
 
 
 # Setup before the ranks: old containers are removed, the engine is asked for its abilities, other users of the GPUs are detected.

@@ -41,7 +41,7 @@ from cluster.schedulers import local
 from containers import program_folder, spec
 from data_prep.push import Delivery, deliver_pending
 from workflow.run.link.commands import Pending, Plan
-from workflow.run.node import limits
+from workflow.run.node import caches, limits
 from workflow.run.plan import CellDocument
 from workflow.run.record.machine_load import file_name
 from workflow.run.storage import lease as leases
@@ -321,6 +321,15 @@ def deliver(cache: Path, storage: Path) -> list[Delivery]:
         else one
         for one in found
     ]
+
+
+def deliver_run(cache: Path, run_dir: Path, group: bool) -> list[tuple[bool, str]]:
+    """Deliver what waits in `cache` of the run whose directory on storage is `run_dir`. Return for each attempt whether it was delivered,
+    and a line about it. What cannot be delivered stays. The run's supervisor holds its lease, and makes the results."""
+    caches.refuse_distrusted(cache, group=group)
+    check = partial(check_target, run_dir.parents[3])
+    found = deliver_pending(cache, check, remove=remove_delivered, only=of_run(cache, run_dir))
+    return [(one.delivered, f"{one.run_dir.name} waited on this node: {one.message}") for one in found]
 
 
 def check_target(storage: Path, target: Path) -> None:

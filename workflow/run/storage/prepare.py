@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from base import errors, logs, publish
 from cluster import processes
 from cluster.holder import holder_of
@@ -29,9 +31,9 @@ from workflow.study.site import refuse_other_scheduler
 
 def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> PreparedRun:
     """Read study.json, take the allocation and the lease. Raises ConfigError, AllocationError, LeaseError,
-    PushError, RecordError, StorageError. `after`: a result later than this number is asked for; 0: any. What was delivered becomes a
-    result, and the newest result is published. Where storage has the one asked for, the lease is given back, and nothing is to be trained.
-    Whoever comes too late, or twice, or after Snakemake has lost the record, ends here."""
+    RecordError, StorageError. `after`: a result later than this number is asked for; 0: any. Where storage has one already, its record is
+    published, unless it is, the lease is given back, and nothing is to be trained. Whoever comes too late, or twice, or after Snakemake has
+    lost the record, ends here."""
     study = read_resolved(Path(results))
     run, site, limits = find_run(study, run_id), study.site, study.limits
     logs.private_umask(site.shared == "group")
@@ -44,13 +46,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     allocation = scheduler.allocate(request, environ, supervisor)
     holder = holder_of(supervisor, allocation.scheduler, allocation.job_id, allocation.restart_count)
     mine = take_run(run_dir, holder)
-    attempt.complete_delivered(run_dir)
-    found = results_of(run_dir, study.study)
-    publish_newest(run_dir, found)
-    done = found[0] if found and found[0].number > after else None
-    if done is not None:
-        leases.release(run_dir, mine.token)
-    return PreparedRun(
+    prepared = PreparedRun(
         study=study.study,
         run_id=run_id,
         cell=run.cell,
@@ -62,10 +58,29 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
         attempt=mine.attempt,
         token=mine.token,
         tag=attempt_tag(run_id, mine.attempt, tag_suffix(run_dir, mine.token)),
-        result_number=max((result.number for result in found), default=0) + 1,
+        result_number=after + 1,
         run_dir=str(run_dir),
-        resumable=tuple(resumable(records(run_dir, attempt_numbers(run_dir)), run.cell, budget_of(site, limits))),
-        done=done,
+        resumable=(),
+        done=None,
+    )
+    found = with_results(prepared)
+    if found.done is not None:
+        leases.release(run_dir, mine.token)
+    return found
+
+
+def with_results(run: PreparedRun) -> PreparedRun:
+    """Make results of the attempts that were delivered, and publish the newest result. Return `run` with what is there now: `done`, where
+    it is a result of the number `run.result_number` or a later one. Raises PushError, RecordError, StorageError."""
+    run_dir = Path(run.run_dir)
+    attempt.complete_delivered(run_dir)
+    found = results_of(run_dir, run.study)
+    publish_newest(run_dir, found)
+    return replace(
+        run,
+        result_number=max((result.number for result in found), default=0) + 1,
+        resumable=tuple(resumable(records(run_dir, attempt_numbers(run_dir)), run.cell, budget_of(run.site, run.limits))),
+        done=found[0] if found and found[0].number >= run.result_number else None,
     )
 
 

@@ -25,6 +25,7 @@ from workflow.run.plan import TAG, at_site, cell_document, node_argv, processes_
 from workflow.run.record import events, outcome, progress_line, resume, step_clock
 from workflow.run.record.model import Status
 from workflow.run.storage import description
+from workflow.run.storage.prepare import with_results
 from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.deadline import TimeLimit
@@ -84,11 +85,12 @@ class RunningAttempt:
         return work
 
     def run_steps(self, work: description.Work) -> outcome.Ending:
-        """Wait until every rank has succeeded, or the run is ended."""
+        """Wait until every rank has succeeded, the run is ended, or nodes have delivered its result, which `run.done` then holds."""
         try:
             self.job.ask()
             self._stage(work)
-            self._train(work)
+            if self.run.done is None:
+                self._train(work)
             ending = outcome.Ending(status="ok")
         except RunEnded as ended:
             ending = ended.ending
@@ -127,6 +129,10 @@ class RunningAttempt:
         plan = node_plan(run, self.job.allocation, work, self.scope.limits.rank_silence_s)
         self.staging.look(plan, lambda node: str(node_cache(run.allocation.scheduler, site.cache.path, node)))
         self.job.wait_if_ending()
+        if any(answer.delivered for node in self.nodes.all if (answer := node.last(reports.LookedAt)) is not None):
+            self.run = run = self.scope.call("prepare", with_results, run, kind=PreparedRun, renewed=True)
+            if run.done is not None:
+                return
         self._refuse_what_is_missing()
         self.staging.run(plan, readers)
         self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that

@@ -129,8 +129,8 @@ class Staging:
             )
 
     def look(self, plan: commands.Plan, cache_of: Callable[[Node], str]) -> None:
-        """Send every node the plan, with the node's own cache by `cache_of`. For a run, wait until each has looked for what it
-        needs, or has failed; where a dataset alone is staged (`plan.ranks` is None), do not wait."""
+        """Send every node the plan, with the node's own cache by `cache_of`. For a run, wait until each has delivered what waits there and
+        has looked for what it needs, or has failed; where a dataset alone is staged (`plan.ranks` is None), do not wait."""
         for node in self._nodes.all:
             self._nodes.send(node, replace(plan, cache=cache_of(node.node)))
         if plan.ranks is not None:

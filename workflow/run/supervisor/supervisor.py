@@ -152,6 +152,9 @@ class Supervisor:
             return give_up(loop, self._refused(error), attempt, run)
         self._begun = attempt
         ending = attempt.run_steps(work)
+        if attempt.run.done is not None:
+            give_up(loop, ending, attempt, run)
+            return self._already_done(attempt.run.done)
         return finish(attempt, work, ending)
 
     def _prepared(self) -> PreparedRun:

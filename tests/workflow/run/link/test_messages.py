@@ -56,7 +56,7 @@ SAID: Final[tuple[reports.Report, ...]] = (
     reports.Progress(what="dataset", done=1, total=2),
     reports.Listening(what="dataset", address="127.0.0.1", port=4000, have="none"),
     reports.Waiting(what="image"),
-    reports.LookedAt(),
+    reports.LookedAt(delivered=True),
     reports.DatasetIsHere(),
     STAGED,
     reports.Staged(
