@@ -205,9 +205,11 @@ def look(one: Round, words: tuple[str, ...]) -> str:
     except TimeoutError:
         return f"processes are left: {one.tagged()}"
     wrong = []
+    reap = [str(BIN / "slipway"), "reap", "--site", str(one.cluster.site_file)]
     for node in one.lost:  # what it had is removed by the next run there, or by hand
-        argv = [str(BIN / "slipway"), "reap", "--remove", "--site", str(one.cluster.site_file)]
-        one.cluster.exec(node, argv, user=one.user, cwd=ROOT, check=True)
+        one.cluster.exec(node, [*reap, "--remove"], user=one.user, cwd=ROOT, check=True)
+    for node in one.cluster.nodes:  # what storage did not take waits there, where the run has a result of another node since
+        one.cluster.exec(node, [*reap, "--push"], user=one.user, cwd=ROOT, check=True)
     for path in one.results.glob("runs/*/record.json"):
         record = json.loads(path.read_text())
         validate_record(record, str(path))
