@@ -90,6 +90,7 @@ def test_every_node_starts_what_the_login_node_pinned(docker_cluster: Cluster, p
         assert loaded(docker_cluster, node, str(path), engine=engine)["image_id"] == answer["image_id"], "it is there: no byte is read"
         path.with_suffix(".hidden").replace(path)
     check_same(PinnedImage(**made["image"]), node_ids)
+    docker_cluster.load_image(images.base_image())  # the other tests of this cluster find it on every node
 
 
 def test_a_tag_that_moves_moves_no_study(docker_cluster: Cluster, place: Path) -> None:
