@@ -208,8 +208,6 @@ def look(one: Round, words: tuple[str, ...]) -> str:
     reap = [str(BIN / "slipway"), "reap", "--site", str(one.cluster.site_file)]
     for node in one.lost:  # what it had is removed by the next run there, or by hand
         one.cluster.exec(node, [*reap, "--remove"], user=one.user, cwd=ROOT, check=True)
-    for node in one.cluster.nodes:  # what storage did not take waits there, where the run has a result of another node since
-        one.cluster.exec(node, [*reap, "--push"], user=one.user, cwd=ROOT, check=True)
     for path in one.results.glob("runs/*/record.json"):
         record = json.loads(path.read_text())
         validate_record(record, str(path))
@@ -221,6 +219,8 @@ def look(one: Round, words: tuple[str, ...]) -> str:
         path.parts[-4] for path in one.results.glob("runs/*/attempts/[!.]*/record.json") if json.loads(path.read_text())["kind"] == "result"
     )
     wrong += [f"{run} was trained {count} times" for run, count in done.items() if count > 1]
+    for node in one.cluster.nodes:  # what storage did not take waits there, where the run has a result of another node since
+        one.cluster.exec(node, [*reap, "--push"], user=one.user, cwd=ROOT, check=True)
     wrong += [f"an attempt says {status}: {why}" for status, why in attempts(one) if status not in ("ok", *words)]
     wrong += [f"left: {path}" for path in one.results.rglob("*") if ".part-" in path.name or path.name.startswith((".lease", "lease"))]
     for node in one.cluster.nodes:
