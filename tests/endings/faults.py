@@ -225,7 +225,7 @@ def _job_runs(one: One) -> bool:
 
 
 def _image_comes(one: One) -> bool:
-    return bool(one.pids("containers.images", "--archive"))
+    return bool(one.pids("-m", "containers.images"))
 
 
 def _client_runs(one: One) -> bool:
