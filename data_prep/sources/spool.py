@@ -18,7 +18,7 @@ MAX_RATIO = 200
 FREE_OF_RATIO = 16 << 20  # small archives of empty blocks may be packed better
 MAX_BYTES = 16 << 40
 _BLOCK = 1 << 20
-_OPEN: Mapping[str, Callable[[BinaryIO], Any]] = {"gzip": gzip.open, "bzip2": bz2.open}
+_DECODERS: Mapping[str, Callable[[], Any]] = {"bzip2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 
 
@@ -80,17 +80,18 @@ def _bounded(path: Path, kind: str) -> Iterator[bytes]:
 
 
 def _chunks(file: BinaryIO, kind: str) -> Iterator[bytes]:
-    if kind == "xz":
-        yield from _xz_chunks(file)
+    if kind == "gzip":
+        with gzip.open(file) as stream:
+            while chunk := stream.read(_BLOCK):
+                yield chunk
         return
-    with _OPEN[kind](file) as stream:
-        while chunk := stream.read(_BLOCK):
-            yield chunk
+    yield from _streams(file, _DECODERS[kind])
 
 
-def _xz_chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Decompress streams of xz, which may be padded. lzma.open takes padding, or a damaged stream, for the end of the file."""
-    decoder, data, begun = lzma.LZMADecompressor(), b"", False
+def _streams(file: BinaryIO, new_decoder: Callable[[], Any]) -> Iterator[bytes]:
+    """Decompress streams one after the other, which may be padded. lzma.open and bz2.open take padding, or a damaged stream, for the end of
+    the file."""
+    decoder, data, begun = new_decoder(), b"", False
     while data := data or file.read(_BLOCK):
         data = data if begun else data.lstrip(b"\0")
         begun = begun or bool(data)
@@ -98,6 +99,6 @@ def _xz_chunks(file: BinaryIO) -> Iterator[bytes]:
             yield decoder.decompress(data, _BLOCK)
             data = b""
         if decoder.eof:
-            decoder, data, begun = lzma.LZMADecompressor(), decoder.unused_data, False
+            decoder, data, begun = new_decoder(), decoder.unused_data, False
     if begun:
         raise EOFError("the file is cut")
