@@ -74,7 +74,8 @@ def _pass_on(link: socket.socket, shell: int, resized: int | None) -> dict[str, 
     typed, ended, last = b"", b"", math.inf
     while not ended or (shell in readers and time.monotonic() < last):
         writers = [shell] if typed and shell in readers else []
-        ready, free, _ = select.select(readers, writers, [], LAST_S if ended else None)
+        heard = readers if len(typed) < PIECE else readers - {0}  # what is piped in may come faster than the shell reads it
+        ready, free, _ = select.select(heard, writers, [], LAST_S if ended else None)
         if not ready and not free:
             break
         if resized in ready:
