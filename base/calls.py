@@ -6,8 +6,6 @@ than the work. The caller must have one thread only: a lock that another thread 
 importing, is never released in the child. A caller with threads asks an interpreter of its own: call_isolated().
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import logging

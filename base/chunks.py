@@ -1,7 +1,5 @@
 """Name and make the chunk list of a single file, which lies beside it and holds the hashes of its chunks, for writers and for copies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol

@@ -4,8 +4,6 @@ Exit code 1 is a bug of ours, 2 the command line's own usage error.
 A message says what was asked, what was found, where, and what to do.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from base.sanitize import printable

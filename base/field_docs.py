@@ -1,7 +1,5 @@
 """Read the strings that stand after the fields of a class, of which schemas and pages of reference are made."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

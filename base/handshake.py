@@ -4,8 +4,6 @@ The words have fixed lengths, so that nobody can send more before the proof. The
 side answers with its index, its purpose, its proof and a challenge of its own; the welcome of the listener is its proof.
 """
 
-from __future__ import annotations
-
 import errno
 import hmac
 import logging

@@ -1,7 +1,5 @@
 """Format and parse names, durations, sizes, counts and paths as people write them."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

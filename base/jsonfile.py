@@ -1,7 +1,5 @@
 """Read and write JSON: canonical bytes to hash; writing that fails for no character; bounded reading that names the file."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ cleaner of /tmp, or whoever held it before, may have taken the file away and som
 that is locked still has its name.
 """
 
-from __future__ import annotations
-
 import fcntl
 import math
 import os

@@ -1,7 +1,5 @@
 """Log for people on stderr; data for machines never goes here."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -8,8 +8,6 @@
 * Another program in our place: exec, or `subprocess.run` without a limit where it has our terminal.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import math

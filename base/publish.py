@@ -5,8 +5,6 @@ After a failed fsync the kernel may report the next one as successful although t
 notes), so a part whose sync failed is removed and never synced again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging

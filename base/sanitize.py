@@ -4,8 +4,6 @@ Foreign is all that programs, archives, file names, other users and other hosts 
 written as UTF-8 and as JSON, and is as large as we say: no value makes a later write fail for its characters, its size or its depth.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 from typing import Any, Final

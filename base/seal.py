@@ -5,8 +5,6 @@ lines. `grep -v '^ "seal": ' record.json | sha256sum` says the same. The text is
 number is written, and 100,000 records are checked in a second. A record from before there were seals has none, and is read as it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -4,8 +4,6 @@ A machine may have no account for our number: in a container that is started by 
 asks for the name of the user, as Snakemake and PyTorch do, ends with a KeyError, unless the environment tells it.
 """
 
-from __future__ import annotations
-
 import errno
 import getpass
 import os

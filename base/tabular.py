@@ -4,8 +4,6 @@ Rows stand in lines as long as they fit; else the columns of words are wrapped a
 its own above the others; else every value does, beside its header.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import zip_longest

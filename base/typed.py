@@ -5,8 +5,6 @@ dict), or made of text, numbers, flags, `Literal`, unions, tuples, lists, mappin
 the type does not know are left alone: another version may have written them; but for a `Closed` one, which people write.
 """
 
-from __future__ import annotations
-
 import collections.abc
 import dataclasses
 import re
@@ -83,7 +81,7 @@ class Mismatch(Exception):
         super().__init__(reason)
         self.keys: list[str] = []
 
-    def at(self, key: str) -> Mismatch:
+    def at(self, key: str) -> "Mismatch":
         """Return the same mismatch under a key of the surrounding object."""
         self.keys.append(key)
         return self

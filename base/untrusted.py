@@ -7,8 +7,6 @@ a container can link to lies in its own output directory, and a program without 
 ours is written into such a directory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

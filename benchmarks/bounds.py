@@ -14,8 +14,6 @@ enough of the step; errors of at most 10 % for input and 25 % for communication 
 use, `--batch 8 --device-ms 60` has little that they can slow down.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gzip

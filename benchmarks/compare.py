@@ -10,8 +10,6 @@ intervals hold 95 % of normal runs; a margin that is just missed holds in at mos
 chance leaves (three standard errors).
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

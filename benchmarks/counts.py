@@ -3,8 +3,6 @@
 They are run by the code of a run; `python -m benchmarks.marks --only counts` prints how wrong their rates are, and which marks say so.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

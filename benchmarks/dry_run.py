@@ -6,8 +6,6 @@ The two Snakefiles take turns, so that a drifting machine touches both; medians 
 time and of processor time, children included: the latter says more on a machine that others use.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

@@ -5,8 +5,6 @@ SLIPWAY_FAULT_FILE past the page cache), `rank` (rank 1 computes so much longer)
 bucket ends so much later), `none`, or `noop` by its cell. In each forward the rank sleeps for the seconds of a device beside that.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import random

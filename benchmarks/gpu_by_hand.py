@@ -6,8 +6,6 @@ Needs torch and torchvision, whose ResNet-50 has the layers of ours. Each batch 
 from memory, and there is no DistributedDataParallel. A line of JSON for each configuration.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

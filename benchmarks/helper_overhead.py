@@ -14,8 +14,6 @@ run between them. Of `--repeats` turns as many are begun as `--limit-s` leaves r
 quiet machine; how loaded it was is told first. The exit code is 1 where an aim is missed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ It makes tables of five kinds in five forms, each by a seed, and changes each nu
 is found in files tells `slipway lint-table FILE...` itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import tempfile

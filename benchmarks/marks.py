@@ -10,8 +10,6 @@ no wrong rate without a mark, and no mark where a program reports what it does. 
 leaves (three standard errors).
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

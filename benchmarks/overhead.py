@@ -6,8 +6,6 @@ Three ways take turns on the same cores with the same cell.json and the same sta
 push, record), `torchrun --nproc_per_node 1 program.py`, and `python program.py` with the ranks' environment, which is what Slipway starts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ The second says nothing of the series it is made of, which are those of benchmar
 reason. Exit code 2 for a file that is none.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -6,8 +6,6 @@ One line per case: the true rate, the record's, what global batch / median step 
 straggler. Aim: the record's rate within 1 % of the true one in every case, and no rank named that is not slow. Exit code 1 otherwise.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

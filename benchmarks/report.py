@@ -8,8 +8,6 @@ above 1.5 something is not linear, and the exit code is 1. Aims, from the record
 1 s for 10,000; the report of 500 runs <= 10 s and <= 5 MB.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import shutil

@@ -14,8 +14,6 @@ On a mini-cluster of one compute node each, so that runs follow each other, or w
 Needs root (tests/minicluster), but for `--site`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

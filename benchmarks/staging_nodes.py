@@ -10,8 +10,6 @@ start of `workflow.run.supervisor.stage_all_nodes` inside the allocation, srun, 
 the slowest node's staging process. Printed: medians, and the medians of the ratios to the plain read of the same turn.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

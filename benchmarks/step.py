@@ -12,8 +12,6 @@ included, take turns, and the median difference counts, of wall time and of proc
 step of 5 ms by one of them. The parts of the mean step are printed with their residual. Aim: at most 5 %.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

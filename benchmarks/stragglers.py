@@ -7,8 +7,6 @@ for 1 % between ranks); how often rank 0 is named that is slower by 10, 20 and 5
 code 1 otherwise.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

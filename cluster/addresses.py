@@ -1,7 +1,5 @@
 """Find the address at which others reach this machine: of a named interface, or the one on the way to them. Nothing is sent."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import ipaddress

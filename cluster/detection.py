@@ -1,7 +1,5 @@
 """Detect the scheduler, in a job and outside of jobs, by one table, which also has schedulers without a module here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

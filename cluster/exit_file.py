@@ -5,8 +5,6 @@ away the file of the last one. Schedulers signal all processes of a job, so a si
 it. Our code lies on network storage, and a job waits for every module: little is imported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Check what was granted against the request, and complete the nodes of an allocation by what their node programs found. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence

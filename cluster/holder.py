@@ -1,7 +1,5 @@
 """Describe a process as a holder (which process, of which job and of which start of it), and tell whether that process still lives."""
 
-from __future__ import annotations
-
 import os
 
 from base.errors import LeaseError

@@ -5,8 +5,6 @@ A checkout has Snakefile, profiles and config beside the packages. A wheel carri
 checkout is theirs.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Start the node programs of an allocation: the token goes over standard input, never into an argv or an environment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping

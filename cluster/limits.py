@@ -1,7 +1,5 @@
 """Time limits of this package: processes, GPUs, preflight, watching. Those of a scheduler stand with it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 CONTAINER_REMAINS_S: Final = 5.0

@@ -1,7 +1,5 @@
 """Read facts of this machine. Each function costs well under a millisecond per core and touches no network storage."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

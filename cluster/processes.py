@@ -3,8 +3,6 @@
 A pid alone names nobody, because it is used again: a process is known by pid and start time, within one boot and one pid namespace.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

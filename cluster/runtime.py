@@ -5,8 +5,6 @@ remove it, since the places have the sticky bit. It counts also when the name be
 one user look for their locks in two places.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

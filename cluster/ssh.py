@@ -4,8 +4,6 @@
 stand behind one name.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -3,8 +3,6 @@
 Who waits for storage in uninterruptible sleep can neither say so nor hear a signal.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

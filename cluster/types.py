@@ -1,7 +1,5 @@
 """Define requests to a scheduler, what it granted, and how node programs start: frozen values."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple

@@ -1,7 +1,5 @@
 """Time limits of engines, their containers and images. Those of the watchdog stand in it: it imports nothing of ours."""
 
-from __future__ import annotations
-
 from typing import Final
 
 ENGINE_CALL_S: Final = 10.0

@@ -1,7 +1,5 @@
 """Probe what a container gets from its node and from the job there: user, limits, memory, devices. Deciding is pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import grp
 import os

@@ -4,8 +4,6 @@ A run works with one state of the folder: its digest is taken when the run start
 that saves a file meanwhile ends the run, instead of giving it two programs.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ MASTER_ADDR and MASTER_PORT are the one place where something listens for all: P
 parameter server, Horovod's rendezvous. TensorFlow and Paddle want a port for each rank besides.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -3,8 +3,6 @@
 Usable at every start of a node program, by hand, and in an epilog: `slipway reap --remove`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

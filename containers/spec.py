@@ -4,8 +4,6 @@ Paths are those of the host. An engine decides how the programs see them: a cont
 bare engine hands out the real paths; a program reads the SLIPWAY_ variables and cannot tell the difference.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from typing import Final

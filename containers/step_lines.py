@@ -1,8 +1,6 @@
 """Check the expression by which the steps of a program without events are found in its output. What is done with it in a run is in
 lib/slipway_log.py and lib/slipway_steps.py."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read the manifest of a set of files with the hashes of their chunks: a dataset, or a single file with its list of chunks beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Ask the file system for free space, since a full disk shows as many different errors (LMDB says "Input/output error")."""
 
-from __future__ import annotations
-
 import os
 import resource
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hash a file: each chunk, to find a wrong byte while copying, and the whole, to name it."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """Read what the first bytes of an image file say, without decoding it."""
 
-from __future__ import annotations
-
 import re
 import struct
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Set the time limits of building, caching, staging and trying out datasets."""
 
-from __future__ import annotations
-
 from typing import Final
 
 BUILDER_WAIT_S: Final = 600.0

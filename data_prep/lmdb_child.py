@@ -6,8 +6,6 @@
 with (length, value); the length is ABSENT for no such key.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

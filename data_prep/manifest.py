@@ -4,8 +4,6 @@
 digest anywhere. Reading checks everything: a manifest on shared storage may have been written by another user.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from array import array

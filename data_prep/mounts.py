@@ -1,7 +1,5 @@
 """Find the file system on which a path lies, by /proc/self/mountinfo."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Measure how fast the samples of a dataset are read where they lie, in the order of an epoch."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import threading

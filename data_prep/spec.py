@@ -5,8 +5,6 @@ its paths absolute; the digest of the resolved specification names the build dir
 paths; cells carry that specification, so that a project can be moved.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -407,15 +405,15 @@ class DatasetSpec(BaseModel):
             "check": "decode" if self.statistics == "all" or self.encoding == "raw" else "header",
         }
 
-    def resolved(self, base_dir: Path) -> DatasetSpec:
+    def resolved(self, base_dir: Path) -> "DatasetSpec":
         """Make all paths absolute. Relative ones start at `base_dir`, the directory of the study file. Links are kept."""
         return self._with_paths(lambda path: _absolute(path, base_dir))
 
-    def as_written(self) -> DatasetSpec:
+    def as_written(self) -> "DatasetSpec":
         """Return the specification with its relative paths in their shortest form. Paths that begin with `~` become absolute."""
         return self._with_paths(lambda path: _absolute(path, Path()) if path.startswith(("/", "~")) else os.path.normpath(path))
 
-    def _with_paths(self, change: Callable[[str], str]) -> DatasetSpec:
+    def _with_paths(self, change: Callable[[str], str]) -> "DatasetSpec":
         splits = self.splits and {
             name: SplitPath(path=change(split.path)) if isinstance(split, SplitPath) else split for name, split in self.splits.items()
         }

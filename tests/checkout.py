@@ -1,7 +1,5 @@
 """A copy of the checkout, in which a test exchanges what it likes."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

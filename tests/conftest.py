@@ -1,8 +1,6 @@
 """No time decides a test. The slow tests are in scopes that may run side by side, since they wait more than they work. A quick test that
 starts processes is marked so, or fails."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import logging

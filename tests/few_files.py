@@ -1,7 +1,5 @@
 """A process that may open few files: so few connections may wait at its listeners."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ stores of its own below the cache, on this machine's network: Dockerfiles that a
 those that pip finds on this machine.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Tests that compute on a GPU of this machine; elsewhere they are skipped. CI has none: `pytest -m slow -k gpu` where there is one."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Collection
 from shutil import which

@@ -1,7 +1,5 @@
 """What a hostile hand sends: bytes of ours, changed, and others. The same for the same seed."""
 
-from __future__ import annotations
-
 import random
 from typing import Final
 

@@ -5,8 +5,6 @@ nodes of a mini-cluster see too. base: Debian's smallest system with Python and 
 Open MPI. FRAMEWORK: its Dockerfile on base.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """A study of programs of one's own, each on two nodes by another launcher: torchrun, mpirun, and ranks with sidecars."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path

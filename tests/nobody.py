@@ -1,7 +1,5 @@
 """A user whom permissions hold back, also where the tests are run by root."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

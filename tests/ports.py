@@ -1,7 +1,5 @@
 """Ports for programs that a test starts."""
 
-from __future__ import annotations
-
 import atexit
 from contextlib import ExitStack
 from typing import Final

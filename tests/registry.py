@@ -5,8 +5,6 @@ takes without TLS. Images are archives of `docker save`. REPOSITORY@DIGEST=ARCHI
 after it: what is offered under a digest that is another's.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import gzip

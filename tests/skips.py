@@ -1,8 +1,6 @@
 """Where all that tests need is installed, a test is skipped for a reason in this list only. A run names every other reason at its end;
 with STRICT_SKIPS=true it fails then, so that whoever knows the machine can ask for it."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any, Final

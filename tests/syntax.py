@@ -1,7 +1,5 @@
 """What a module imports, names and says, by its syntax. Read once for all tests; the tree itself, of a million values, is not kept."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A command with a terminal, in which its user types."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

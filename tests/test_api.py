@@ -1,7 +1,5 @@
 """What programs and notebooks read: `import slipway`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

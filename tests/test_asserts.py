@@ -1,7 +1,5 @@
 """No test asserts what cannot fail."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

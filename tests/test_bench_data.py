@@ -1,7 +1,5 @@
 """Statistics and table of `make bench-data`."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Benchmarks run to their end with the smallest sizes; their figures are for whoever calls them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """No test is left out of all runs, and a pure one starts no process."""
 
-from __future__ import annotations
-
 import fnmatch
 import itertools
 import os

@@ -1,7 +1,5 @@
 """What the Makefile installs with: it says where PyTorch comes from, and how large it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

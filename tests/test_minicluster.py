@@ -1,7 +1,5 @@
 """What the mini-cluster refuses before it makes anything: schedulers that are built from source and are not where a variable says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Imports go one way: base <- cluster <- data_prep, containers <- workflow <- extras; and inside of workflow, from SUB_ROOMS down."""
 
-from __future__ import annotations
-
 import re
 import tokenize
 import tomllib

@@ -1,7 +1,5 @@
 """A test that is skipped for want of something is named, and fails a run that is told to be strict."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

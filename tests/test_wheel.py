@@ -1,7 +1,5 @@
 """The wheel in an environment of its own: all that it needs is inside, and whoever uses it writes nothing there."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Docstrings of functions begin with a verb, those of classes with a noun, and names are the field's words: what issue 27 asks for."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import itertools

@@ -7,8 +7,6 @@ A round is one turn of each contender of a row; rounds go there and back. So noi
 the ratios are those of the same round. Every contender is prepared before the first round and does one turn that is not counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import datetime

@@ -4,8 +4,6 @@ PyTorch is never fetched: each environment is linked to that of Slipway's .venv,
 packages what lies there.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What runs in Slipway's own environment: Slipway, the limits of this machine, and the programs that everybody has."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import itertools

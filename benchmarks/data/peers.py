@@ -1,7 +1,5 @@
 """How each foreign peer builds and reads: as its documentation shows, with two workers, and with the fastest decoder where it has none."""
 
-from __future__ import annotations
-
 import functools
 import importlib.abc
 import importlib.machinery

@@ -4,8 +4,6 @@
 is imported here but by Slipway's own contenders.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Medians, ranges and ratios of what was measured in turns, and their lines in docs/explanation/performance.md. Pure."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple

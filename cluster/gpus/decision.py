@@ -1,7 +1,5 @@
 """Decide which of the visible GPUs this process was granted, and why: pure, so that every scheduler's case is a line of a table."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

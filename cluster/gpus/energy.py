@@ -4,8 +4,6 @@
 for it, so the library of the driver is asked, in the child that watches GPUs alone: it may hang as the driver does. Not yet run on a GPU.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 from typing import Any, Final

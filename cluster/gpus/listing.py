@@ -1,7 +1,5 @@
 """List the GPUs of this node by nvidia-smi and the driver: parsers, and the few calls that ask."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -7,8 +7,6 @@ origin): a name that is like another, a MIG instance or a precision that the GPU
 guesses one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -5,8 +5,6 @@ reader is asked so seldom that it costs at most SHARE of one core, whatever the 
 pauses, so that a day has some thousand lines.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -1,7 +1,5 @@
 """Read the counters of this machine, one reader for each kind. A reader returns what it finds, and nothing where there is nothing."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -5,8 +5,6 @@ environment and the first line of our standard input there, and leaves what COMM
 that ends us is passed on: PBS signals the first node only.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

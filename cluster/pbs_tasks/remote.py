@@ -5,8 +5,6 @@ a file that only we can read: the line for the standard input, the directory, th
 anything is started. Nothing of ours is imported: this is one file, started by its path.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

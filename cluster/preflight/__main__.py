@@ -8,8 +8,6 @@
 It ends with its standard input. The token comes with the first line, never in an argv or an environment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """Probe from one node: connect to all, and exchange with one partner after the other."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

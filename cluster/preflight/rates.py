@@ -5,8 +5,6 @@ over the nodes of the best that each reached. Time in which one of the two ends 
 is named who reaches half of the reference, nor for a few milliseconds, nor where there is nobody to compare with.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Define what a job asks for and what it makes, how it stands in the queue, and the lines that batch scripts share."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shlex

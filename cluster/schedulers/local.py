@@ -6,8 +6,6 @@ two nodes share a core is recorded as `oversubscribed`. One run measures at a ti
 nothing from it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 

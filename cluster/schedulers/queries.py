@@ -5,8 +5,6 @@ child process with a time limit. A submission without an answer may have been ac
 that, two jobs ran.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

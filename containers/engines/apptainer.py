@@ -4,8 +4,6 @@ It stays in the job's cgroup, whose limits and devices hold. --nv shows every GP
 them the ranks use, CUDA_VISIBLE_DEVICES says by UUID.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

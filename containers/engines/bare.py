@@ -4,8 +4,6 @@ Their environment is an allow list, PYTHONPATH holds the reader's directory alon
 away.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Nothing here waits: the descriptors are watched by the node program's event loop
 ranks are told to end (shutdown), that goes to the watchdog; what the engine must do is done in `remove`, within limits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -277,11 +275,11 @@ MAX_WOKEN: Final = 64
 """The most processes that an event of their container wakes at once: the kernel lets 100 nested epolls wait for one descriptor. Further
 processes of the node are polled together with the ranks."""
 
-_RUNNING: Final[dict[str, Container]] = {}
+_RUNNING: Final[dict[str, "Container"]] = {}
 """Running containers by name: the processes of a plan are started one after the other, and are in one container."""
 
 
-def start(plan: EnginePlan, index: int) -> ContainerProcess:
+def start(plan: EnginePlan, index: int) -> "ContainerProcess":
     """Start one process of the plan, in the container that the first of them brings up. Raises ContainerError."""
     name = plan.spec.name
     if name not in _RUNNING:

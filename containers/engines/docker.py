@@ -1,7 +1,5 @@
 """Plan how Docker starts a container (container_client.py starts it): it is dockerd's child, and the node program watches it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final

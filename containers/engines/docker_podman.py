@@ -6,8 +6,6 @@ are the client's own business; nothing is imported into the node program (the SD
 client that hangs is a process, which a time limit ends, whatever it hangs in.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

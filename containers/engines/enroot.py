@@ -5,8 +5,6 @@ The image is a squashfs file, which is mounted and not unpacked. The container s
 them the ranks use. The client becomes the first process of the container.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -3,8 +3,6 @@
 Without --init: that needs catatonit, which is a package of its own, and the watchdog buries orphans itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from containers.engines import container_client, docker_podman

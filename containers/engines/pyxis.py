@@ -8,8 +8,6 @@ image unpacks it once, under a name (containers.images.pyxis_images), which is w
 step and removes it when the task has ended, which is for who looks at a plan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -3,8 +3,6 @@ object: `image_id` and `start`, or {"error": [class, message]} with the class's 
 may hang.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

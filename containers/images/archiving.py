@@ -4,8 +4,6 @@
 The manifest is written last: an archive without one is not there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

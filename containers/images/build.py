@@ -4,8 +4,6 @@ Where a registry and a package index can be reached, the Dockerfile alone is eno
 packages come from WHEELS, a directory of wheels that is offered to the build on this machine's loopback, so that no layer holds it.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import http.server

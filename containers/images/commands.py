@@ -4,8 +4,6 @@ By their command line: both have the same one, it reads the user's credentials a
 hangs is a process that can be killed.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

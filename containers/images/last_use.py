@@ -1,7 +1,5 @@
 """Mark images of this node as ours, with their last use: a tag in the engine, and a small file beside the lock."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -4,8 +4,6 @@ Nothing is pulled. What is there already costs one question to the engine. `<cac
 image, and while a load runs what podman unpacks. In a run the checked copy of the archive is brought by others (data_prep.staging).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import platform

@@ -1,7 +1,5 @@
 """Define an image, pinned and archived: frozen values that travel as JSON from the login node to every node of a run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pull, convert and pin an image, once, when a study starts: a tag becomes what it means now."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import tempfile

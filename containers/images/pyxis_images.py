@@ -6,8 +6,6 @@ share it too. The mark of an image (last_use.py) says that it is whole: it is wr
 goes when the image is loaded again, or is removed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

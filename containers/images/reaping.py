@@ -4,8 +4,6 @@ It removes only images with our own tag, and never by force: the engine itself r
 another name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

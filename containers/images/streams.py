@@ -4,8 +4,6 @@ skopeo was tried in its place: an image of 148 MB out of podman's store took it 
 busy machine; but it writes the archive to a disk uncompressed (148 MB, not 47), and has to be installed (2026-11-27).
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

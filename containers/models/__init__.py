@@ -4,8 +4,6 @@ The plan, the size check and the table of model facts read them; the list of a c
 program builds from it. There is no second list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

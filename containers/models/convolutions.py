@@ -12,8 +12,6 @@
 Fewer multiplications are not less time: transforms move memory, and a GPU's matrix units do not multiply complex numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2

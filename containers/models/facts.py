@@ -1,7 +1,5 @@
 """Count the facts of a network for the table of model facts, with what others have published of it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Define the networks for images, each a function that adds its layers to a list."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

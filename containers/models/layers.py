@@ -16,8 +16,6 @@ Every framework starts from the same weights: those of a layer are uniform in +-
 biases are 0, batch normalisation is the identity. What networks that read tokens have besides is in tokens.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 from typing import Any

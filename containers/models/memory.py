@@ -5,8 +5,6 @@ backward pass has used it, except of layers that work in place or are only a vie
 what an allocator loses, is not in it: measured peaks lie above.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

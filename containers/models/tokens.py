@@ -11,8 +11,6 @@ Starting weights are drawn as layers.py says; of `lstm` those of the input, (4 x
 `.weight_ih`, and those of its own output, (4 x features, features), with `.weight_hh`. `layer_norm` starts as the identity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import sqrt
 

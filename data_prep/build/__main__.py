@@ -1,7 +1,5 @@
 """Run the steps of a build as `python -m data_prep.build plan|shard|finish`, one rule each; `work` is what `build_dataset` starts."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

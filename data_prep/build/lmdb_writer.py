@@ -7,8 +7,6 @@ The format is that of lmdb 0.9 (mdb.c, struct MDB_page, MDB_node, MDB_db, MDB_me
 which the second is the newer one, then overflow pages of large values with the leaf page that follows them, and last the branch pages.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import struct
@@ -106,7 +104,7 @@ class LmdbWriter:
             self._leaves.append(self._write_page(self._leaf))
             self._leaf = _Page(_LEAF)
 
-    def _write_page(self, page: _Page) -> tuple[bytes, int]:
+    def _write_page(self, page: "_Page") -> tuple[bytes, int]:
         number = self._next_page
         self._append(1, (page.to_bytes(number),))
         return page.first_key, number

@@ -4,8 +4,6 @@ Every builder of a shard writes the same bytes into a part of its own, and the f
 not honour, or whose holder is frozen, costs time only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

@@ -3,8 +3,6 @@
 Any number of these run at once, also of the same shard.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Make a shard as a file, whatever its values mean: write it in a part of its own, hash it, publish it, and last write its receipt."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

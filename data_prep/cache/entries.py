@@ -1,7 +1,5 @@
 """List what is in a cache for people, and remove a dataset."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass

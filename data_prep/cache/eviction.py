@@ -1,7 +1,5 @@
 """Make room for a copy before its first byte is written: remove datasets that nobody uses, and refuse the copy if the disk is too full."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

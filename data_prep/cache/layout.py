@@ -9,8 +9,6 @@
 <cache>/runs/<run>-a<n>-<token>/          work directory of one attempt (the supervisor's); pending.json where its result is undelivered
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -4,8 +4,6 @@ The lock is flock, which ends with the process, however it ends. The holder writ
 a small file of a user of a dataset, which keeps it from eviction.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -88,7 +86,7 @@ class Lock:
         self._said: CacheUser = {**this_process(), "what": what, "done": 0, "total": 0}
         self._said_at = 0.0
 
-    def __enter__(self) -> Lock:
+    def __enter__(self) -> "Lock":
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -1,7 +1,5 @@
 """Find the datasets in a cache, check them, and remove them or what programs have put among their files."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

@@ -3,8 +3,6 @@
 Everything runs in one thread, since it is used in forked children.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -4,8 +4,6 @@ A cache may be shared by a group, so a note in it may be anybody's. Only notes a
 the cache on, and the caller must accept the place where a result goes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Container, Iterator

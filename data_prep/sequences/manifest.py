@@ -1,7 +1,5 @@
 """Read and write the manifest of a dataset of token sequences: the hash of every part, and its own digest is the dataset's name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

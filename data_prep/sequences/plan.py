@@ -1,7 +1,5 @@
 """Look at text or token files once and decide everything: the vocabulary, the rows, which row goes to which shard."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import re

@@ -1,7 +1,5 @@
 """Build one shard of token sequences: gather the ids of its rows, fill them up to one length, write them as values of many rows each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ The binary files are read in place. The python version is unpacked into the same
 same dataset.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -83,7 +81,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
                 yield ListedSample(name, classes[label] if classes else str(label), PIXEL_BYTES, 0, at, root.whole or part["split"])
 
 
-def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[CifarReader]:
+def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager["CifarReader"]:
     """Open a reader, which reads records by offset."""
     return CifarReader(prepared.files)
 

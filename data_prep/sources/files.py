@@ -1,7 +1,5 @@
 """Read samples that are files inside one folder, unchanged since they were listed, and retry when storage fails."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -3,8 +3,6 @@
 A top level of `train`, `val`, `test` folders that hold class folders is taken as the source's own splits.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Read IDX files, as MNIST comes: a directory with train-images-idx3-ubyte[.gz] and its companions, or one images file and its labels."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterator
@@ -53,7 +51,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample]:
                 yield ListedSample(f"{part['split']}/{index:06d}", str(label), size, 0, at, root.whole or split)
 
 
-def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[IdxReader]:
+def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager["IdxReader"]:
     """Open a reader, which reads images by offset."""
     return IdxReader(prepared.files)
 

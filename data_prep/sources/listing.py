@@ -3,8 +3,6 @@
 The label is the last field: after the last tab where there is one, else after the last blank, so that paths may hold blanks.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Read LSUN as it is published: one LMDB per category and set, such as `bedroom_train_lmdb/`, with a key and an image file per image."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Convert names between bytes (in files and archives), text with surrogates (in programs) and printable text, one to one."""
 
-from __future__ import annotations
-
 import re
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}")

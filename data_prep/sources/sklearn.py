@@ -3,8 +3,6 @@
 The package's own data file is read, not the package imported: that takes a second, the file a few milliseconds.
 """
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 from collections.abc import Iterator

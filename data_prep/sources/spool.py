@@ -1,7 +1,5 @@
 """Unpack a compressed file, which cannot be read in place, to a plain one in the build directory, with limits of size and ratio."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

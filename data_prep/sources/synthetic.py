@@ -3,8 +3,6 @@
 All randomness is the output of blake3, whose bytes no library version changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
@@ -30,7 +28,7 @@ def scan(root: Root, _prepared: Prepared) -> Iterator[ListedSample]:
         yield ListedSample(f"{index:08d}", str(index % root.options["classes"]), height * width * channels, 0, (index,))
 
 
-def open_reader(root: Root, _prepared: Prepared) -> AbstractContextManager[SyntheticReader]:
+def open_reader(root: Root, _prepared: Prepared) -> AbstractContextManager["SyntheticReader"]:
     """Open a reader, which makes images when they are read."""
     return nullcontext(SyntheticReader(root))
 

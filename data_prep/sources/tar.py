@@ -4,8 +4,6 @@ A member is addressed by its offset in the outer file. A compressed archive is u
 class is the first folder below the one that holds everything, as if the archive had been extracted and given as a folder.
 """
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -215,7 +213,7 @@ def scan(root: Root, prepared: Prepared) -> Iterator[ListedSample | Refused]:
                 yield _listed_sample(files, entry, naming.printable(classes[0]), split or root.whole)
 
 
-def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[TarReader]:
+def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager["TarReader"]:
     """Open a reader, which reads members by offset."""
     return TarReader(prepared.files)
 

@@ -5,8 +5,6 @@ it writes to RECORDS; {"names": [...]} of the file with the names of classes; {"
 called: the few functions of numpy that batches name are replaced by those of this module, all others are refused.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import pickle

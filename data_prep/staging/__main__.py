@@ -8,8 +8,6 @@ With --peer-group other nodes stage the same dataset now. Standard input: the to
 else on this node stages; after the result this process goes on passing chunks to the others.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Check a dataset that is in the cache already, at each use, and remove a damaged one."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging

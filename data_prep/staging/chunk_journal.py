@@ -3,8 +3,6 @@
 Nodes that pass chunks on use these numbers.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import zlib

@@ -1,7 +1,5 @@
 """Read, hash and write the chunks of a set of files, and read back what was written: what a copy consists of."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

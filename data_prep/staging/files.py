@@ -3,8 +3,6 @@
 O_DIRECT wants buffers, offsets and sizes in multiples of the block: buffers come from mmap, chunks are multiples of 4096.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

@@ -1,7 +1,5 @@
 """Copy all chunks that are missing, from storage or, in a group, from other nodes too."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Stage a dataset or a single file: check the copy that is here, or make one; a copy that fails, as on a full disk, is removed."""
 
-from __future__ import annotations
-
 import logging
 import os
 import stat
@@ -52,7 +50,7 @@ class GroupStaging:
         self._has_waited = False
         self.is_stopped = False
 
-    def __enter__(self) -> GroupStaging:
+    def __enter__(self) -> "GroupStaging":
         return self
 
     def __exit__(self, *_error: object) -> None:

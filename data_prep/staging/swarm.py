@@ -4,8 +4,6 @@ Nothing here uses sockets, files or the clock. A node asks another one for the r
 only one node has spreads over different nodes, which pass it on, and the sending is shared without a plan.
 """
 
-from __future__ import annotations
-
 import random
 from array import array
 from collections.abc import Iterable, Sequence
@@ -176,7 +174,7 @@ class Swarm:
 NOBODY = 0xFFFF
 
 
-def owners_of(num_chunks: int, readers: Sequence[int]) -> array[int]:
+def owners_of(num_chunks: int, readers: Sequence[int]) -> "array[int]":
     """Assign to each chunk the node that reads it from storage, NOBODY without readers: one contiguous range per reader, of nearly equal
     length. The result depends on the arguments only, so that all nodes compute the same."""
     return array("H", (readers[chunk * len(readers) // num_chunks] if readers else NOBODY for chunk in range(num_chunks)))

@@ -4,8 +4,6 @@ Like that of images it holds no place, time or permissions, so that the same fil
 storage is in `place.json` beside it, which may change.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """List a tree, hash it in several jobs, and publish its manifest. The plan later shows whether the tree is still the same."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator, Sequence

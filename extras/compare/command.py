@@ -1,7 +1,5 @@
 """Compare two studies, or two sets of cells: rates, what differs in their runs, and whether the second is slower than a margin allows."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Final
 

@@ -1,7 +1,5 @@
 """Find what differs between the records of two groups of runs: every field, each value once. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final

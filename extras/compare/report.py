@@ -1,7 +1,5 @@
 """Build what `slipway compare` prints: a table of the cells, a list of the fields that differ, and the answer to a margin. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

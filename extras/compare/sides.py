@@ -1,7 +1,5 @@
 """Read what is compared: a results directory or a study file, all of its cells or those that words choose."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

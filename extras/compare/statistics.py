@@ -10,8 +10,6 @@ several cells to hold each has to, which needs no correction; that any is slower
 benchmarks/compare.py simulates false alarms, power and coverage.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Final, Literal

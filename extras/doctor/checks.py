@@ -3,8 +3,6 @@
 `python -m extras.doctor.checks` is that program: its first line of input is a JSON object (see `nodes.request_of`), and so is its answer.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Check a site for `slipway doctor` and advise what to do."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Check which container engines are here."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

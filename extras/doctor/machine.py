@@ -1,7 +1,5 @@
 """Check a machine: limits, network interfaces and GPUs."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """Run the checks of the nodes of a job, with one start of our Python on each, as runs are started there, and judge their answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

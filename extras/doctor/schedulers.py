@@ -1,7 +1,5 @@
 """Check the scheduler of a site by a few queries, none of which is repeated for long: one entry of `BATCH` for each scheduler."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

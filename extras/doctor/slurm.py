@@ -1,7 +1,5 @@
 """Check the partition that the jobs of a site go to, and propose one for a site file. What no node of it has, sbatch refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from base.humanize import choices, counted, format_size

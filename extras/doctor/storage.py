@@ -3,8 +3,6 @@
 Files are tried in a hidden directory that is removed at the end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

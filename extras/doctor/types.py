@@ -1,7 +1,5 @@
 """Define what the checks of `slipway doctor` share: a finding, the machine that is looked at, a check, and a value for a site file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args

@@ -1,7 +1,5 @@
 """Write the draft of a site file: a commented text from what was found, checked by the loader, published whole or not at all."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Export runs to the formats of other tools: one module each, and a line in FORMATS."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol

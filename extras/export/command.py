@@ -1,7 +1,5 @@
 """Export the runs of a study in the format of another tool, for `slipway export`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -4,8 +4,6 @@ The parameter is the number of processes. A call path is what else tells cells a
 its batch per process (weak scaling) and with its global batch (strong scaling). Repeats are values of the same point.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

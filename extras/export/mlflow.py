@@ -1,7 +1,5 @@
 """Write MLflow's own directory of runs by its library: metrics per step, the cell as parameters, the record's words as tags."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -4,8 +4,6 @@ Keys and their meaning are those of mlperf_logging/mllog/constants.py. What a su
 quality targets) is not known here and not made up, so these are logs for tools, no submission.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Find the runs that are exported: for each the attempt that counts, its record, its events, and what other tools keep of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The format is TFRecord (length, masked CRC-32C, bytes, masked CRC-32C) of the me
 fields that scalars need, so that no library of TensorBoard is needed.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime

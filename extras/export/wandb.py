@@ -1,7 +1,5 @@
 """Write Weights & Biases' offline runs by its library: `wandb sync` uploads them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

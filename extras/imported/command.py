@@ -1,7 +1,5 @@
 """Take results of other tools into a table, for `slipway import`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 A result is what its file tells and no more: no window, no steps, no marks. What a file does not tell is None.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

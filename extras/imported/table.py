@@ -1,7 +1,5 @@
 """Compare imported results by the same numbers as Slipway's own: geometric means, intervals over runs, speed-up, efficiency."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
@@ -32,7 +30,7 @@ class Imported:
     result: Result
     sources: tuple[str, ...]
     sample: LogSample
-    base: Imported | None = None
+    base: "Imported | None" = None
 
     @property
     def count(self) -> int | None:

@@ -1,7 +1,5 @@
 """Find out what the columns of a table are, by the words and units of their heads and the units in their cells."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

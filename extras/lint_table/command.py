@@ -1,7 +1,5 @@
 """Check the numbers of tables against each other, for `slipway lint-table`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final

@@ -1,7 +1,5 @@
 """Parse printed numbers: what a cell says, and between what bounds the true value lies that was rounded to it."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 
@@ -29,18 +27,18 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def times(self, other: Interval) -> Interval:
+    def times(self, other: "Interval") -> "Interval":
         ends = [a * b for a in self for b in other]
         return Interval(min(ends), max(ends))
 
-    def scaled(self, factor: float) -> Interval:
+    def scaled(self, factor: float) -> "Interval":
         return Interval(self.low * factor, self.high * factor)
 
-    def over(self, other: Interval) -> Interval | None:
+    def over(self, other: "Interval") -> "Interval | None":
         """Return the quotient; None where the divisor may be 0 or negative."""
         return self.times(Interval(1 / other.high, 1 / other.low)) if other.low > 1 / MAX_NUMBER else None
 
-    def meets(self, other: Interval) -> bool:
+    def meets(self, other: "Interval") -> bool:
         """Return True if a value is in both, but for what floating point rounds."""
         slack = 1e-9 * max(abs(self.low), abs(self.high), abs(other.low), abs(other.high))
         return self.low <= other.high + slack and other.low <= self.high + slack
@@ -67,7 +65,7 @@ class Printed(NamedTuple):
         """Return what was rounded or cut off to this number: results are often cut."""
         return Interval(self.value - self.step / 2, self.value + self.step)
 
-    def scaled(self, factor: float) -> Printed:
+    def scaled(self, factor: float) -> "Printed":
         return Printed(self.value * factor, self.step * factor, self.unit)
 
 

@@ -1,7 +1,5 @@
 """Read the tables of a text file: pipe tables in Markdown, and comma-, semicolon- or tab-separated values."""
 
-from __future__ import annotations
-
 import csv
 import html
 import io

@@ -1,7 +1,5 @@
 """Find the series of a table, and what its columns of speed-ups, efficiencies or ratios are relative to: what most rows agree with."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

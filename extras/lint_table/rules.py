@@ -1,7 +1,5 @@
 """Check the numbers of a table against each other, a function for each rule. All bounds are those of printed digits."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Show a profile to people: the table of layers, the copies, the idle time, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

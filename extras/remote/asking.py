@@ -1,7 +1,5 @@
 """Ask the Slipway on a host: where it is, and the questions of `slipway remote-end`, with a type for each answer; and fetch results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -47,7 +45,7 @@ def is_result(name: str) -> bool:
     )
 
 
-def _are_different(files: tuple[ResultFile, ...]) -> bool:
+def _are_different(files: tuple["ResultFile", ...]) -> bool:
     names = {file.name for file in files}
     return len(names) == len(files) and not any(above.as_posix() in names for name in names for above in PurePosixPath(name).parents)
 

@@ -3,8 +3,6 @@
 Absolute paths are the cluster's own.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 The study goes up by its content, the ordinary command runs there, results come down; after a cut the same command goes on.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -3,8 +3,6 @@
 Nobody types it; the rest `slipway remote` does by the ordinary commands.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Parse what stands behind `slipway remote HOST`: the words of the command there, of which the study is a file here. Pure."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Keep on the laptop the settings of each host, and a token of each submission until it is known what became of it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

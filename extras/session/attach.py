@@ -3,8 +3,6 @@
 containers/lib/slipway_terminal.py says what is sent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Start a notebook, a shell, TensorBoard, a server or a script in an allocation for `slipway session`; show, enter and end sessions."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Describe what a session starts as a run describes it: its cell, its program, its job. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

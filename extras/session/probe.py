@@ -1,8 +1,6 @@
 """Look at the program of a session, in children with a time limit: whether it answers by its sockets, how long nobody has used it, and what
 it has printed."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

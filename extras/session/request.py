@@ -4,8 +4,6 @@
                            images.json (what its image was pinned to)   log   output (of `run`)   files/ (what was pushed)
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """Start a session: what is refused before anything is submitted, its files on storage, its job, or its process on this machine."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

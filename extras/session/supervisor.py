@@ -4,8 +4,6 @@ It works as the supervisor of a run does, but has no lease, no record and no oth
 publishes the state, ends an idle or unwanted session, and pushes only on request.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import logging

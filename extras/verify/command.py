@@ -1,7 +1,5 @@
 """Verify whether records, files and numbers on storage are what was measured, for `slipway verify`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from base import errors, humanize

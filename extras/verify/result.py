@@ -1,7 +1,5 @@
 """Count what was verified, and sum it up in a line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +27,7 @@ class Verified:
     """Digests of the folders of programs that records name."""
     findings: list[str] = field(default_factory=list)
 
-    def add(self, other: Verified) -> None:
+    def add(self, other: "Verified") -> None:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 

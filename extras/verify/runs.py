@@ -1,7 +1,5 @@
 """Verify that storage holds what was measured: every record, every file of every attempt, and every number that the events give."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

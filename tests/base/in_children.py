@@ -1,7 +1,5 @@
 """What tests of base/calls.py let other interpreters call."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Calls with a limit: results, our errors, foreign errors, hangs, sudden death."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import os

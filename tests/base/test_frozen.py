@@ -1,8 +1,6 @@
 """A storage that does not answer any more holds up nobody who has a time limit. The storage is an ext4 that is frozen: whoever writes to it
 waits uninterruptibly, and cannot be killed."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The handshake of two programs of one run."""
 
-from __future__ import annotations
-
 import logging
 import random
 import resource

@@ -1,7 +1,5 @@
 """Names, durations, sizes, counts and paths, as people write and read them."""
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lock files: who has one, whether it still has its name, and what others read in it."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

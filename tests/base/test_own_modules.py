@@ -1,7 +1,5 @@
 """A Python of ours finds our modules and those of the standard library, whatever lies in the directory that it is started in."""
 
-from __future__ import annotations
-
 import os
 import site
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A program's answer: whole, with its input, and never more than there is room for."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterator

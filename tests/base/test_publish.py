@@ -1,7 +1,5 @@
 """publish(): old or new, nothing between, nothing left."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

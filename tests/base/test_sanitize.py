@@ -1,7 +1,5 @@
 """The boundary where foreign text and numbers become ours, and writing that nothing of it makes fail."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """A changed record is noticed, whichever bit of it changed; what a flip does not change, it may."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the operating system tells: of users, among them one whom this machine does not know, and in its small files."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import pwd

@@ -1,7 +1,5 @@
 """Tables in a given width: folded, and no word, number or path cut."""
 
-from __future__ import annotations
-
 import pytest
 
 from base.tabular import tabulated, wrapped

@@ -1,7 +1,5 @@
 """Plain values become values of a type, or an error that names the place and what was found there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a hostile program plants in its directory is named, never followed, waited for or written to."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

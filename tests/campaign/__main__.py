@@ -6,8 +6,6 @@ one whole, valid record; no process of ours, no lease, no temporary file, no hal
 counts; exit code 1 if any round failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """Faults: each is done to a running study; the returned function heals, or is None."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

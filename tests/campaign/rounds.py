@@ -1,7 +1,5 @@
 """One round: a study, the command that the user types for it, and what of it is on the cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Answers of nvidia-smi for tests, kept in tests/captured/nvidia-smi, and an nvidia-smi on PATH that gives them."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable

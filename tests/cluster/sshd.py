@@ -1,7 +1,5 @@
 """Real OpenSSH servers, each in a network namespace of its own, and a laptop whose `ssh` knows them alone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

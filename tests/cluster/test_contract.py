@@ -1,7 +1,5 @@
 """What every scheduler must keep to; a new one is a line in SCHEDULERS and is tested here."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from contextlib import nullcontext

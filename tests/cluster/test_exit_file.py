@@ -1,7 +1,5 @@
 """The exit code of a job's command, in a file."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

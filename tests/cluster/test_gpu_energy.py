@@ -1,7 +1,5 @@
 """NVML's counter of energy, asked of a library that stands for the driver's: no GPU is needed."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the driver says of the health of GPUs, by answers as the documentation has them; and what is made of it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What nvidia-smi shows, read; what a container sees, compared; who else uses a GPU."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The node is that of goldens.md: eight GPUs at 06, 07, 0A, 0B, 85, 86, 89, 8A, of
 environments are built from the schedulers' documentation, see schedulers.md, section 1.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from base.errors import AllocationError

@@ -1,7 +1,5 @@
 """What an H200 answered, and what is made of it: tests/captured/nvidia-smi/h200-*."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

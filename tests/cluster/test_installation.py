@@ -1,7 +1,5 @@
 """Where files of ours and of a user are, in a checkout of one's own, in that of a group, and in a wheel."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

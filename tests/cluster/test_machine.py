@@ -1,7 +1,5 @@
 """What connects a machine to others, from trees as the kernel shows them, and what it says of itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cluster.machine import MAX_INTERFACES, core_counts, facts, interfaces

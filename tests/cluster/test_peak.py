@@ -1,7 +1,5 @@
 """The peaks of GPUs: what is published of a name, and nothing of another."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

@@ -1,7 +1,5 @@
 """Words of `ssh` (captured from OpenSSH 9.2), and what is said of them."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 

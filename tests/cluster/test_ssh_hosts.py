@@ -1,7 +1,5 @@
 """The line to a host, against real OpenSSH servers: words, files, noise, keys, a second factor, a cut line, forwards."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

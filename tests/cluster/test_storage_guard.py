@@ -1,7 +1,5 @@
 """Who typed a command gets an answer also where the command waits for storage. The storage is an ext4 that is frozen."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The scheduler of CONTRIBUTING.md as its reader would write it, and the four commands of its cluster."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

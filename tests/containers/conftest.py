@@ -1,8 +1,6 @@
 """Engines that act: bare everywhere; docker, podman, apptainer and enroot as root, each with a place of its own on this machine. For
 apptainer and enroot a stand-in where the real one is not here."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

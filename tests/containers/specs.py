@@ -1,7 +1,5 @@
 """Specifications for tests: a directory with all that a container gets."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import select

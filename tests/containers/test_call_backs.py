@@ -1,8 +1,6 @@
 """The call-backs for Hugging Face's Trainer, Lightning and Keras: nothing by hand, the steps of the study in a run, a word where they are
 too few."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

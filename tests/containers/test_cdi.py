@@ -1,7 +1,5 @@
 """GPUs by CDI or by --gpus: what dockerd and the specifications say to it. Docker is a stand-in that answers as the Engine API says."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,8 +1,6 @@
 """A container from its start to its end. Without an engine: the watchdog itself as the client's command. With docker and podman, slow: what
 the kernel and the daemons do about memory, names, owners and limits."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

@@ -1,7 +1,5 @@
 """How slipway_events times steps on a GPU, with a PyTorch that has none: what is made once and used again, and that nobody waits."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +22,7 @@ class Device:
         self.waits = 0
         self.cuda = SimpleNamespace(Event=self.event, synchronize=self.synchronize)
 
-    def event(self, *, enable_timing: bool) -> Event:
+    def event(self, *, enable_timing: bool) -> "Event":
         assert enable_timing
         self.made["events"] += 1
         return Event(self)
@@ -33,7 +31,7 @@ class Device:
         self.waits += 1
         self.done = self.handed
 
-    def empty(self, shape: tuple[int, ...], *, dtype: str, pin_memory: bool) -> Loss:
+    def empty(self, shape: tuple[int, ...], *, dtype: str, pin_memory: bool) -> "Loss":
         assert (shape, pin_memory) == ((), True)
         self.made["places"] += 1
         return Loss(self, dtype, cuda=False)
@@ -52,7 +50,7 @@ class Event:
     def synchronize(self) -> None:
         self.device.synchronize()
 
-    def elapsed_time(self, later: Event) -> float:
+    def elapsed_time(self, later: "Event") -> float:
         return later.at - self.at
 
 
@@ -60,16 +58,16 @@ class Loss:
     def __init__(self, device: Device, dtype: str, value: float = 0.0, shape: tuple[int, ...] = (), *, cuda: bool = True) -> None:
         self.device, self.dtype, self.value, self.shape, self.is_cuda = device, dtype, value, shape, cuda
 
-    def detach(self) -> Loss:
+    def detach(self) -> "Loss":
         return self
 
     def dim(self) -> int:
         return len(self.shape)
 
-    def reshape(self, shape: tuple[int, ...]) -> Loss:
+    def reshape(self, shape: tuple[int, ...]) -> "Loss":
         return Loss(self.device, self.dtype, self.value, shape, cuda=self.is_cuda)
 
-    def copy_(self, other: Loss, *, non_blocking: bool) -> Loss:
+    def copy_(self, other: "Loss", *, non_blocking: bool) -> "Loss":
         assert (non_blocking, other.shape) == (True, ())
         self.value = other.value
         return self

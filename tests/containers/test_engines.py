@@ -1,7 +1,5 @@
 """What every engine must keep to; a new one is a line in ENGINES and is tested here. Acting is slow for all but bare: see conftest.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import select

@@ -1,7 +1,5 @@
 """The stand-in for enroot says what the real one was heard to say; where the real one is here, it still says so."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ A program hands over steps and waits for none of them: PyTorch, JAX, and a kerne
 nothing, or CuPy's, on which it can wait for the device.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Images without an engine: what is decided, what is read, what is written, what is said when it cannot be done."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import hashlib

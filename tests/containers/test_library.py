@@ -1,7 +1,5 @@
 """What lies on the path of every run: it is read by the oldest interpreter of images, and needs nothing but that, or its framework."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path

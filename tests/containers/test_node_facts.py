@@ -1,7 +1,5 @@
 """What a container takes over from the node it runs on."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the engines will execute, word by word; UPDATE_GOLDEN=1 writes the golden files anew."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

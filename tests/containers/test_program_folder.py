@@ -1,7 +1,5 @@
 """The folder of a user's program: what is taken along, and that every copy is of one state."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs of a study in containers: steps that are read from what they print, a tree of files, sidecars, Open MPI."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

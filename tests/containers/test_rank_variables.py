@@ -1,7 +1,5 @@
 """What each framework is told of the allocation, by golden values: those with which its programs ran without its own launcher."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which containers are removed: ours, whose job is gone, and no other. With docker and podman, slow: from labels to the removal."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Whole runs in containers: supervisor, node program, engine, watchdog, ranks. What is left is looked for from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Sessions in containers on this machine, with each engine that acts: a shell, a server with ports, and nothing left of them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

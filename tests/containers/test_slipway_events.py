@@ -1,7 +1,5 @@
 """slipway_events.py: by hand the plain loop, in a run a line for each step, in Python 3.6 and later."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

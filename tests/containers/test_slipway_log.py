@@ -1,7 +1,5 @@
 """slipway_log.py: a program runs below it as it would alone, and its events are written for it."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

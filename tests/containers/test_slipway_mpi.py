@@ -1,7 +1,5 @@
 """Agent and node of the launcher mpirun: only one who knows the key of the run has words run, and how they end is told."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """slipway_parts.py: which parts of a step are told, of one rank, of several, and where nobody knows what is waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

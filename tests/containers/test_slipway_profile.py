@@ -1,7 +1,5 @@
 """slipway_profile.py: what is traced and logged in which step, and what is made of that."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path
@@ -30,7 +28,7 @@ def test_what_a_rank_waits_longer_than_the_others_is_skew() -> None:
 
 
 class Module:
-    def __init__(self, *children: Module) -> None:
+    def __init__(self, *children: "Module") -> None:
         self._children = children
 
     def children(self) -> Any:

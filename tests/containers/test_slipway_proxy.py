@@ -1,7 +1,5 @@
 """The proxy before the ports of a session: what other pages, other sessions and senders of nonsense get."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

@@ -1,7 +1,5 @@
 """slipway_steps.py: what lines of programs tell of their steps. The lines are in tests/captured/step-lines."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

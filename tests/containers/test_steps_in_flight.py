@@ -1,7 +1,5 @@
 """Rates of programs whose device, or loader, is ahead of what the helper sees: true, or marked with the cause. Time is a number here."""
 
-from __future__ import annotations
-
 import sys
 from collections import deque
 from collections.abc import Iterator

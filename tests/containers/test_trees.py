@@ -1,8 +1,6 @@
 """Images that pyxis has unpacked: by name, once, and who removes them. Enroot and srun are stand-ins, whose trees are directories of one
 place; with the real ones: tests/slurm/test_pyxis.py."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

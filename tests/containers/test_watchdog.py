@@ -1,7 +1,5 @@
 """The watchdog alone, as a process of this machine: what the container's first process does when the node program goes, hangs or asks."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """What tests of datasets leave open in their process is closed: the reader keeps its shards open, and other tests count descriptors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What is said of an LMDB that cannot be read: closed to us, or damaged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast

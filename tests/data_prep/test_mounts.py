@@ -1,7 +1,5 @@
 """Which file system a path lies on, from texts of /proc/self/mountinfo."""
 
-from __future__ import annotations
-
 import pytest
 
 from data_prep.mounts import Mount, mount_of, parse_mountinfo

@@ -1,7 +1,5 @@
 """How fast samples are read: the pages of each sample, what is cold and what cannot be, and files that are not what they should be."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The documents say what the code does: every key, error, command, field, mark and link: a change of one without the other fails."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

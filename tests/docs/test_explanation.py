@@ -1,7 +1,5 @@
 """The pages of explanation say what the code says: each mark has its advice, and the example by hand is what the tables compute."""
 
-from __future__ import annotations
-
 import re
 
 from tests.docs.test_docs import CODE, read, rows

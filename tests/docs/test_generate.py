@@ -1,7 +1,5 @@
 """The pages of reference are what the code says, and leave nothing out."""
 
-from __future__ import annotations
-
 import re
 import typing
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The words of docs/explanation/concepts.md: a row for each that is ours, in order, with a module that exists and speaks of it."""
 
-from __future__ import annotations
-
 import re
 
 from tests.docs.test_docs import CODE, ROOT, Rows, rows

@@ -1,7 +1,5 @@
 """The rules: what they import and start exists, they say what happens and what they ask for, and structure.md has them all."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """The pages that a user reads are short: the prose of each part has a limit. The report of hard sentences finds what it is for."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

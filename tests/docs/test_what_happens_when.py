@@ -1,7 +1,5 @@
 """docs/explanation/what-happens-when.md says what the code says: its times, messages, statuses and exit codes, with a test for each row."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import importlib

@@ -6,8 +6,6 @@ calls it. Containers of others beside it must be the same before and after; with
 Prints a line per ending, then count and longest time per kind; exit code 1 if any was wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

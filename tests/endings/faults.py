@@ -1,7 +1,5 @@
 """The endings: each is done to a run; what it returns is to be done when the containers are gone, or is None."""
 
-from __future__ import annotations
-
 import re
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A cluster with container daemons as a user of one engine finds it: storage, an image, and the checkout that `slipway submit` is of."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Every kind of file, answer and event that others may have written: a whole sample of each, and what our readers do with it."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Damage and malice for files: what a cut, an edit, another version or a hostile hand makes of one. The same for the same seed."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """Many cases of one kind in a child process, each within bounds of memory and time."""
 
-from __future__ import annotations
-
 import faulthandler
 import random
 import resource

@@ -2,8 +2,6 @@
 
 Some cases of each kind run always, some hundreds in CI, 10,000 (FUZZ_CASES) by `make long`, each within 1 GiB and some seconds."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Final

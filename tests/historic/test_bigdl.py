@@ -1,7 +1,5 @@
 """BigDL: one driver on the head and a Spark worker on each of two nodes, from the supervisor to the record."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Environments from packages of an old Debian: what is fetched and unpacked, and that nothing of this machine is loaded into them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

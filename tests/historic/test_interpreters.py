@@ -1,7 +1,5 @@
 """The Python that an older framework needs: where it is looked for, and what is said where it is not."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

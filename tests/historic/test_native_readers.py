@@ -1,7 +1,5 @@
 """`reader: native`: Caffe and Caffe2 read what they train on by themselves, each rank its samples, and go on where they were stopped."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path

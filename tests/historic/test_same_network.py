@@ -1,7 +1,5 @@
 """The historic frameworks train the network that PyTorch trains, by the tests of the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

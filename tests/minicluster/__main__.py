@@ -1,7 +1,5 @@
 """python -m tests.minicluster: a cluster of a scheduler on this machine, for people and for tests. Needs root and Debian 12."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

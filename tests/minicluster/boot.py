@@ -3,8 +3,6 @@
 Run as a file, with nothing of ours: /tmp and /run are replaced under its feet.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Build a cluster and take it away: what is done in which order. Whatever is made has a name that was written down before."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

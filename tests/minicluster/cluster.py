@@ -1,7 +1,5 @@
 """The mini-cluster as an object: up, down, and what can happen to a cluster in between."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -25,7 +23,7 @@ class Cluster:
         self.env = hosts.environment(spec)
 
     @classmethod
-    def up(cls, name: str = DEFAULT_NAME, directory: str | Path | None = None, **numbers: Any) -> Cluster:
+    def up(cls, name: str = DEFAULT_NAME, directory: str | Path | None = None, **numbers: Any) -> "Cluster":
         """Build it and wait until its nodes are idle. What fails leaves nothing behind."""
         packages.check_rights(bool(numbers.get("docker")))
         spec = Spec(name=name, directory=os.path.abspath(directory or default_directory(name)), **numbers)
@@ -39,7 +37,7 @@ class Cluster:
         return cls(spec)
 
     @classmethod
-    def open(cls, name: str = DEFAULT_NAME) -> Cluster:
+    def open(cls, name: str = DEFAULT_NAME) -> "Cluster":
         return cls(read_state(registry.directory_of(name)))
 
     def argv(self, node: str, argv: list[str], directory: str | Path | None = None, user: str | None = None) -> list[str]:

@@ -1,7 +1,5 @@
 """How a daemon or a command is started on a host, with its last words where it does not start."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """One dockerd per host, inside its namespaces, with its data on the host's own disk and its socket in the host's own /run."""
 
-from __future__ import annotations
-
 import signal
 
 from tests.minicluster import daemons, processes

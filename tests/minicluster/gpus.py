@@ -4,8 +4,6 @@ The device files have NVIDIA's major number and no driver: opening one says "No 
 "Operation not permitted" where it does not, which is how the stand-in of nvidia-smi tells what is visible, as the driver does.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A host of the cluster: switch it on, run something there, switch it off."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -3,8 +3,6 @@
 Its programs are built from source (tests/runtimes/build-openlava.sh). Daemons start with next to no environment, as from an init script.
 """
 
-from __future__ import annotations
-
 import shutil
 
 from tests.minicluster import lsfconf, processes

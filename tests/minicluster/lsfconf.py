@@ -4,8 +4,6 @@ Two lsf.conf of one cluster: only the login node may become its master. A comput
 to the same files of jobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

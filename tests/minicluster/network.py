@@ -1,7 +1,5 @@
 """Network namespaces and the links between them. The bridge has a namespace of its own, so nothing is seen of it on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Debian packages a cluster needs, from the list beside this file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What OpenPBS is told at the making of a cluster: its configuration files, and orders for qmgr. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processes of a host are those in its network namespace or its cgroup: found by what they are, not by a pid that may be reused."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

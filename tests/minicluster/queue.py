@@ -1,7 +1,5 @@
 """Jobs in the queue of a cluster, and what people do to them, in the words of its scheduler."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Which clusters live on this machine: one small file each in /run, written before anything else of the cluster is made."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

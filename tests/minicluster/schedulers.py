@@ -1,7 +1,5 @@
 """The schedulers that a cluster can have: one module each that starts its daemons on hosts that are on, and one of pure texts beside it."""
 
-from __future__ import annotations
-
 from typing import Final, Protocol
 
 from tests.minicluster import lsf, pbs, sge, slurm

@@ -3,8 +3,6 @@
 Daemons start with next to no environment: what they have, the jobs of their nodes inherit.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 from pathlib import Path

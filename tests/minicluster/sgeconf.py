@@ -1,7 +1,5 @@
 """What Grid Engine is told at the making of a cluster: its bootstrap file, and changes to the texts that qconf prints. Pure."""
 
-from __future__ import annotations
-
 from tests.minicluster.spec import Spec
 
 CELL = "default"

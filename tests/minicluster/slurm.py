@@ -1,7 +1,5 @@
 """munged, slurmctld and the slurmds of one cluster."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

@@ -1,7 +1,5 @@
 """slurm.conf, gres.conf, cgroup.conf: one set per cluster, in its own directory. Pure."""
 
-from __future__ import annotations
-
 from tests.minicluster.spec import Spec
 
 CGROUP_MOUNT = "/run/slurm-cgroup"

@@ -1,7 +1,5 @@
 """What a cluster is: its numbers and every name derived from them. The names are the ids by which `down` finds what `up` made."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

@@ -5,8 +5,6 @@ seen by others when they are closed, O_EXCL, rename and link decided by the serv
 flock and fcntl locks hold among the processes of one host only.
 """
 
-from __future__ import annotations
-
 from tests.minicluster import daemons
 from tests.minicluster.spec import Spec
 from tests.minicluster.waiting import run

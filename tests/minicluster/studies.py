@@ -1,7 +1,5 @@
 """A small study on a cluster, as its ordinary user types it, and what is left of it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What the hosts' files and environments say: of every cluster, and of each scheduler by its module of texts. Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, Protocol
 

@@ -1,7 +1,5 @@
 """Run a command, and wait for a condition, both with a limit."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Callable

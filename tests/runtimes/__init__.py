@@ -3,8 +3,6 @@ enroot, `build-pyxis.sh ...` pyxis, which uses that enroot. Found on PATH, or in
 as <engine>/usr/bin or <engine>/bin. Beside them the schedulers that Debian does not have: `openpbs`, built by `build-openpbs.sh`, and
 `openlava`, which speaks like LSF, by `build-openlava.sh`; $SLIPWAY_PBS and $SLIPWAY_LSF name other places."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

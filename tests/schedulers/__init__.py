@@ -1,7 +1,5 @@
 """What each scheduler besides Slurm does, tried on real clusters; which tests are for which of them."""
 
-from __future__ import annotations
-
 import pytest
 
 LONG = pytest.mark.long

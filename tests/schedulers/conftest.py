@@ -1,7 +1,5 @@
 """A real cluster of Grid Engine, OpenPBS or OpenLava, which speaks like LSF, one after the other; each test leaves it as it found it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any, Final

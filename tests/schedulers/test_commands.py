@@ -1,7 +1,5 @@
 """Doctor, sessions and endings of runs where jobs are those of Grid Engine, OpenPBS or OpenLava."""
 
-from __future__ import annotations
-
 import json
 import random
 import shlex

@@ -1,7 +1,5 @@
 """What Slipway's own submissions come to with each scheduler of the mini-cluster."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """A study through Grid Engine, OpenPBS and OpenLava as its user types it, and what faults come to; for OpenLava every fault of
 tests/campaign: the same words in the record as with any scheduler."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """One real cluster for the tests of this folder; each test leaves it as it found it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -6,8 +6,6 @@ cluster has had one job of it, each run was started once, and the laptop has all
 at work counts.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import signal

@@ -1,7 +1,5 @@
 """A desk beside a mini-cluster: a laptop whose only way in is the login node, an sshd on every host, and a stranger on the network."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """A study of which each row is a framework, and what has to be alike in them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

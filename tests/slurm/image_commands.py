@@ -1,7 +1,5 @@
 """`python -m tests.slurm.image_commands archive|load`: what the rule `image` and a node's stager do with one image, by hand."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

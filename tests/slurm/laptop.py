@@ -1,7 +1,5 @@
 """A laptop beside a mini-cluster, from which the login node is reached by SSH, over a line that can be cut."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

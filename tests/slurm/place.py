@@ -1,7 +1,5 @@
 """A study on a real cluster, through Snakemake, by a checkout of its own on shared storage."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

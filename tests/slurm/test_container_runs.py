@@ -1,7 +1,5 @@
 """Runs in containers on a real cluster: the image pinned on the login node, loaded on the nodes from storage, named in the records."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Whole studies on a real cluster, through Snakemake: the frameworks of Slipway in containers, and programs of a study, without too."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import partial

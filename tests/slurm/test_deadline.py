@@ -1,7 +1,5 @@
 """The end of a job, planned and not: a real Slurm cuts runs off, and they go on in the next start or the next job."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A mini-cluster with container daemons: each node its own dockerd and podman, GPUs by the daemon's own path, and nothing left behind."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

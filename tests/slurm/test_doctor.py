@@ -1,7 +1,5 @@
 """`slipway doctor` on the real cluster: on the login node, inside an allocation, without a controller, with a node that is dead."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

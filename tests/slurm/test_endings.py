@@ -1,7 +1,5 @@
 """A few of the endings of `python -m tests.endings`, each once."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A run with GPUs in containers of engines whose image is a file, the real ones, in a job of Slurm that hides no GPU."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

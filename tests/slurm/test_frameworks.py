@@ -1,7 +1,5 @@
 """The acceptance study of the frameworks: all that are installed here train one network on one and two nodes, each run a job of Slurm."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from typing import Final

@@ -1,7 +1,5 @@
 """`slipway gpus --explain` in a step of a real job says what a run in the same job gets, on every node."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

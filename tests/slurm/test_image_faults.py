@@ -1,8 +1,6 @@
 """Images where something fails half way, by real daemons: registries that are away or lie, kills in the middle of a load, reaping by the
 command, archives that have gone."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Images by real daemons: pinned on the login node, archived on storage, loaded on each node, removed again."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

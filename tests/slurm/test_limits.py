@@ -1,7 +1,5 @@
 """The memory that Slurm granted is the limit of the containers, and a run that wants more says so in its record."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

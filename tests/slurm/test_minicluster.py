@@ -1,7 +1,5 @@
 """The mini-cluster itself: nothing of it stays."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

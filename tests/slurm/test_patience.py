@@ -1,7 +1,5 @@
 """A controller that is away in the middle of a study on a real Slurm, for seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The preflight on nodes with links of their own: healthy, one slow, one pair cut, and the MTU that lets only small packets pass."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

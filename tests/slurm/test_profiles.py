@@ -1,7 +1,5 @@
 """Both ways to run a study on a real cluster: the real Snakemake, plugin and Slurm, a supervisor that only sleeps and writes a record."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Runs in containers that Slurm makes of steps: the real pyxis, which has a real enroot start them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

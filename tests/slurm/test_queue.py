@@ -1,7 +1,5 @@
 """What happens to jobs of runs in a real queue: two starts at once, a job that cannot be started, one that is held, a node that dies."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Leftover containers of Slurm jobs: one question for each job, none after the first silence, and what is not sure stays."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`slipway remote` against a real login node: the line is cut, the laptop dies, and the same command again goes on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs on a real Slurm: in a job of their own and side by side in one, and what the scheduler does to them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Sessions in containers on a real cluster: exactly the granted GPUs, the dataset read-only, no network but a loopback, the socket outside;
 what was written is pushed, and no container outlives its job."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

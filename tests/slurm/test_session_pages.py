@@ -1,8 +1,6 @@
 """The pages of sessions as their user sees them: on a laptop whose only way is the login node, by the line that was printed, in a browser.
 Nobody else gets anything: another user of the node, of the login node, of the laptop, and a stranger on the network."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

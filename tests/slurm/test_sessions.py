@@ -1,7 +1,5 @@
 """Sessions as jobs of Slurm: on a node, reached by its socket alone, and gone with their job."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

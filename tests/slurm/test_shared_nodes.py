@@ -4,8 +4,6 @@ In a submission (`slipway submit`) runs take whole nodes of their one job, whate
 tests/slurm/test_scheduler.py has runs side by side in one job.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

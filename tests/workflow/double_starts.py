@@ -5,8 +5,6 @@ working directory or in two, plainly or with `retry=failed`. The second comes a 
 Wrong is a run that was trained twice, a record that was replaced, and a result without its record.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

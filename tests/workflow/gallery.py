@@ -1,7 +1,5 @@
 """The studies of examples/ as one, in which each trains a few steps: what CI has the time for."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from pathlib import Path

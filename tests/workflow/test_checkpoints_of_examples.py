@@ -1,7 +1,5 @@
 """Examples that write checkpoints: a training that was stopped comes to the same losses and parameters as one that was not."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A few double starts; `python -m tests.workflow.double_starts` counts many."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """The studies of examples/ and of `slipway init`, run as a user runs them, on two nodes of this machine."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A run is its cell: what re-runs, and what does not. Real Snakemake, real dataset, a supervisor that only writes a record."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 SLIPWAY_KILLS=20 sets the trials per victim (default 1); the seed of each trial is printed when it fails.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,8 +1,6 @@
 """Studies through LSF as their user types them, by the LSF of our tests (tests/cluster/fake_lsf): both ways, and what ends or hinders runs.
 What a real look-alike does, tests/schedulers tries."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A study tells of its end also where plain Snakemake was typed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Storage under a name that a shell would take apart: a dataset is built there and a run is started, by the rules themselves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`slipway profile` on a study that was run before: the profiles are made, verified and shown, and what was measured stays as it is."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

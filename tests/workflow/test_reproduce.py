@@ -1,7 +1,5 @@
 """The page says how to reproduce a study: its commands, taken from a page and run in a fresh clone, make the same cells."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`slipway run` with the real Snakemake, in a copy of the checkout whose supervisor only writes a record; typed in any directory."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 It is judged by the first losses of the study's runs, and by whether the ranks of these ended with the same parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Load the study that a command was given, name its site where nobody chose one, and find the results directories that it works on."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Build, describe, verify and stage datasets, for `slipway dataset`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

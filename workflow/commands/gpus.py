@@ -1,7 +1,5 @@
 """List this node's GPUs for `slipway gpus`, which of them this process was granted, and how that is known."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Write a study file and a site file to begin with, for `slipway init DIR`: commented, complete, and good for `slipway run` as they are."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Show what supervisor, nodes and ranks of an attempt wrote, safe for a terminal, for `slipway logs RUN`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Run `slipway` by the table of all commands. Each declares its options in a module of its own, which is imported when it is called."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Show whom a study tells of its end, for `slipway notify`; with --test they are told something now."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Declare the options that several commands have, and the class of all commands."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Final

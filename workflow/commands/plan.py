@@ -1,7 +1,5 @@
 """Print the plan of a study for `slipway plan`; refuse a study that is over its limit."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

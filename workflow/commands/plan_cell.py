@@ -1,7 +1,5 @@
 """Print the plan of one cell, for `slipway plan --cell`; it is built by the functions that the run itself uses."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Run Snakemake for `slipway run STUDY`, with our Snakefile and profile, from any directory, and show what it does in words."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -81,7 +79,7 @@ class Child:
         )
         self._descriptor = os.pidfd_open(self._process.pid)
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> "Child":
         for number in self._handlers:
             signal.signal(number, self._signalled)
         for early in self._early:

@@ -2,8 +2,6 @@
 
 At the end the speed-up table is printed, how many runs failed, where the report is, and what to type to go on."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc
@@ -43,7 +41,7 @@ class SnakemakeHooks:
         self._notified = False
 
     @classmethod
-    def of(cls, workflow: Any) -> SnakemakeHooks:
+    def of(cls, workflow: Any) -> "SnakemakeHooks":
         """Read the study that Snakemake was started with, and prepare its process."""
         # The graph of a large study is millions of small objects that live to the end: looking for garbage among them is a quarter of
         # `snakemake -n` of 10,000 runs (benchmarks/dry_run.py). The collector is back before the first job starts.

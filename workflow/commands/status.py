@@ -1,7 +1,5 @@
 """List every run with its state, the reason where it has one, and the log to read, for `slipway status`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Submit one batch job for the whole study, for `slipway submit`, after refusing all that `snakemake -n` would refuse."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

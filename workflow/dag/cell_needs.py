@@ -4,8 +4,6 @@ It is read from dataset.json and the manifest where they are there, else compute
 of runs are estimated here too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

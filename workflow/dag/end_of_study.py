@@ -1,7 +1,5 @@
 """End a study: make tables of what there is, and say in words how its runs stand and what to type to go on."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tell how Snakemake runs the study (on this machine, each run as a job, or all inside one job), and whether the site fits that."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

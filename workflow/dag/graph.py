@@ -1,7 +1,5 @@
 """Tell the Snakefile which runs are left, their files and resources, at a cost of next to nothing per job."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import logging

@@ -1,7 +1,5 @@
 """Plan the jobs that the site's scheduler is asked for: the one in which `slipway submit` runs a study, and that of each run."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 import time

@@ -1,7 +1,5 @@
 """Size the jobs of runs and shards: nodes, walltime in whole minutes, cores, memory, GPUs, and what the site requests for all. Pure."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping

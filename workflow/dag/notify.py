@@ -1,7 +1,5 @@
 """Notify people of the state of a study: by the machine's own sendmail, or by a webhook of Slack's form. It never fails the study."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import logging

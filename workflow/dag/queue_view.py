@@ -1,7 +1,5 @@
 """Ask the scheduler's queue for our jobs in a thread of its own: a silent scheduler delays nothing that storage says."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

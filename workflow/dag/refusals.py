@@ -1,7 +1,5 @@
 """Refuse what cannot run before anything starts: `slipway plan`, `run` and `submit`, and Snakemake, give the same error."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Look at what storage has of a study: in an interpreter of its own (base/calls.py), for which this module imports little."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict

@@ -3,8 +3,6 @@
 The executor (snakemake_executor_plugin_slipway) decides what it reports to Snakemake; watched_jobs.py, how jobs end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -4,8 +4,6 @@ Exit files are looked for twice a second in one directory. The queue is asked by
 to half a minute apart: a silent scheduler delays no end that storage tells, and no job is forgotten meanwhile.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -6,8 +6,6 @@ DIR is a study's results directory; the first one is the study shown, the others
 first DIR if not given. Exit 0 also when rows failed: they are rows. A SlipwayError ends with its message and exit code.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Compute once, from the collected rows, everything that tables, plots and page show."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Where the study has an anchor, a cell that differs in nothing but that the part 
 place of the estimate.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

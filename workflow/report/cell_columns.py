@@ -1,7 +1,5 @@
 """Make what tables and page share: the columns that tell cells apart, words for shapes and captions, links to runs and files."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Combine the runs of each cell into estimates with confidence intervals, marks and labels."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,12 +74,12 @@ class Estimate(Struct, frozen=True, kw_only=True):
     freedom: float = math.inf
     paired: bool = False
 
-    def scaled(self, factor: float) -> Estimate:
+    def scaled(self, factor: float) -> "Estimate":
         low = None if self.low is None else self.low * factor
         high = None if self.high is None else self.high * factor
         return replace(self, value=self.value * factor, low=low, high=high)
 
-    def among(self, count: int) -> Estimate:
+    def among(self, count: int) -> "Estimate":
         """Widen the interval so that it holds also for the one of `count` estimates that was chosen by its value."""
         if self.error is None:
             return self

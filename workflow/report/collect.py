@@ -4,8 +4,6 @@ Directories are named, never the list of records: argument lists overflow at 2,0
 is a row `missing`, one whose record is torn a row `unreadable`; runs that the study no longer asks for are counted and left out.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

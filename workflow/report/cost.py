@@ -1,7 +1,5 @@
 """Make the table of what runs cost: hours, energy, samples per joule, and prices by the site file."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,8 +1,6 @@
 """Name the files of a report, below a study's results directory, and switch garbage collection off while it is made. Light: the Snakefile
 asks."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

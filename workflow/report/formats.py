@@ -5,8 +5,6 @@ without footnotes, and 0.013 s and 0.011 s here; it has no Markdown, brings babe
 pages' content security policy refuses.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

@@ -1,7 +1,5 @@
 """Make the tables that compare frameworks, what is known of each of them, and precisions and memory layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final

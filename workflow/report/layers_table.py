@@ -1,7 +1,5 @@
 """Make the table of layers: where the time of a step goes, by the profile runs of a study's cells, or by one trace."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

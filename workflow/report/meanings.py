@@ -1,7 +1,5 @@
 """Say what each column of a table means, for reference pages and headings of the report; tables.py and others fill them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from typing import Final

@@ -1,7 +1,5 @@
 """Make the tables of the networks: what is counted of each, and what its convolutions cost by each way to compute them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Find the networks of a study's cells, each as the cell uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Write the files of a report. Each appears whole or not at all; the same records give the same bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write report.html, one page with everything in it. It runs no script but ours and fetches nothing."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

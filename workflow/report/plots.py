@@ -1,7 +1,5 @@
 """Draw the plots of a study: how it scales, and what happened inside its runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

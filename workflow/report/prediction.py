@@ -11,8 +11,6 @@ series whose truth is known (split conformal, Papadopoulos et al., 2002; scaled 
 others.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

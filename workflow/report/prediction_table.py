@@ -1,7 +1,5 @@
 """Predict the lines of a study: table `prediction`, the continuation of its plots, and the sentence of the page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice

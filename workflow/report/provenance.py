@@ -1,7 +1,5 @@
 """Write where the numbers come from, and how to reproduce a study: its file as it was typed, its site, its programs and the commands."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

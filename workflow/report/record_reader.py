@@ -1,7 +1,5 @@
 """Read the records of runs into rows. One bad record of 10^5 is one row that says so."""
 
-from __future__ import annotations
-
 import math
 import signal
 import time

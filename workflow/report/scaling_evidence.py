@@ -1,7 +1,5 @@
 """Make the one page that a computing centre asks for with an application: how far a study scales, what it costs, how it was measured."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Iterator, Sequence

@@ -19,8 +19,6 @@ S = X / X0 with X = samples/s, or tokens/s of a program with that unit, a rate o
 or one of the two not measured: no number but a reason.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

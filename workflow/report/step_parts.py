@@ -1,7 +1,5 @@
 """Make the table of what happens in a step: the parts of the mean step of each measured cell."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

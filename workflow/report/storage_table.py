@@ -1,7 +1,5 @@
 """Make table j: the bytes that each network reads per second, for 1 to N processes of a node, and whether a measured place gives them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

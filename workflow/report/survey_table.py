@@ -1,7 +1,5 @@
 """Make the table of the survey: what each framework does with each network on each machine, by its device and threads."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from workflow.report.analysis import Analysis

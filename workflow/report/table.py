@@ -1,7 +1,5 @@
 """Define a table as a value: columns of values, of which the text for people, the value for machines and the marks are made."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A new column goes into the list of its function here, and its meaning into meanings.py. TABLES has those of other modules too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields

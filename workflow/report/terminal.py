@@ -1,7 +1,5 @@
 """Print tables on a terminal: the speed-up, which `make demo` and `slipway tables` print last, and any that is asked for by name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

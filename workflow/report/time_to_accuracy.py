@@ -1,7 +1,5 @@
 """Make the table of the time that cells train until they reach an accuracy, from the evaluations in the midst of their runs."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple

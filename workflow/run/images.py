@@ -5,8 +5,6 @@ Each framework's image is pinned to what its tag means now, and archived on stor
 tag may move then, the study does not, and what an earlier FILE of the study says of a reference holds for the next.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import hashlib

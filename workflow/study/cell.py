@@ -1,7 +1,5 @@
 """Define what travels from the study to the record: cells, runs and their limits."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections import Counter, defaultdict
@@ -194,7 +192,7 @@ class Cell:
         return {name: value for name, value in self.all_keys().items() if name not in LEFT_OUT or value != LEFT_OUT[name]}
 
     @classmethod
-    def from_json(cls, value: Keys) -> Cell:
+    def from_json(cls, value: Keys) -> "Cell":
         """Read the cell in `value`; keys of others beside it are left alone. Raises RecordError for a missing or a wrong key."""
         return read_as(cls, dict(value), "a cell", advice="it was written by another version of Slipway, or edited")
 

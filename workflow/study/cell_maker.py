@@ -3,8 +3,6 @@
 Each combination of keys is checked once, whatever the number of cells that share it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Explain pydantic's errors in the words of the file: file:line, key path, what was found, what is valid, the closest valid word."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ It reads the events of libyaml's parser, not its object tree, so that nesting is
 nodes) are refused where they stand, and a duplicate key is an error that names both lines.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Expand layers into candidates for cells: the product of axes and zip rows, less what is excluded, plus the include rows."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Name the paths of a study's files on storage. It needs the standard library only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 STUDY_FILE = "study.json"

@@ -4,8 +4,6 @@ What is compared when a result is looked for (`identity`) is how a program is st
 a way that makes other numbers raises `version`. The record has the digest of the folder, and tables mark results of different ones.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -3,8 +3,6 @@
 `python -m workflow.study.schemas` writes config/schemas; with `--check` it says whether they are current (exit 1 if not).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

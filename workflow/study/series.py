@@ -4,8 +4,6 @@ A series is the cells that agree in every key but nodes, gpus_per_node and the b
 and `epochs`.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Define a site: where storage and cache are, what runs the jobs, what a node has. Pure values; reading the file is in site_file.py."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -119,7 +117,7 @@ class Site:
         return value
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Site:
+    def from_json(cls, value: Mapping[str, Any]) -> "Site":
         """Read the site in a study.json. Raises RecordError when it is not one."""
         return read_as(cls, dict(value), "the site in study.json")
 

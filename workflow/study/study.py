@@ -1,7 +1,5 @@
 """Make a study file and a site a Study: checked, expanded, ordered. Everything after it works with these values."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Check the kinds of values that stand in study and site files, and explain what is wrong with them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ blaunch loses the exit codes of what it starts: node programs end by their own l
 the job is the run's own; in `profiles/lsf-allocation` many runs share one job, and each takes nodes of it by lock files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -4,8 +4,6 @@ A list has fields of our own choice (`bjobs -o`), which LSF since 9.1.1 and Open
 times, why a job waits, why it has ended) stands in the long form, `bjobs -l`, whose lines are broken at 80 characters.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Submit, list and cancel jobs of LSF."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ PBS signals a job's first node only, and leaves processes alive that have a sess
 supervisor and by its deadline. In `profiles/pbs` the job is the run's own; in `profiles/pbs-allocation` many runs share one job.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os

@@ -4,8 +4,6 @@
 and bytes that are no text) must not hide ours. Times are in the time zone of the asking process, which asks with TZ=UTC.
 """
 
-from __future__ import annotations
-
 import calendar
 import json
 import re

@@ -1,7 +1,5 @@
 """Submit, list and cancel jobs of PBS."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

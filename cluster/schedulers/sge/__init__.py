@@ -5,8 +5,6 @@ Son of Grid Engine, Univa and Altair Grid Engine, and Open Cluster Scheduler are
 control_slaves TRUE, whose name only the site knows: `parallel_environment` in its file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

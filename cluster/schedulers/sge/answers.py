@@ -1,7 +1,5 @@
 """Ask Grid Engine about jobs and nodes, and parse its answers into frozen values."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence

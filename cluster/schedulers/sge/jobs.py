@@ -1,7 +1,5 @@
 """Submit, list and cancel jobs of Grid Engine."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

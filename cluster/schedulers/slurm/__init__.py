@@ -4,8 +4,6 @@ In `profiles/slurm` each run has its own job; in `profiles/slurm-allocation` man
 files. The environment of the batch script describes the job, so that a run starts while slurmctld is silent.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Ask Slurm about jobs and nodes, and parse its answers into frozen values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Submit, list and cancel jobs of Slurm."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """LSF for tests, after the manual of LSF 10.1 and the answers of OpenLava (tests/captured/lsf): commands on PATH, and an mbatchd that runs
 jobs as processes of this machine. What real daemons do on real hosts, tests/schedulers tries with OpenLava."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ with its client, and it hears the signals that the client gets.
 Run as a file, with the standard library only.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

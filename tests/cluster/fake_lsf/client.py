@@ -3,8 +3,6 @@
 Run as a file, with the standard library only: it is started hundreds of times.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

@@ -1,7 +1,5 @@
 """One job as mbatchd knows it, and its start on this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

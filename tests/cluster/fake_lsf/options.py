@@ -1,7 +1,5 @@
 """What bsub is told, by its words and by the `#BSUB` lines of a script. Pure."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The processes of a job: those that have its variables, and all that these have started."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 `python -m tests.cluster.fake_lsf.server DIRECTORY` with a file `config.json` there; it says a line when it answers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import itertools

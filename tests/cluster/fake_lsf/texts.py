@@ -1,7 +1,5 @@
 """What LSF's commands print, after what OpenLava 4.0 printed (tests/captured/lsf) and the manual of LSF 10.1. Pure."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """A scheduler as small as one with jobs can be, under a word that site files know: what nobody may forget when commands ask for one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cluster.schedulers.local import allocate as allocate

@@ -1,7 +1,5 @@
 """The jobs of `fake_pbs`: a queue that a test fills, commands that are words only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from cluster.schedulers.jobs import BatchJob, QueuedJob

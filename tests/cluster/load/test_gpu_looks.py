@@ -1,7 +1,5 @@
 """What nvidia-smi tells of GPUs at work, by answers as its documentation has them; and what is made of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Whose processor time it is: ours, the kernel's, or somebody else's; by what /proc tells of every process."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable

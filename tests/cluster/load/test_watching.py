@@ -1,7 +1,5 @@
 """The watcher as a process: it writes lines that are read, takes a last look when told, costs little, and ends with its parent."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

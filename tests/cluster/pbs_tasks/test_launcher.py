@@ -1,8 +1,6 @@
 """A program on a node of a PBS job: what reaches it, and what comes back. pbs_tmrsh is a stand-in that does what OpenPBS's was seen to do:
 an environment of its own, no standard input, output that nobody here sees, and a program that outlives the client."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

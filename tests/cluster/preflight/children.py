@@ -1,7 +1,5 @@
 """The probes of several nodes, driven as the supervisor drives them: on loopback addresses here, or on the nodes of a mini-cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -80,7 +78,7 @@ class Children:
             process.stdout.close()
             process.wait(5)
 
-    def __enter__(self) -> Children:
+    def __enter__(self) -> "Children":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,5 @@
 """Hostile connections to and from the preflight's listener: nobody but the stranger himself is disturbed."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

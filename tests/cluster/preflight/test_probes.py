@@ -1,7 +1,5 @@
 """Connections of the preflight, both ends in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

@@ -1,7 +1,5 @@
 """Who is named by the results of a preflight, and who is not."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The probes on real sockets: a child per node, each on a loopback address of its own."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What is the same for all schedulers inside of a job: nodes of a run, holders of runs, and requeueing."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

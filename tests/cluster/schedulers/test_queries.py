@@ -1,7 +1,5 @@
 """One way of asking for all schedulers: what each one's commands say of a server that is silent, and of a machine without a cluster."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

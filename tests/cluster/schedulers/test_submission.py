@@ -1,7 +1,5 @@
 """One job for one submission, whatever the scheduler said. Slurm's commands are stand-ins on PATH; nobody sleeps."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the stand-ins of engines have in common: a root that is this machine's own system, read-only, with real mounts. Needs root."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Run a framework's program by hand on this machine, on datasets built here: ranks by `ranks` or `mpirun`, and what lives around them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

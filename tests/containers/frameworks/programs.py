@@ -1,7 +1,5 @@
 """What tests do with programs of frameworks: the interpreter of one, a run that is stopped and goes on, and the numbers it ends with."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -1,7 +1,5 @@
 """Programs that evaluate between epochs: their training stays what it is, and all ranks share each evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

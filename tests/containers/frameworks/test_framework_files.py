@@ -1,7 +1,5 @@
 """The contract of every framework folder, and the errors of framework.yaml."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

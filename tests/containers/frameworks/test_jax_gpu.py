@@ -1,7 +1,5 @@
 """JAX, and Keras on JAX and on PyTorch, on a GPU. JAX would compute products of matrices in tf32 if nobody said otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The loader processes of the program of PyTorch: the order of batches, and the memory that a GPU copies from."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

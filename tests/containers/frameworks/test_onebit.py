@@ -1,7 +1,5 @@
 """Gradients in one bit each: numbers that can be checked by hand, the bytes that are sent, and that nothing is lost for ever."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Update rules beside plain SGD: PyTorch and JAX make the same steps, and go on where they were stopped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Who makes an environment of a framework: one at a time, and what was begun never looks complete."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the programs of all frameworks share."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 import json

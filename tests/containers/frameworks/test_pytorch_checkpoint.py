@@ -1,7 +1,5 @@
 """A training that is cut off and goes on ends where one that was not cut off ends."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The PyTorch program on a GPU: what it computes, what it waits for, what it goes on from, what it says when the card is full."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

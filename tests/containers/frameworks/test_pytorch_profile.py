@@ -1,7 +1,5 @@
 """Profile runs of PyTorch: what is traced and logged by Slipway's program, and by the helper in one of the user's own."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The PyTorch program as it is started: real training in real processes, on small data."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """What PyTorch's step promises beyond its numbers: who waits for whom is told, and nothing is read back from the device."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Strategies of the framework pytorch other than DDP: the same losses and parameters, and checkpoints that are whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

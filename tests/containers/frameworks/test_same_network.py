@@ -1,7 +1,5 @@
 """Every framework trains the network that PyTorch trains: the same first losses, the same parameters at the end, alone and in two ranks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

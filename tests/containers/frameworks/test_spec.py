@@ -1,7 +1,5 @@
 """YAML of a framework: plain values, or an error that names the file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Networks that read token ids, trained by the programs: the same alone and in two ranks, in windows and in buckets, and after a resume."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Facts of networks against the publications, and the closed forms of their convolutions against figures worked out before them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

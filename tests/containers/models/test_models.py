@@ -1,7 +1,5 @@
 """Layer lists against published counts. Sources: tables.md section 3, goldens.md, frameworks.md section 2 of the design notes."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

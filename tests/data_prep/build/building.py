@@ -3,8 +3,6 @@
 It prints {"done", "total"} as it goes, and last the dataset.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

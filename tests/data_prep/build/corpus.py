@@ -1,7 +1,5 @@
 """Tiny sources made on the fly, a build in this process, and an independent reading of what came out."""
 
-from __future__ import annotations
-
 import io
 import struct
 import tarfile

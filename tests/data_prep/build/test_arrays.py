@@ -1,7 +1,5 @@
 """Sources that hold arrays: IDX, CIFAR, Caffe's LMDB, synthetic images, scikit-learn's digits."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import pickle

@@ -1,7 +1,5 @@
 """From a source to a published dataset: closed-form checks, the same digest from everywhere, and going on after a stop."""
 
-from __future__ import annotations
-
 import fcntl
 import gzip
 import json

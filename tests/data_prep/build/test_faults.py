@@ -3,8 +3,6 @@
 SLIPWAY_KILLS=100 sets the trials (default 6); a failing trial prints its seed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """Folders of class folders and text lists: what people have on disk, with everything odd in it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

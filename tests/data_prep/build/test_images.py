@@ -1,7 +1,5 @@
 """One image in, Datum bytes and pixels out: formats, orientation, channels, sizes, and everything that is broken."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import resource

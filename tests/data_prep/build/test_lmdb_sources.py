@@ -1,7 +1,5 @@
 """LMDBs as LSUN is published."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import lmdb

@@ -1,7 +1,5 @@
 """LMDB itself reads and changes what is written without it."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands of a build as a rule or a person starts them, each in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

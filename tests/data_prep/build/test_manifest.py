@@ -1,7 +1,5 @@
 """The manifest: what is written is read, what is wrong is refused, what has changed is found."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -1,7 +1,5 @@
 """Pure decisions of the plan: order, duplicates, bounds, fractions, shards; and exact statistics."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

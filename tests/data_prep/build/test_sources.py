@@ -1,7 +1,5 @@
 """What every source of images must keep to; a new one is a line in SOURCES and is tested here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """The specification of a dataset: completed, checked, named by a digest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tar archives: class folders, tars in a tar, compressed ones; and hostile ones, whose members never become paths."""
 
-from __future__ import annotations
-
 import bz2
 import contextlib
 import gzip

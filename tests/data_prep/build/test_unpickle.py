@@ -1,7 +1,5 @@
 """The reader of pickles: what CIFAR holds comes through, whatever names code does not."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

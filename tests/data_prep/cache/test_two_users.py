@@ -1,7 +1,5 @@
 """A second user of the node, who is there first: neither the cache nor the locks of runs are his."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Pushing under kills, power cuts and full storage: the final name is whole or absent, and what was acknowledged stays."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

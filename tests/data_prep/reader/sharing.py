@@ -3,8 +3,6 @@
 `alone`: label and bytes of each; `open`: how many shards were open then; `wrong`: what the four read that was not the same.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor

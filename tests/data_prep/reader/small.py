@@ -1,7 +1,5 @@
 """Small datasets for tests of reader, staging and cache: real LMDB shards of images, or shards of random bytes where nobody reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Images that are moved and mirrored by chance: which pixels come out, and by what they are decided."""
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 

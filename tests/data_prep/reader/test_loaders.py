@@ -1,7 +1,5 @@
 """Batches that loader processes read into memory that they share: the order, the memory of a batch, how an iteration goes on, and ends."""
 
-from __future__ import annotations
-
 import faulthandler
 import itertools
 import json

@@ -1,7 +1,5 @@
 """An epoch of a dataset that is several times larger than the memory that a program may use."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The reader as a program sees it: alone on the path, old syntax, and workers that end with their parent."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shutil

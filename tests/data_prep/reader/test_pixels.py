@@ -1,7 +1,5 @@
 """The compiled part of the reader: compiled here, by the project's own build, and compared with numpy over random images."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

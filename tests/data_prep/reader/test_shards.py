@@ -1,7 +1,5 @@
 """Values in LMDB's map, and values that threads read from the file: the same bytes, and errors in place of signals."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import mmap

@@ -1,7 +1,5 @@
 """The dataset for PyTorch's DataLoader: an order that is a matter of seed, epoch and place alone, and that goes on at any sample."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

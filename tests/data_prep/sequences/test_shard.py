@@ -1,7 +1,5 @@
 """Text and token ids become rows of equal length: what is in them, and what cannot be."""
 
-from __future__ import annotations
-
 import shutil
 import tracemalloc
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several stagers at once, as processes with a cache each, and this process in the place of the supervisor. None outlives the test."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

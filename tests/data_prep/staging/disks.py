@@ -1,7 +1,5 @@
 """Disks for tests: a small file system of its own that can become full, or lose its power. Always unmounted, whatever the test does."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """From a source to a program: built, staged, read; what comes out is what was put in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

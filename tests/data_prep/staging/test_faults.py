@@ -1,7 +1,5 @@
 """Staging under kills, power cuts, full disks, frozen and concurrent stagers. Invariants are looked at from outside after each."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Buffers for reads and writes past the page cache."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A copy made together with others, up to its edges: the jobs of its threads and the words of the others are the test's."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -1,7 +1,5 @@
 """Hostile connections to and from the listener of a staging, and hostile frames of a node that has proved itself: it is done without."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

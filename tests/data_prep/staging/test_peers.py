@@ -1,7 +1,5 @@
 """Nodes that stage together, each a process with a cache of its own, on the loopback interface."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

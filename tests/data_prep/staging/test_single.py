@@ -1,7 +1,5 @@
 """A single file beside which the hashes of its chunks lie is moved as a dataset is: read once, passed on, checked, resumed."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

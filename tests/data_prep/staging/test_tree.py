@@ -1,7 +1,5 @@
 """A tree of files on its way to a node: read where it lies, checked as every dataset, and told where it is not what was hashed."""
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A small tree of files, and its dataset."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a tree to its manifest: the same files give the same digest, damage and changes are noticed, a kill is gone on from."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

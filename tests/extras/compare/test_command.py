@@ -1,7 +1,5 @@
 """`slipway compare`: cells are matched, words choose them, exit codes answer, and what differs is listed."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What differs between records: each field is found, and only it."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Differences and margins: the tests against their definitions, and what is said where runs are too few."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

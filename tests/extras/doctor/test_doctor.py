@@ -1,7 +1,5 @@
 """The command: checks that hang or crash, the report, the site file it writes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

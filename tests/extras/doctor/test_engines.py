@@ -1,7 +1,5 @@
 """What `slipway doctor` says of engines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Limits, interfaces and GPUs: judged from texts and values."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

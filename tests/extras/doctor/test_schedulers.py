@@ -1,7 +1,5 @@
 """Which scheduler is here, and what each is asked."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

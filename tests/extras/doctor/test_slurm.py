@@ -1,7 +1,5 @@
 """What the doctor reads from Slurm: texts of a real 22.05.8, and of other versions as their documents show them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Storage and cache: judged from values, and on broken file systems from mounts of the test's own."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

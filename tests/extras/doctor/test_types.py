@@ -1,7 +1,5 @@
 """How the findings of many nodes are put together."""
 
-from __future__ import annotations
-
 from extras.doctor.types import Finding, by_subject, merged, worst
 
 

@@ -1,7 +1,5 @@
 """Event files of TensorBoard: the bytes by the format's own rules, and what TensorBoard itself reads in them, where it is installed."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

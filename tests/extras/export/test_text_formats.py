@@ -1,7 +1,5 @@
 """MLPerf's log lines and Extra-P's JSON lines: what is written, and what their own readers read, where they are installed."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exports to MLflow and Weights & Biases: what is told, and what their own libraries read, where they are installed."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

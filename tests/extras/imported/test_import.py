@@ -1,7 +1,5 @@
 """`slipway import`: what other tools' files tell, compared as our own numbers, and nothing that they do not tell."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables that hold, made by a seed: their digits are rounded from numbers that nobody printed, as in real tables."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +13,7 @@ class Made:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    def changed(self, row: int, column: str, text: str) -> Made:
+    def changed(self, row: int, column: str, text: str) -> "Made":
         at = self.header.index(column)
         return replace(self, rows=tuple((*cells[:at], text, *cells[at + 1 :]) if n == row else cells for n, cells in enumerate(self.rows)))
 

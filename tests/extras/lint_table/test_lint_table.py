@@ -1,7 +1,5 @@
 """`slipway lint-table`: what is wrong in published tables, what is not in ours, and what the command prints."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables that hold have no finding, in any form; each of their numbers, changed alone, has one."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files as people write them, and files that are no tables: each is read, or refused in one sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Traces from a GPU: what a profile by hand says of them."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

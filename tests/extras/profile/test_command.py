@@ -1,7 +1,5 @@
 """`slipway profile --trace`: what is printed, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

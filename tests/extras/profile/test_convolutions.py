@@ -1,7 +1,5 @@
 """What convolutions cost by arithmetic beside what a trace measured of them, and which algorithm the library took."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

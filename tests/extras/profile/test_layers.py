@@ -1,7 +1,5 @@
 """What belongs to which layer, in traces made by hand. A step of a processor has 100 microseconds."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.extras.profile.traces import Events, layers, times

@@ -1,7 +1,5 @@
 """Traces of torch's profiler on a processor: every layer has its times, and the rows are the step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

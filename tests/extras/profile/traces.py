@@ -1,7 +1,5 @@
 """Traces made by hand, in the format of the profiler."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What a cluster says of its results is not believed: no file lands elsewhere, and none that could be run."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

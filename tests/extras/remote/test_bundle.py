@@ -1,7 +1,5 @@
 """What of a study goes up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

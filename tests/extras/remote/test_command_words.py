@@ -1,7 +1,5 @@
 """The words behind `slipway remote HOST VERB`, and what the cluster's words become here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

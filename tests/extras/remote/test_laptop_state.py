@@ -1,7 +1,5 @@
 """The settings of a host, and the token of a submission, as the laptop keeps them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`slipway remote HOST session` through a real sshd: the line that it prints, typed as it stands, reaches the page."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

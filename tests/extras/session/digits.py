@@ -1,7 +1,5 @@
 """Stands for a program with a page, such as DIGITS, in an image: `python3 -m digits -p PORT`. Its page is JSON: what it finds around it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A program that listens on a port of 127.0.0.1: pages, and what Upgrade asks for is echoed. `python stand_in.py PORT`."""
 
-from __future__ import annotations
-
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

@@ -1,7 +1,5 @@
 """A shell of a session, from the server of its terminals to ours."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

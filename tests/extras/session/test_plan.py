@@ -1,7 +1,5 @@
 """What a session starts, and what is refused of it, as values."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

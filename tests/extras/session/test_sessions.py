@@ -1,7 +1,5 @@
 """Sessions on this machine: started, reached by their sockets, shown, ended, and nothing of them left; nobody else gets in."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a session that is started, and looked at, leaves on storage and asks of its scheduler. Slurm's commands are stand-ins on PATH."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`slipway verify`: whatever was changed on storage is named, and what is whole passes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

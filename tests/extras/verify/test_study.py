@@ -1,7 +1,5 @@
 """`slipway verify` beside what was asked for: study.json, the study file, and the cell of each record."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line run inside the test process, on storage and cache of the test's own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """What commands and dag ask of a scheduler, with one that none of them knows: who asks for Slurm by name fails here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """`slipway check-frameworks` on records as they are."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

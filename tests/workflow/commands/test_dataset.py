@@ -1,7 +1,5 @@
 """Datasets and caches by hand: build, info, verify, stage, ls, rm, reap --push, without snakemake."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """`slipway dataset bench`: what is printed beside what networks need, and where the needs come from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`slipway logs --follow`: what is written meanwhile, from files that come and go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

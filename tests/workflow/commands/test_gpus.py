@@ -1,7 +1,5 @@
 """`slipway gpus` with an nvidia-smi on PATH that answers from tests/captured/nvidia-smi."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`slipway init`: what it writes is good as it is, and nothing is ever overwritten."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

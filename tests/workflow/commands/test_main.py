@@ -1,7 +1,5 @@
 """The command line itself: what there is, exit codes, and what is not imported for a help text."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

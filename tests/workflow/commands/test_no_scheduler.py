@@ -1,7 +1,5 @@
 """A site whose scheduler's commands are not on this machine: said at once, with what to do, and nothing is left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

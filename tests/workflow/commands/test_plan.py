@@ -1,7 +1,5 @@
 """The plan: what runs, what it needs and costs, how it scales; and that it writes nothing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

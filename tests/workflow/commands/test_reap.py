@@ -1,7 +1,5 @@
 """`slipway reap` on a node whose engine is apptainer: what is listed, what goes, what stays. With daemons: tests/slurm."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

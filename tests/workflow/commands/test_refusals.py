@@ -1,7 +1,5 @@
 """What cannot run is refused before anything starts: by `slipway plan` and by Snakemake with the same sentence and the same exit code."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The Snakemake below `slipway run`: which signals reach it, and that it is asked before it is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """`slipway run`: which words are ours, what Snakemake is given, and what is understood of what it says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

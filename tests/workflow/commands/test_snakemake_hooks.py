@@ -1,7 +1,5 @@
 """Who is notified of the end, also where Snakemake calls no other hook of ours."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Where each run stands, and its logs."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """`slipway submit`: the script of a study, and what is refused before anything is submitted. Slurm's commands are stand-ins on PATH."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`slipway tables` and `slipway report` on records as they are; the tables themselves are tested in tests/workflow/report."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """On terminals of 80 and of 100 columns: no line is wider, and no number, unit or path is broken or lost."""
 
-from __future__ import annotations
-
 import re
 import sys
 

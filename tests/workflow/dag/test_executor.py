@@ -1,7 +1,5 @@
 """What Snakemake is told of the ends of jobs by its executor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What Snakemake is told: which runs are done, which attempt is wanted, what is asked for by name, and what is refused before anything."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Who is told how a study ends: what is sent, and that a webhook's secret stands in no message of ours."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import socket

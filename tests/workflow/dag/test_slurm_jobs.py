@@ -1,7 +1,5 @@
 """What the runs of a study ask of Slurm, in both ways; and in which way a profile and a site do not fit."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What a job leaves for those who wait for it: two Snakemakes may wait for the same one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Tables are of the study as it is, or of another version, whoever made them: told by what lies beside them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

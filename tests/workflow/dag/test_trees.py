@@ -1,7 +1,5 @@
 """A tree of files under a study: it is looked at before runs start, whose files its manifest must still speak of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

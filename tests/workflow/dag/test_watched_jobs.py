@@ -1,7 +1,5 @@
 """What becomes of jobs that never would end, and of those that another Snakemake has made for the same."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

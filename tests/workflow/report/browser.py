@@ -1,7 +1,5 @@
 """A browser without a window, driven over a pipe by its own protocol: no driver, no port, nothing to install but Chromium."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

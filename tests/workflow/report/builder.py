@@ -1,7 +1,5 @@
 """Records and studies made by hand, valid by the contract, for tests and benchmarks of the report."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Records that nobody should believe: deterministic mutations of a real one, for the tests of whoever reads records."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Iterator

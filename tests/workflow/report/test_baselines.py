@@ -1,7 +1,5 @@
 """Which cells are the baseline, what is compared with it, and on which line it stands."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping, Sequence

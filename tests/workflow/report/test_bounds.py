@@ -1,7 +1,5 @@
 """What bounds a cell: closed forms, anchors that are found by their keys, and what is not known."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

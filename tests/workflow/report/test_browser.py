@@ -1,7 +1,5 @@
 """The report in Chromium: it can be seen, and no request leaves the machine."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

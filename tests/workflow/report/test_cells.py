@@ -1,7 +1,5 @@
 """Rule 1: the run is the unit. Closed forms, and a simulation of what the intervals promise."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Directories -> rows: which attempt counts, what is missing, and that one bad record spoils nothing."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What runs cost: closed forms, prices of the site, and what is not known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Records of runs on an H200, tests/captured/records: valid, and with the numbers in the tables that they had there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

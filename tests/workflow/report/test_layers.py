@@ -1,7 +1,5 @@
 """The table of layers: from the traces of profile runs, beside the measured runs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The commands of the rules: files, exit codes, messages; and the table on a terminal."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """Tables of the networks: of a study, of networks that are named, and with what is not known left out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

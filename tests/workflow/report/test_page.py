@@ -1,8 +1,6 @@
 """report.html: complete and closed: nothing runs in it but our script, nothing is fetched, its links lead to places in it or to files
 beside it, and its table of runs has them all."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

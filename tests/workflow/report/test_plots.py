@@ -1,7 +1,5 @@
 """The plots: what they draw (their data), and that they can be drawn."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hostile records through collect, tables, plots and page: never a traceback, never a number that nobody measured."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

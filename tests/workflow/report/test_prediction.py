@@ -1,7 +1,5 @@
 """Predictions by closed forms, what is refused, and the errors on published series."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

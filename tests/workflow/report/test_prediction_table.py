@@ -1,7 +1,5 @@
 """The table of predictions, of records whose rates follow a ring exactly."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Profile runs: in no number of the measured runs, whatever their own record says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How to reproduce: what the page says of study file, site and commit. The commands run in tests/workflow/test_reproduce.py."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """Which cells differ only in their framework, and whether their first losses are the same."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The one page for an application: the knee by its closed form, the sentences, and its HTML."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Speed-up and efficiency against closed forms, the published number, and properties that hold for every study."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of what happens in a step: means that close, by hand, and nothing where no program tells anything."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random

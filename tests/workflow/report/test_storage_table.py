@@ -1,7 +1,5 @@
 """What networks read from storage: needs by hand, for samples and tokens, and whether a place gives them."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

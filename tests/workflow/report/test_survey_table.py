@@ -1,7 +1,5 @@
 """The table of the survey: several machines beside each other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables: what stands in which cell, in every format, and that hostile text stays text."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """Time to accuracy: the first evaluation that reaches the target, and no mean where a run has not."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a rate counts: samples of one program, tokens of another; each has its own columns, axes and words, and nobody compares the two."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

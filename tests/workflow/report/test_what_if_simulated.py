@@ -4,8 +4,6 @@ Each rank waits for its loader, computes, and exchanges buckets while it goes ba
 truth is the same simulation, with the same random times, without the part.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass, replace

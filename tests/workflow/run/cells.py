@@ -1,7 +1,5 @@
 """A cell.json and a site, with some of their keys changed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """A program that attacks its user's files from its output directory, whichever engine holds it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

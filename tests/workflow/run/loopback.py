@@ -3,8 +3,6 @@
 `SLIPWAY_TEST_ADDRESSES`: one address per node, the loopback's from 127.0.0.2 on unless given.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

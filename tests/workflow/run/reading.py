@@ -1,7 +1,5 @@
 """Hold up whoever reads a file, so that a test acts while somebody is at it, however slow or fast this machine is."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

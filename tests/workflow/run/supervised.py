@@ -4,8 +4,6 @@ JSON: {"limits": fields of AttemptLimits, "job_s": how long after its allocation
 is this machine, with an end.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

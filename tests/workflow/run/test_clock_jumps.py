@@ -1,8 +1,6 @@
 """A machine's clock that is set while runs are at work, by days, forwards and back: libfaketime gives supervisors and node programs the
 time. Ranks do not see its variables, and have the machine's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Launcher `single` on two nodes: one process on the head, which the sidecars of all nodes work for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

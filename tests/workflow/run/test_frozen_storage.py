@@ -1,7 +1,5 @@
 """Storage that stops answering while a run is at work, here an ext4 that is frozen: whoever writes to it waits uninterruptibly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs on a GPU of this machine: which one, what it did, and that nothing is left on it, however the run ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A hostile program without a container: its node program neither follows nor waits for what it has planted."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.workflow.run.hostile import a_pipe_freezes_nobody, links_lead_nowhere

@@ -1,7 +1,5 @@
 """The rule `image`: what a study's cells need, pinned and archived; by a stand-in of apptainer, whose images are files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

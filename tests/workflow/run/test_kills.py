@@ -3,8 +3,6 @@
 SLIPWAY_KILLS=20 sets the trials per victim (default 2); a failure prints the seed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

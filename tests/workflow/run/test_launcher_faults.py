@@ -1,8 +1,6 @@
 """Faults below each launcher, on two nodes of this machine: the rank that failed first is named, within what the limits say, and nothing is
 left. Those below `ranks`: test_runs.py and test_kills.py; of the parts of MPI: test_mpirun.py; in containers: tests/containers."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The launcher mpirun with Debian's Open MPI, on two nodes of this machine: what works, and who is named when something does not."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

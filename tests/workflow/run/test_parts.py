@@ -1,7 +1,5 @@
 """Clock, loop, log, beats, rendezvous, turn: the small parts around a run."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

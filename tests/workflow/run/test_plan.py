@@ -1,7 +1,5 @@
 """What a run will start is a value."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

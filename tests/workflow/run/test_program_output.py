@@ -1,7 +1,5 @@
 """Programs of a study that write no events, from the supervisor to the record: their steps are read from what they print, or not at all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs of a study, from the supervisor to the record: a script that uses slipway_events, and those that do what they should not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@
 jobs that end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Runs from the supervisor to the record, with a program that only writes events: every end, seen from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

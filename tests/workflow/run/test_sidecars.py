@@ -1,7 +1,5 @@
 """Sidecars: processes around the ranks of a program, on two nodes of this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

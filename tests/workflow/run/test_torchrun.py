@@ -1,7 +1,5 @@
 """The real PyTorch program under the launcher torchrun, on two nodes of this machine with addresses of their own."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

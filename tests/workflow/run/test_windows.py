@@ -1,7 +1,5 @@
 """Short windows from the program to the record: what Slipway's own clock confirms, what it does not, and what it refuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The check of a record that was just written, which is stricter than that of its readers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, Final

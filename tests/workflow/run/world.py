@@ -1,7 +1,5 @@
 """A small world for the supervisor: storage with a staged-able dataset and a study.json, runs of the fake framework, eyes on processes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A small valid study as a mapping, and ways to change it and write it down."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files in config/: current schemas, and examples that are valid by schema and by loader."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

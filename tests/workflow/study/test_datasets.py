@@ -1,7 +1,5 @@
 """A dataset is identified by its specification as the study file writes it, so that a project can be moved, copied and continued."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

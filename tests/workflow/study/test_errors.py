@@ -1,7 +1,5 @@
 """Everything that can be wrong in a study has an answer: file, line, key, what was found, what is valid, the closest word."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever a study or site file holds: a Study, or a ConfigError. Nothing else, and nothing slow."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

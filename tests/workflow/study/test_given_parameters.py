@@ -1,7 +1,5 @@
 """Cells that start from given parameters: what identifies them, what is refused, and that a run really starts from them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

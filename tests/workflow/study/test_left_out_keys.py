@@ -1,7 +1,5 @@
 """Keys that came later are written only where a study has them: without, ids and files are those of earlier versions."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

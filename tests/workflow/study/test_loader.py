@@ -1,7 +1,5 @@
 """The YAML reader: what it takes, and that every trap has an answer that names file and line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

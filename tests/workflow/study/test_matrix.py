@@ -1,7 +1,5 @@
 """From keys to cells: product, zip, include, exclude, identity, order."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What messages propose to type is whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`profile: true`: per cell one run more, of its own, which changes nothing of the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

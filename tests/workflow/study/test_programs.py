@@ -1,7 +1,5 @@
 """Programs of a study: what is read, what is refused, what of them is a cell's identity."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

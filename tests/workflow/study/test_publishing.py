@@ -1,7 +1,5 @@
 """Results belong to the study file that ran last: another file of the same name is refused, the same one elsewhere is not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

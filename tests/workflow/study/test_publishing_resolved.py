@@ -1,7 +1,5 @@
 """study.json: written when something changed, read without YAML and pydantic."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

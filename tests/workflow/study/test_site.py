@@ -1,7 +1,5 @@
 """The site: lookup order, every key, and what runs the job must be what the site says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Print text for people on standard output: lines and tables, safe for a terminal, folded where it is one and never cut."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

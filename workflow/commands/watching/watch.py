@@ -7,8 +7,6 @@ A run has begun when its supervisor's log has changed since the start; what it d
 begun and not ended are read, so a look costs the same for ten runs as for ten thousand.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

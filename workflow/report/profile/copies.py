@@ -1,7 +1,5 @@
 """Say of the copies between memories what they cost, and what to do about it. Pure."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from base.humanize import format_size

@@ -11,8 +11,6 @@ that is not in operators below it, and what is left of a range that decides belo
 Else the outermost operator decides: a loss, an optimizer's by its name, or functional, between the layers.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Times are milliseconds of a mean step. A profiled step may be twice as long as a
 kernels are right, the gaps between them are not.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """Read what the profile runs of a study tell: the trace of each, and beside it what DistributedDataParallel told of the exchange."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

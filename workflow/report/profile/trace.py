@@ -4,8 +4,6 @@ No part of a trace is trusted: an event of another form is left out and counted,
 microseconds from an origin that nobody knows. The bounds: a trace of 1 GB of text needs about 2 GB of memory.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 import os

@@ -1,7 +1,5 @@
 """Run one loop in one thread, over readable descriptors, timers, signals and child processes. It never sleeps and nothing in it blocks."""
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import itertools
@@ -177,7 +175,7 @@ class Call:
         self._late = False
         loop.watch(self._call, self._readable)
 
-    def then(self, function: Callable[[Call], None]) -> Self:
+    def then(self, function: Callable[["Call"], None]) -> Self:
         """Call `function(call)` in the loop when it has ended or its time is over."""
         self._then = function
         return self

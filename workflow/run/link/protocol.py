@@ -5,8 +5,6 @@ on the socket go only keyed hashes of fresh challenges. The proof is base/handsh
 it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import random

@@ -4,8 +4,6 @@ stands in them.
 The docstring of a message says when it is sent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Literal

@@ -1,7 +1,5 @@
 """`python -m workflow.run.node`."""
 
-from __future__ import annotations
-
 import sys
 
 from workflow.run.node.program import main

@@ -1,7 +1,5 @@
 """Find the caches of this node: one where nodes are machines, one per local node where this machine stands for several."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Start programs of ours as children of the node program, which exchange lines of JSON with it and which it never waits for."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

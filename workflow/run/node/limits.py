@@ -1,7 +1,5 @@
 """Time limits of the node program, in the order of a run: token, supervisor, preparation, ranks, end."""
 
-from __future__ import annotations
-
 from typing import Final
 
 TOKEN_S: Final = 60.0

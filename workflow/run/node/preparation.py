@@ -1,8 +1,6 @@
 """Prepare a node for its ranks, in order: end containers and processes of older attempts, stage the dataset, programs, GPUs, image and
 checkpoint."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

@@ -4,8 +4,6 @@ It does on its node what the supervisor says over the socket: stage, start the r
 that runs there. When the supervisor goes away, or a signal comes, it ends everything by itself. The token comes on standard input.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os
@@ -64,7 +62,7 @@ _ERRORS: Final[Mapping[type[commands.Message], str]] = {
 class NodeProgram:
     """The node program of one supervisor: it hears its commands, has NodeWork obey them, and ends all when it is gone."""
 
-    def __init__(self, connection: socket.socket, index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
+    def __init__(self, connection: socket.socket, index: int, token: bytes, log: "_LogLines", grant: Callable[[], Grant | None]) -> None:
         self.loop = event_loop.Loop()
         self.work = node_work.NodeWork(self.loop, index, token, self.report, log.text)
         self.exit_code: int | None = None

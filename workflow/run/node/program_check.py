@@ -3,8 +3,6 @@
 What is missing now is missing in the next attempt too: so it is said before any rank starts, as the program's own failure.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Have the engine start the ranks of a run on one node, watch them by their events and output, and shut all down as a whole."""
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import os

@@ -1,7 +1,5 @@
 """Start the children of a node program that stage a dataset, or a file, and that load an image, and hear how far they are."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

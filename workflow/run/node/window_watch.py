@@ -6,8 +6,6 @@ less the least delay of all lines. If that line was written after the window had
 the greatest length is longer by that delay.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from workflow.run.node import limits

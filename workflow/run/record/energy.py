@@ -1,7 +1,5 @@
 """Compute the energy of a measured window from looks at counters, and sum it up over the nodes of a run. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,8 +1,6 @@
 """Read and check the events that a program wrote, one JSON object per line. Programs are not trusted to write well: every field has its
 type and its bound here, and a line that is not an event is counted."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ that lies outside of the watcher's own time was told by another clock, and nothi
 happened in it is never missed, and what happened just beside it may be in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

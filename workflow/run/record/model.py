@@ -5,8 +5,6 @@ carry a `Column`, and the JSON Schema and the tables of docs/reference/record.md
 type, and its meaning. A key that a type does not know was written by another version: readers pass over it.
 """
 
-from __future__ import annotations
-
 import types
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin

@@ -3,8 +3,6 @@
 A *result* is a row of the tables and exit code 0; a *prevented* attempt exits with the code of its class, and may be tried again.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Collection, Iterable, Mapping

@@ -4,8 +4,6 @@ measured.
 Series of losses stay in the records: they are read where a curve is drawn, and would be most of the bytes here.
 """
 
-from __future__ import annotations
-
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Write and read the lines by which a supervisor reports its progress, and results that wait on their nodes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

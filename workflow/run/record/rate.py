@@ -9,8 +9,6 @@ measured; a slower rank works on alone at the end, and the longest window tells 
 The median step is no rate. Where the two differ, `uneven_cause` says what most of the difference is made of.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Find and read the record of a run, checked."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -96,7 +94,7 @@ class _Candidate:
     content: bytes
 
     @classmethod
-    def read(cls, runs_dir: str, path: str) -> _Candidate | None:
+    def read(cls, runs_dir: str, path: str) -> "_Candidate | None":
         try:
             return cls(path=path, content=_read(f"{runs_dir}/{path}"))
         except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,5 @@
 """Resume a run from an earlier attempt: which attempt, its checkpoint, and the training of both joined. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

@@ -3,8 +3,6 @@
 A missing number is null, never 0 or -1. The record carries the whole cell: nothing is ever read back from a path.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal
@@ -276,7 +274,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     attempt: int
     result_number: int
     """The number of the result that the attempt may become."""
-    allocation: Granted
+    allocation: "Granted"
     site: str
     engine: str
     nodes: tuple[Node, ...]

@@ -3,8 +3,6 @@
 `python -m workflow.run.record.schema` writes config/schemas/record.schema.json; with `--check` it exits with 1 if that is not current.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

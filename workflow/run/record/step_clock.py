@@ -1,7 +1,5 @@
 """Time the seven steps of a run by one monotonic clock: stage to release add up to the run's time, and login and assign come before it."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ the same time, and what a rank waits there is its `exchange_s`. The rank that ca
 `other_s`, and over the step it is the residual.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from operator import attrgetter

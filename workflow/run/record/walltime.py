@@ -1,7 +1,5 @@
 """Decide when an attempt ends for want of time, and name its end: budget, margin, deadline, and the words of the scheduler. Pure."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final

@@ -4,8 +4,6 @@ A line that was not there at one look and was at the next was written in between
 it took, whatever the program tells. Where they leave more open than CONFIRMED, nobody but the program knows how long its window was.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple

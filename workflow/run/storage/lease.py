@@ -10,8 +10,6 @@ Where the file system has no hard links, a writer that is killed just when it ma
 All functions touch network storage: call them in a child with a time limit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import secrets

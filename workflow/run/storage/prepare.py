@@ -1,7 +1,5 @@
 """Begin a run on network storage: its cell, its allocation, its lease. Runs in a short-lived child with a time limit."""
 
-from __future__ import annotations
-
 import hashlib
 import signal
 import time

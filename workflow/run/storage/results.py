@@ -3,8 +3,6 @@
 The functions are for the holder of the run's lease and touch network storage: call them in a child with a time limit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime

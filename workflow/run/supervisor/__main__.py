@@ -1,7 +1,5 @@
 """`python -m workflow.run.supervisor`."""
 
-from __future__ import annotations
-
 import sys
 
 from workflow.run.link.event_loop import ignore_signals

@@ -3,8 +3,6 @@
 The time of an attempt begins when it has its nodes.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

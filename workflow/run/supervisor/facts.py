@@ -1,7 +1,5 @@
 """Collect what a record has besides ending and events: who ran where, when, with what, by which version of Slipway."""
 
-from __future__ import annotations
-
 import contextlib
 import platform
 from collections.abc import Sequence

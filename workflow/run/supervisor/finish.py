@@ -4,8 +4,6 @@ Order: ranks stopped, results pushed, the dataset's lease dropped, the record la
 nodes, and the attempt counts as prevented.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable

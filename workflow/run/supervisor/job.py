@@ -1,7 +1,5 @@
 """Ask the scheduler for the supervisor what each node was granted, and when and why the job ends."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence

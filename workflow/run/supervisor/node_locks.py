@@ -3,8 +3,6 @@
 The kernel frees a lock when the last process that has its file open ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

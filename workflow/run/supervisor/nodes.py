@@ -1,7 +1,5 @@
 """Launch and hear the node programs of a run, and notice a lost node: its silence, or the end of its connection or launch."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import socket

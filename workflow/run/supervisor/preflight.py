@@ -1,7 +1,5 @@
 """Test the network between the nodes of a run before anything is staged, and end a run whose nodes cannot work together."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Let the steps of a run wait in one event loop, and end them all at the first cause, a signal or the end of our parent among them."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Take an attempt that has its nodes through its steps: node programs, staging, preflight, training."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

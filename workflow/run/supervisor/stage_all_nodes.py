@@ -5,8 +5,6 @@ runs: runs of few nodes side by side would each read storage. What a node cannot
 that node tries again. FILE says that it was done: {"dataset", "nodes", "storage_bytes"}, the nodes by name, null or why one has nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

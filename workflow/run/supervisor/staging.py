@@ -1,7 +1,5 @@
 """Stage dataset and image on all nodes of a run, as the supervisor sees it: node programs come up, get commands, and pass files on."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ stage, train, push and release, and publishes the record last. Exit code 0 for e
 was prevented. It never touches network storage itself: children with time limits do.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import fcntl

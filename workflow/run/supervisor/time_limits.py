@@ -1,7 +1,5 @@
 """List the time limits of all steps of a run, and those of an attempt that tests make shorter."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

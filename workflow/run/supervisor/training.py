@@ -1,7 +1,5 @@
 """Hear how the ranks of a run end and hang: all end well, or the first failure among many is found and named."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """What OpenLava 4.0 answered, and what the manual of LSF 10.1 shows, read. The first line of a captured file is the command, the last its
 exit code."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The batch script for LSF, as text and as what bash makes of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What OpenPBS 23.06 answered on a cluster of two nodes: files with the command in the first line and its exit code in the last."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from base.process import CommandResult

@@ -1,7 +1,5 @@
 """What the server says of jobs, read from captured answers; and what its words mean."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

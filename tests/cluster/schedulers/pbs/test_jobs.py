@@ -1,7 +1,5 @@
 """The batch script: what it asks of PBS, what it takes along, and what of the site's it refuses."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

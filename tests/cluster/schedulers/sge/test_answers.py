@@ -1,7 +1,5 @@
 """What Grid Engine 8.1.9 answered, read again. The first line of each file is the command, the last its exit code."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

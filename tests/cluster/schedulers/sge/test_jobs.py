@@ -1,7 +1,5 @@
 """The batch script for Grid Engine, as text and as what bash makes of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

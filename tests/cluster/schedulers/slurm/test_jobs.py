@@ -1,7 +1,5 @@
 """The batch script of a study: word for word as in tests/golden/slurm (UPDATE_GOLDEN=1 writes it anew), and a script that bash can read."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

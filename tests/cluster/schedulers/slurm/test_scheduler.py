@@ -1,7 +1,5 @@
 """The Slurm scheduler without a Slurm: what its pure parts say."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

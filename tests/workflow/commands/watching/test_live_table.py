@@ -1,7 +1,5 @@
 """What `slipway run` shows: looks in, lines out; and looks at a results directory as runs leave it."""
 
-from __future__ import annotations
-
 import io
 import os
 import threading

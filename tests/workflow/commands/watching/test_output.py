@@ -1,7 +1,5 @@
 """Progress: plain lines by the clock given, a bar on a terminal."""
 
-from __future__ import annotations
-
 import io
 import threading
 

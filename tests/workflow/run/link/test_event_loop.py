@@ -1,7 +1,5 @@
 """Calls in children, and the watch over training, without any node program."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Each message between supervisor and node programs is what both expect, or ends the connection with a sentence."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any, Final, get_args

@@ -1,7 +1,5 @@
 """Children of the node program that say and hear lines: stagers, probes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

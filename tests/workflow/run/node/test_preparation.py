@@ -1,8 +1,6 @@
 """What the ranks need, brought to one node, or to several: their preparations and the supervisor's staging in one process, with real
 stagers."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import shutil

@@ -1,7 +1,5 @@
 """How a node program finds its position in the allocation."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

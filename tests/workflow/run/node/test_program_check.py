@@ -1,7 +1,5 @@
 """What a program of the study lacks on a node is said in words, with what to do."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The way down, where the engine that made a container is slow to take it away."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a node program sees of a rank's window by its own clock: one that is told too short is found, an honest one never accused."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

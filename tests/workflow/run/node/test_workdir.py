@@ -1,7 +1,5 @@
 """Where a waiting result may go, and what becomes of it on storage."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Whatever a program tells, the record that is made of them is one that our own reader takes."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

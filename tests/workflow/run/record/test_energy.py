@@ -1,7 +1,5 @@
 """The energy of the measured window: by counters, by power, over nodes; and where nobody knows it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A program that trains another network than the cell asks for makes no row of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

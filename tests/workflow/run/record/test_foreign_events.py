@@ -1,7 +1,5 @@
 """What a program may say in its events, and what becomes of what no program should: never the end of the node program or of the record."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -4,8 +4,6 @@ Nobody knows how quiet the machine is on which tests run. So what the record tel
 by the same clock, never with an expected load.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

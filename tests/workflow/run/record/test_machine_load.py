@@ -1,7 +1,5 @@
 """What watchers wrote, cut to the window; and what of it makes a number doubtful."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

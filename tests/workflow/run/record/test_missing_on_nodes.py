@@ -1,7 +1,5 @@
 """What nodes lack of a program: where none has it, that is a result; where some have it, the others are at fault."""
 
-from __future__ import annotations
-
 from workflow.run.record.outcome import judge_missing
 
 LACKS = "/opt/python, the `python` of the program 'gpt', is not there: it must be on all nodes"

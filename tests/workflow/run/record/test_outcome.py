@@ -1,7 +1,5 @@
 """How runs end: a test per row, and which of many failures is the first."""
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Hardware in the words that a reader buys by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rate is samples over wall time, in numbers that can be checked by hand; and by simulation, where both are known."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

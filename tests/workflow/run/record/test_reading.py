@@ -1,7 +1,5 @@
 """No file name and nothing that a program tells makes a record that its reader does not take."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

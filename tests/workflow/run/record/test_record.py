@@ -1,7 +1,5 @@
 """From events to the record, in numbers that can be checked by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """What the log of a run says of its result."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

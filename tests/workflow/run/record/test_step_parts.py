@@ -1,7 +1,5 @@
 """The parts of a step, in numbers that can be checked by hand, and what no order of ranks and no unit of time may change."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """What is said of several nodes alike is said once."""
 
-from __future__ import annotations
-
 from workflow.run.record.machine_load import together
 
 

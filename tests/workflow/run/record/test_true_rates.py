@@ -1,7 +1,5 @@
 """Programs with clocks of their own, whose true rate is known: the record has it within 2 %, or a mark says what it does not know."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """When a run stops, what that is called, and which attempt the next one resumes from. No processes, no files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What ranks tell of their windows, beside what was seen: the record has the one that is confirmed least."""
 
-from __future__ import annotations
-
 import pytest
 
 from workflow.run.record.model import Evaluation, Performance, Training, WindowSeen

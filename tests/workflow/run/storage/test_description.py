@@ -1,7 +1,5 @@
 """What a run works with: the multiply-adds of networks that read tokens, by hand."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

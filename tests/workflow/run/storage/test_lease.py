@@ -1,7 +1,5 @@
 """One writer per run, whoever dies when."""
 
-from __future__ import annotations
-
 import errno
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """What is asked of a run, which results it has, and that a start that comes too late or twice trains nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime

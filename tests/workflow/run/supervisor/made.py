@@ -1,7 +1,5 @@
 """A running attempt as it is before any node program comes up, on this machine; nothing is launched."""
 
-from __future__ import annotations
-
 from cluster.schedulers import local
 from cluster.types import Allocation, Node
 from tests.workflow.run.cells import document, made_site

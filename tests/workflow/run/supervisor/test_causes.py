@@ -1,7 +1,5 @@
 """What a supervisor makes of what it hears when several things end at once; without a node program."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Why a run ends is noted anywhere, and heard where a step waits: in each wait, and only there."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

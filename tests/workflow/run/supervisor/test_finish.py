@@ -1,7 +1,5 @@
 """The end of a run whose record cannot be made; without a node program."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast

@@ -1,7 +1,5 @@
 """Launches that the scheduler refuses for now: node programs are started again."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

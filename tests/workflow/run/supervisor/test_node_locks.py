@@ -1,7 +1,5 @@
 """Locks of nodes, and what earlier attempts left."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

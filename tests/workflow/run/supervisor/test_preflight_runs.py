@@ -1,7 +1,5 @@
 """Runs whose nodes have different addresses: the network between them is tested before anything is staged."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A dataset on all nodes before the runs, from outside."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

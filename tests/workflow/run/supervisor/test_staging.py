@@ -1,7 +1,5 @@
 """The supervisor's side of the stage step, with a clock, a loop and nodes of the test's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 

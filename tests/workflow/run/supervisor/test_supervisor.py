@@ -1,7 +1,5 @@
 """The log of a run, which another process writes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

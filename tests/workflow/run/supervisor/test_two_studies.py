@@ -1,7 +1,5 @@
 """Two studies of one user with the same cell, on one node at the same time: their runs have the same name, and nothing else in common."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
