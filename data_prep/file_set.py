@@ -53,7 +53,7 @@ def parse_file_set(content: bytes, where: str) -> FileSet:
         return _single(plain, content, where)
     manifest = _dataset(plain, where)
     is_tree = isinstance(manifest, TreeManifest)
-    return FileSet(kind="dataset", content=content, digest=digest_of(content), files=_files(manifest), in_place=is_tree)
+    return FileSet(kind="dataset", content=content, digest=digest_of(content), files=files_of(manifest), in_place=is_tree)
 
 
 def read_any_manifest(root: Path) -> DatasetManifest:
@@ -69,7 +69,7 @@ def verify_dataset(root: Path, progress: Progress = silent) -> tuple[DatasetMani
     Raises DatasetError when there is no valid manifest, DigestMismatch naming every file and chunk that is not what the manifest promises.
     """
     manifest, where, advice = read_any_manifest(root), root, "remove it and build or fetch it again"
-    files = [(root / file.path, file) for file in _files(manifest)]
+    files = [(root / file.path, file) for file in files_of(manifest)]
     if isinstance(manifest, TreeManifest) and not (root / FOLDER).is_dir():
         place = read_location(root)
         where, advice = Path(place.path), advice_of(manifest.name)
@@ -85,7 +85,8 @@ def _dataset(plain: Any, where: str) -> DatasetManifest:
     return manifest_as(SequenceManifest, plain, where) if schema == SEQUENCES_SCHEMA else manifest_of(plain, where)
 
 
-def _files(manifest: DatasetManifest) -> Sequence[ChunkedFile]:
+def files_of(manifest: DatasetManifest) -> Sequence[ChunkedFile]:
+    """Return the files of a dataset of any kind."""
     return manifest.files if isinstance(manifest, TreeManifest) else manifest.shards
 
 

@@ -14,7 +14,7 @@ from base.errors import DatasetError
 from base.jsonfile import parse_json, read_content
 from base.typed import Count, Name, PathText, read_as
 from data_prep.hashing import ChunkedFile, require
-from data_prep.manifest import AGAIN, MAX_BYTES, read_manifest_as
+from data_prep.manifest import AGAIN, MAX_BYTES
 from data_prep.sources.naming import printable, to_raw
 
 # Names
@@ -120,11 +120,6 @@ class TreeLocation:
 
     def of(self, file: ChunkedFile) -> Path:
         return Path(self.path, self.links.get(file.name, file.name))
-
-
-def read_tree_manifest(root: Path) -> TreeManifest:
-    """Read the manifest in the directory `root`. Raises DatasetError."""
-    return read_manifest_as(TreeManifest, root)
 
 
 def read_location(root: Path) -> TreeLocation:

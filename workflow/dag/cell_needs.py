@@ -5,23 +5,24 @@ of runs are estimated here too.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Final, TypeVar
+from typing import Final
 
 from base import humanize, jsonfile
 from base.errors import ConfigError, RecordError, SlipwayError
 from containers.engines import in_container
 from containers.models import MODELS, Model, build, build_for_tokens, memory, reads_tokens
 from data_prep.build.steps import read_dataset_file
+from data_prep.file_set import DatasetManifest, files_of, read_any_manifest
 from data_prep.hashing import ChunkedFile
-from data_prep.manifest import Manifest, read_manifest
-from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
+from data_prep.manifest import Manifest
+from data_prep.sequences.manifest import END_OF_BYTES, SequenceManifest
 from data_prep.spec import DatasetSpec
-from data_prep.tree.manifest import read_tree_manifest
+from data_prep.tree.manifest import TreeManifest
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.study import paths, publishing
@@ -29,43 +30,42 @@ from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.site import Site, device_of
 from workflow.study.study import Study
 
-M = TypeVar("M")
 CLASSES: Final = {"sklearn-digits": 10}
 CHANNELS: Final = {"grey": 1, "rgb": 3}
 
 
+_Shape = tuple[int, tuple[int, ...], int]
+"""The input and output of a network of ours: channels, size and classes of images; or 1, the length of sequences, and the vocabulary."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DatasetRequirements:
-    """One dataset of a study.
+    """One dataset of a study, by its manifest where it is built, else by its specification.
 
-    `root` is where it is published, None until it is built; numbers are None where nothing tells them. `bytes_are`: `built`, `estimated`,
-    or `unknown until built`.
+    `root` is where it is published, None until it is built; numbers are None where nothing tells them.
     """
 
     name: str
     spec: DatasetSpec
-    root: Path | None
+    root: Path | None = None
+    manifest: DatasetManifest | None = None
+    samples: int | None
     bytes: int | None
-    bytes_are: str
-    samples: int | None = None
-    channels: int | None = None
-    size: tuple[int, int] | None = None
-    num_classes: int | None = None
-    manifest: Manifest | None = None
-    """The manifest of a built dataset of images."""
-    vocabulary: int | None = None
-    """The size of the vocabulary of a dataset of token sequences."""
-    length: int | None = None
-    """The most tokens that a sequence of the dataset may have."""
-    in_a_batch: int | None = None
-    """The largest number of training rows that may be in one batch, for built token sequences."""
-    files: Sequence[ChunkedFile] | None = None
-    """The files that are copied to the nodes, once they are known."""
+
+    @property
+    def bytes_are(self) -> str:
+        """Return what the bytes are: `built`, `estimated`, or `unknown until built`."""
+        return "built" if self.manifest is not None else "unknown until built" if self.bytes is None else "estimated"
+
+    @property
+    def files(self) -> Sequence[ChunkedFile] | None:
+        """Return the files that are copied to the nodes, once they are known."""
+        return None if self.manifest is None else files_of(self.manifest)
 
     @property
     def checked(self) -> tuple[str | None, str | int | None]:
         """Return `check` and `statistics` as built (a number of samples, or all) or as they will be; None for other things than images."""
-        if self.manifest is not None:
+        if isinstance(self.manifest, Manifest):
             return self.manifest.check, self.manifest.statistics_samples or "all"
         return self.spec.check, self.spec.statistics
 
@@ -75,9 +75,25 @@ class DatasetRequirements:
 
         For token sequences in buckets it is the number of the largest bucket.
         """
-        if self.in_a_batch is not None or self.manifest is None:
-            return self.in_a_batch or self.samples
-        return self.manifest.splits["train"].samples if "train" in self.manifest.splits else None
+        match self.manifest:
+            case SequenceManifest():
+                return max(samples for samples, _ in self.manifest.groups("train").values())
+            case Manifest():
+                return self.manifest.splits["train"].samples if "train" in self.manifest.splits else None
+        return self.samples
+
+    @property
+    def shape(self) -> _Shape | None:
+        """Return what a network of ours is built for, None while that is not known."""
+        spec, manifest = self.spec, self.manifest
+        if spec.has_sequences:
+            known = {"text": END_OF_BYTES + 1 if spec.vocabulary == "bytes" else None, "tokens": spec.vocabulary}[spec.source]
+            vocabulary = manifest.vocabulary if isinstance(manifest, SequenceManifest) else known
+            return (1, (max(spec.lengths),), vocabulary) if isinstance(vocabulary, int) else None
+        channels, size, classes = CHANNELS.get(spec.channels or ""), spec.known_size, spec.classes or CLASSES.get(spec.source)
+        if isinstance(manifest, Manifest):
+            channels, size, classes = manifest.channels, manifest.size or size, len(manifest.classes)
+        return None if channels is None or size is None or classes is None else (channels, size, classes)
 
 
 def requirements_of(study: Study, name: str) -> DatasetRequirements:
@@ -85,118 +101,20 @@ def requirements_of(study: Study, name: str) -> DatasetRequirements:
 
     A torn receipt or manifest counts as not built: the build says what is wrong with it.
     """
-    spec = study.datasets[name]
-    if spec.has_sequences:
-        return _sequence_needs(study, name)
-    if not spec.has_images:
-        return _tree_needs(study, name)
-    channels, size, classes = CHANNELS.get(spec.channels or ""), spec.known_size, spec.classes or CLASSES.get(spec.source)
-    built = _root(study, name, read_manifest)
-    if built is not None:
-        root, manifest = built
-        return DatasetRequirements(
-            name=name,
-            spec=spec,
-            root=root,
-            samples=manifest.samples,
-            bytes=manifest.bytes,
-            bytes_are="built",
-            channels=manifest.channels,
-            size=manifest.size or size,
-            num_classes=len(manifest.classes),
-            manifest=manifest,
-            files=manifest.shards,
-        )
+    spec, receipt = study.datasets[name], study.build_dir(name) / "dataset.json"
+    try:
+        root = study.datasets_dir / read_dataset_file(receipt.parent).path if receipt.exists() else None
+        manifest = None if root is None else read_any_manifest(root)
+    except SlipwayError:
+        root = manifest = None
+    if manifest is not None:
+        samples = None if isinstance(manifest, TreeManifest) else manifest.samples
+        return DatasetRequirements(name=name, spec=spec, root=root, manifest=manifest, samples=samples, bytes=manifest.bytes)
     from data_prep.sources import estimated_bytes, known_samples
 
     samples = known_samples(spec)
-    num_bytes = estimated_bytes(spec, samples)
     return DatasetRequirements(
-        name=name,
-        spec=spec,
-        root=None,
-        samples=samples,
-        bytes=num_bytes,
-        bytes_are="unknown until built" if num_bytes is None else "estimated",
-        channels=channels,
-        size=size,
-        num_classes=classes,
-    )
-
-
-def model_of(cell: Cell, needs: DatasetRequirements | None) -> Model | None:
-    """Return the cell's network for the samples of its dataset.
-
-    It is None while those are not known, or where only the cell's program knows it.
-    """
-    shape = None if needs is None else _shape_of(cell, needs)
-    return None if shape is None else _model(cell.model, *shape)
-
-
-def memory_of(cell: Cell, needs: DatasetRequirements | None) -> memory.MemoryEstimate | None:
-    """Return the least memory that one process of the cell needs on its device; None while the dataset or the network is not known."""
-    shape = None if needs is None else _shape_of(cell, needs)
-    if shape is None:
-        return None
-    one = _memory_of_one(cell.model, *shape, cell.mode, cell.precision)
-    return memory.MemoryEstimate(parameter_bytes=one.parameter_bytes, activation_bytes=one.activation_bytes * cell.batch_size)
-
-
-_Shape = tuple[int, tuple[int, ...], int]
-"""The input and output of a network of ours: channels, size and classes of images; or 1, the length of sequences, and the vocabulary."""
-
-
-def _shape_of(cell: Cell, needs: DatasetRequirements) -> _Shape | None:
-    if cell.model not in MODELS:
-        return None
-    if reads_tokens(cell.model):
-        return None if needs.vocabulary is None or needs.length is None else (1, (needs.length,), needs.vocabulary)
-    if needs.channels is None or needs.size is None or needs.num_classes is None:
-        return None
-    return needs.channels, cell.size_read(needs.size), needs.num_classes
-
-
-@lru_cache(maxsize=256)
-def _model(name: str, channels: int, size: tuple[int, ...], answers: int) -> Model:
-    return build_for_tokens(name, answers, size[0]) if len(size) == 1 else build(name, channels, (size[0], size[1]), answers)
-
-
-@lru_cache(maxsize=1024)
-def _memory_of_one(name: str, channels: int, size: tuple[int, ...], answers: int, mode: str, precision: str) -> memory.MemoryEstimate:
-    return memory.estimate_memory(_model(name, channels, size, answers).layers, 1, mode=mode, precision=precision)
-
-
-def _sequence_needs(study: Study, name: str) -> DatasetRequirements:
-    spec = study.datasets[name]
-    found = _root(study, name, read_sequence_manifest)
-    manifest = None if found is None else found[1]
-    known = {"text": END_OF_BYTES + 1 if spec.vocabulary == "bytes" else None, "tokens": spec.vocabulary}[spec.source]
-    return DatasetRequirements(
-        name=name,
-        spec=spec,
-        root=None if found is None else found[0],
-        samples=None if manifest is None else manifest.samples,
-        bytes=None if manifest is None else manifest.bytes,
-        bytes_are="unknown until built" if manifest is None else "built",
-        vocabulary=manifest.vocabulary if manifest is not None else known if isinstance(known, int) else None,
-        length=max(spec.lengths),
-        in_a_batch=None if manifest is None else max(samples for samples, _ in manifest.groups("train").values()),
-        files=None if manifest is None else manifest.shards,
-    )
-
-
-def _tree_needs(study: Study, name: str) -> DatasetRequirements:
-    """Return the requirements of a tree of files, as it was hashed or else as it is on disk now."""
-    spec = study.datasets[name]
-    found = _root(study, name, read_tree_manifest)
-    num_bytes = _tree_bytes(spec) if found is None else found[1].bytes
-    return DatasetRequirements(
-        name=name,
-        spec=spec,
-        root=None if found is None else found[0],
-        bytes=num_bytes,
-        bytes_are="built" if found is not None else "unknown until built" if num_bytes is None else "estimated",
-        files=None if found is None else found[1].files,
+        name=name, spec=spec, samples=samples, bytes=_tree_bytes(spec) if spec.is_tree else estimated_bytes(spec, samples)
     )
 
 
@@ -210,15 +128,39 @@ def _tree_bytes(spec: DatasetSpec) -> int | None:
         return None
 
 
-def _root(study: Study, name: str, read: Callable[[Path], M]) -> tuple[Path, M] | None:
-    receipt = study.build_dir(name) / "dataset.json"
-    if not receipt.exists():
+def model_of(cell: Cell, needs: DatasetRequirements | None) -> Model | None:
+    """Return the cell's network for the samples of its dataset.
+
+    It is None while those are not known, or where only the cell's program knows it.
+    """
+    shape = _shape_of(cell, needs)
+    return None if shape is None else _model(cell.model, *shape)
+
+
+def memory_of(cell: Cell, needs: DatasetRequirements | None) -> memory.MemoryEstimate | None:
+    """Return the least memory that one process of the cell needs on its device; None while the dataset or the network is not known."""
+    shape = _shape_of(cell, needs)
+    if shape is None:
         return None
-    try:
-        root = study.datasets_dir / read_dataset_file(receipt.parent).path
-        return root, read(root)
-    except SlipwayError:
+    one = _memory_of_one(cell.model, *shape, cell.mode, cell.precision)
+    return memory.MemoryEstimate(parameter_bytes=one.parameter_bytes, activation_bytes=one.activation_bytes * cell.batch_size)
+
+
+def _shape_of(cell: Cell, needs: DatasetRequirements | None) -> _Shape | None:
+    if needs is None or cell.model not in MODELS or needs.shape is None or reads_tokens(cell.model) != needs.spec.has_sequences:
         return None
+    inputs, size, outputs = needs.shape
+    return inputs, size if needs.spec.has_sequences else cell.size_read((size[0], size[1])), outputs
+
+
+@lru_cache(maxsize=256)
+def _model(name: str, channels: int, size: tuple[int, ...], answers: int) -> Model:
+    return build_for_tokens(name, answers, size[0]) if len(size) == 1 else build(name, channels, (size[0], size[1]), answers)
+
+
+@lru_cache(maxsize=1024)
+def _memory_of_one(name: str, channels: int, size: tuple[int, ...], answers: int, mode: str, precision: str) -> memory.MemoryEstimate:
+    return memory.estimate_memory(_model(name, channels, size, answers).layers, 1, mode=mode, precision=precision)
 
 
 def images_file(study: Study) -> str | None:

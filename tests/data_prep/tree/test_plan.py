@@ -15,10 +15,10 @@ from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError, DigestMismatch
 from data_prep.build.dataset import build_dataset, build_dir_of
 from data_prep.build.steps import read_dataset_file
-from data_prep.file_set import verify_dataset
+from data_prep.file_set import read_any_manifest, verify_dataset
 from data_prep.manifest import to_bytes
 from data_prep.spec import spec12
-from data_prep.tree.manifest import read_location, read_tree_manifest
+from data_prep.tree.manifest import TreeManifest, read_location
 from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_tree_plan
 from tests.data_prep.build.building import started
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant, spec_of
@@ -31,7 +31,8 @@ def test_the_same_files_have_the_same_digest_wherever_and_however_they_lie(tmp_p
         path.chmod(0o700)
     names = {build(one, tmp_path / "a", shards=1).name, build(other, tmp_path / "b", shards=8).name}
     assert len(names) == 1
-    manifest = read_tree_manifest(tmp_path / "a" / names.pop())
+    manifest = read_any_manifest(tmp_path / "a" / names.pop())
+    assert isinstance(manifest, TreeManifest)
     assert {file.name: file.bytes for file in manifest.files} == dict(SIZES)
     assert str(tmp_path) not in to_bytes(manifest).decode()
 
