@@ -1,6 +1,6 @@
-"""`python -m containers.images`: load an archived image on this node, unless it is there. The last line on standard output is a JSON
-object: `image_id` and `start`, or {"error": [class, message]} with the class's exit code. A process of its own, since storage and daemons
-may hang.
+"""`python -m containers.images`: load an archived image on this node, unless it is there. The last line on standard output is
+{"result": {"image_id", "start", "seconds"}}, or {"error": [class, message]} with the class's exit code. A process of its own, since storage
+and daemons may hang.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main() -> int:
         return _failed(error)
     except OSError as error:
         return _failed(ContainerError(f"load the image: {error.strerror or error}: {error.filename or 'no file is named'}"))
-    _say(**answer, seconds=round(time.monotonic() - since, 3))
+    _say(result={**answer, "seconds": round(time.monotonic() - since, 3)})
     return 0
 
 

@@ -1,7 +1,7 @@
 """Stage a dataset, or with `--single` one file, in a process that prints JSON lines for the node program.
 
 It is `python -m data_prep.staging --source DIR --cache DIR`. Its lines are {"progress": [bytes done, bytes in all]} as it goes, then
-{"result": {...}} and exit 0, or {"error": {"class", "message"}} and the exit code of its class. It ends by itself when its parent has gone.
+{"result": {...}} and exit 0, or {"error": [class, message]} and the exit code of its class. It ends by itself when its parent has gone.
 
 With --peer-group other nodes stage the same dataset now. Standard input: the token in hex; later {"peers": {...}} (exchange.Others), and
 {"staged_all": true} or its end. Standard output besides: {"listening": {"address", "port", "have"}}, or {"waiting": true} while somebody
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     except SlipwayError as error:
         logger.error("%s", error)
         with contextlib.suppress(Cancelled):
-            say({"error": {"class": type(error).__name__, "message": str(error)}})
+            say({"error": [type(error).__name__, str(error)]})
         return error.exit_code
     return 0
 

@@ -79,7 +79,7 @@ def test_every_node_starts_what_the_login_node_pinned(docker_cluster: Cluster, p
         argv = load_argv(sys.executable, str(path), engine, "/local/slipway")
         place_of_it = json.dumps({"archive": str(path)}) + "\n"
         done = docker_cluster.exec(node, list(argv), cwd=ROOT, timeout=300, env={"PYTHONPATH": str(ROOT)}, input=place_of_it)
-        answer = json.loads(done.stdout.splitlines()[-1])
+        answer = json.loads(done.stdout.splitlines()[-1])["result"]
         node_ids[node] = answer["image_id"]
         run = [engine, "run", "--rm", "--network", "host", answer["start"].removeprefix("sha256:"), "python3", "-c", "print(6 * 7)"]
         assert docker_cluster.exec(node, run, timeout=60).stdout == "42\n"

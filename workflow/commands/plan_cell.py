@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from base.humanize import and_more
 from base.jsonfile import plain
 from cluster import schedulers
@@ -16,13 +18,13 @@ from containers.spec import EnginePlan, Owner
 from workflow.commands.watching import output
 from workflow.dag import cell_needs, execution, job_plans
 from workflow.run import plan as run_plan
-from workflow.run.node.preparation import for_this_node
-from workflow.run.node.stagers import PeerGroup, stage_argv
+from workflow.run.link import commands
+from workflow.run.node.preparation import for_this_node, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.storage.results import attempt_numbers
 from workflow.study import paths
 from workflow.study.cell import Cell, Run
-from workflow.study.site import device_of, storage_limit
+from workflow.study.site import device_of
 from workflow.study.study import Study
 
 MAX_COPIES: Final = 40
@@ -106,20 +108,11 @@ def _node(
     site, node = study.site, allocation.nodes[index]
     cache = schedulers.node_cache(site.scheduler, site.cache.path, node)
     name = None if needs is None else needs.root.name if needs.root else f"{needs.name}-<digest>"
-    peer_group = PeerGroup(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
     stage: tuple[str, ...] = ()
     if name is not None:
-        rate = storage_limit(site).bytes_per_s
-        stage = stage_argv(
-            sys.executable,
-            str(study.datasets_dir / name),
-            str(cache),
-            max_bytes=site.cache.max_bytes,
-            bytes_per_s=rate,
-            group=site.shared == "group",
-            check_s=site.cache.check_s,
-            peer_group=peer_group,
-        )
+        source = str(study.datasets_dir / name)
+        plan = commands.staging_plan(site, allocation, workload.owner.tag, "", source)
+        stage = stage_argv(sys.executable, structs.replace(plan, cache=str(cache)), index, source)
     directory = WorkDirectory(cache, workload.owner.tag)
     framework = workload.framework
     ports = [[UNKNOWN_PORT for _ in run_plan.port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]

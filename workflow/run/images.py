@@ -136,8 +136,8 @@ def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, 
 
 
 def load_argv(python: str, archive: str, engine: str, cache: str) -> tuple[str, ...]:
-    """Return the command that loads an image on a node. It asks for the archive if the image is not there, and prints {"image_id", "start"}
-    or {"error": [class, message]} in the end."""
+    """Return the command that loads an image on a node. It asks for the archive if the image is not there, and prints a WorkLine of
+    node/child.py with the result or the error in the end."""
     return (python, "-P", "-m", "containers.images", "--engine", engine, "--archive", archive, "--cache", cache)
 
 

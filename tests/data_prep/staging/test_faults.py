@@ -188,7 +188,7 @@ def injected(fault: str, source: Path, cache: Path, *more: str, on: Path | None 
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if "error" in found:
-        assert done.returncode == {"NotEnoughSpace": 15, "StagingError": 15, "StorageError": 22}[found["error"]["class"]]
+        assert done.returncode == {"NotEnoughSpace": 15, "StagingError": 15, "StorageError": 22}[found["error"][0]]
     return found
 
 
@@ -206,8 +206,8 @@ def injected(fault: str, source: Path, cache: Path, *more: str, on: Path | None 
 def test_an_error_of_the_nodes_disk_gives_everything_back(tmp_path: Path, fault: str, kind: str, message: str) -> None:
     source = random_dataset(tmp_path / "storage", SIZES)
     error = injected(fault, source, tmp_path / "cache")["error"]
-    assert error["class"] == kind
-    assert re.search(message, error["message"])
+    assert error[0] == kind
+    assert re.search(message, error[1])
     assert not list((tmp_path / "cache" / "datasets").iterdir())
     assert contents(stage(source, tmp_path / "cache", options=OPTIONS).root) == contents(source)
 
@@ -224,8 +224,8 @@ def test_a_read_that_fails_three_times_is_an_error_of_storage_and_what_came_stay
     source = random_dataset(tmp_path / "storage", SIZES)
     on = source / "shard-00000.lmdb" / "data.mdb"
     error = injected("preadv,preadv2:error=EIO:when=20+", source, tmp_path / "cache", on=on)["error"]
-    assert error["class"] == "StorageError"
-    assert re.search(r"data.mdb: Input/output error, 3 times in a row; look after the storage", error["message"])
+    assert error[0] == "StorageError"
+    assert re.search(r"data.mdb: Input/output error, 3 times in a row; look after the storage", error[1])
     assert [row.kind for row in ls(tmp_path / "cache")] == ["part"]
     assert contents(stage(source, tmp_path / "cache", options=OPTIONS).root) == contents(source)
 
@@ -288,9 +288,9 @@ sys.exit(main(sys.argv[1:]))
     argv = [sys.executable, "-c", code, "--source", source, "--cache", tmp_path / "cache"]
     done = subprocess.run(argv, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     error = json.loads(done.stdout.splitlines()[-1])["error"]
-    assert (done.returncode, error["class"]) == (15, "StagingError")
+    assert (done.returncode, error[0]) == (15, "StagingError")
     limits = f"{source.name} cannot be copied within the limits of this process: {words}; the unfinished copy is kept"
-    assert error["message"].startswith(limits)
+    assert error[1].startswith(limits)
     assert [row.kind for row in ls(tmp_path / "cache")] == ["part"]
 
 
@@ -314,14 +314,14 @@ def test_a_stager_ends_with_the_program_that_asked(tmp_path: Path) -> None:
 def test_the_command_ends_with_the_code_of_the_class(tmp_path: Path) -> None:
     source = random_dataset(tmp_path / "storage", SIZES)
     process = command(source, tmp_path / "cache", "--max-bytes", "1000")
-    assert result(process)["error"]["class"] == "NotEnoughSpace"
+    assert result(process)["error"][0] == "NotEnoughSpace"
     assert process.returncode == 15
     process = command(source, tmp_path / "cache", "--holder", "[]")
-    assert result(process)["error"]["class"] == "ConfigError"
+    assert result(process)["error"][0] == "ConfigError"
     assert process.returncode == 10
     (source / "shard-00000.lmdb" / "data.mdb").unlink()
     process = command(source, tmp_path / "cache")
-    assert "shard-00000.lmdb/data.mdb does not exist" in result(process)["error"]["message"]
+    assert "shard-00000.lmdb/data.mdb does not exist" in result(process)["error"][1]
     assert process.returncode == 15
 
 
@@ -393,8 +393,8 @@ def test_a_disk_that_does_not_keep_what_it_is_given_is_named(tmp_path: Path) -> 
     """Every write of the copy goes wrong on the way to the disk: the system call says that all went well, and nothing was written."""
     source = random_dataset(tmp_path / "storage", SIZES)
     error = injected("pwritev,pwritev2:retval=4096", source, tmp_path / "cache")["error"]
-    assert error["class"] == "StagingError"
-    assert re.search(r"does not keep what it is given: chunk 0 of shard-00000.lmdb .* 4 times", error["message"])
+    assert error[0] == "StagingError"
+    assert re.search(r"does not keep what it is given: chunk 0 of shard-00000.lmdb .* 4 times", error[1])
     assert not [row for row in ls(tmp_path / "cache") if row.kind == "dataset"]
 
 

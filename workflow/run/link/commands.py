@@ -10,6 +10,7 @@ from cluster.types import Allocation
 from workflow.run.link.reports import Value, What, tag_of
 from workflow.run.plan import CellDocument, Framework
 from workflow.run.record.model import OwnKeys
+from workflow.study.site import Site, storage_limit
 
 
 class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
@@ -125,6 +126,24 @@ class Plan(Message, frozen=True, kw_only=True):
     """The rate of reading from storage, of all nodes together."""
     ranks: RanksPlan | None
     """Null where a dataset alone is staged."""
+
+
+def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, source: str | None) -> Plan:
+    """Return a plan without ranks, which stages only the dataset `source` under the name `tag`. A source of None means no dataset."""
+    return Plan(
+        allocation=allocation,
+        tag=tag,
+        run_id=tag,
+        run_dir=run_dir,
+        group=site.shared == "group",
+        source=source,
+        cache=str(site.cache.path),
+        cache_place=site.cache.place,
+        cache_max_bytes=site.cache.max_bytes,
+        cache_check_s=site.cache.check_s,
+        bytes_per_s=storage_limit(site).bytes_per_s,
+        ranks=None,
+    )
 
 
 class Stage(Message, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from base.process import dies_with_us, end_child
 from base.sanitize import text
 from cluster.processes import boot_id, pid_namespace, wait_for_ends
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.reports import Progress, Value, Waiting, What
+from workflow.run.link.reports import StagedCopy, Value
 from workflow.run.node import limits
 from workflow.run.record.events import parse_line
 
@@ -115,56 +115,59 @@ class Child(Generic[T]):
             end_child(self._process)
 
 
-class WorkLine(Value, Generic[R], frozen=True, kw_only=True):
-    """A line of a child that has one thing to do. `failure`: what an end without an answer is, and whose end it is."""
+class Address(Value, frozen=True, kw_only=True):
+    """The address at which a stager listens for those of the other nodes, and the chunks that it has: see data_prep/staging/exchange.py."""
 
-    failure: ClassVar[Problem]
+    address: str
+    port: int
+    have: str
+
+
+class WorkLine(Value, Generic[R], frozen=True, kw_only=True):
+    """A line of a child that has one thing to do."""
+
     progress: tuple[int, int] | None = None
     """Bytes done, and in all."""
     waiting: bool = False
     """True while another process of this machine does the same work."""
-
-    def answer(self) -> tuple[R | None, Problem | None]:
-        """Return the result, or the problem, if this line has one."""
-        raise NotImplementedError
-
-
-def report_progress(report: Callable[[Progress | Waiting], None], what: What, line: WorkLine[R]) -> None:
-    """Tell the supervisor how far the work on `what` is, where the line tells it."""
-    if line.progress is not None:
-        report(Progress(what=what, done=line.progress[0], total=line.progress[1]))
-    if line.waiting:
-        report(Waiting(what=what))
+    listening: Address | None = None
+    wants: int | None = None
+    """The bytes of a file that it needs here."""
+    result: R | None = None
+    error: Problem | None = None
 
 
 class Worker(Child[WorkLine[R]]):
     """A child that has one thing to do: `on_line(line)` for each line, `then(result, problem)` once, one of them None; not after `kill`.
     The result counts when the child has ended well, or `at_once` where it goes on to be of use to others."""
 
+    kind: ClassVar[Any]
+    """The type of its lines."""
+    failure: ClassVar[Problem]
+    """What an end without an answer is, and whose end it is."""
+
     def __init__(
         self,
         loop: Loop,
         argv: Sequence[str],
-        kind: type[WorkLine[R]],
-        on_line: Callable[[Any], None],
+        on_line: Callable[[WorkLine[R]], None],
         then: Callable[[R | None, Problem | None], None],
         at_once: bool = False,
     ) -> None:
-        self._on_line, self._then, self._failure, self._at_once = on_line, then, kind.failure, at_once
+        self._on_line, self._then, self._at_once = on_line, then, at_once
         self._result: R | None = None
         self._problem: Problem | None = None
         self._is_over = False
-        super().__init__(loop, argv, kind, self._note, self._finish)
+        super().__init__(loop, argv, self.kind, self._note, self._finish)
 
     def _note(self, line: WorkLine[R]) -> None:
         self._on_line(line)
-        result, problem = line.answer()
-        self._result, self._problem = result or self._result, problem or self._problem
-        if self._at_once and result is not None:
-            self._answer(result, None)
+        self._result, self._problem = line.result or self._result, line.error or self._problem
+        if self._at_once and line.result is not None:
+            self._answer(line.result, None)
 
     def _finish(self, well: bool, how: str) -> None:
-        name, whose = self._failure
+        name, whose = self.failure
         if well and self._result is not None:
             self._answer(self._result, None)
         else:
@@ -175,10 +178,28 @@ class Worker(Child[WorkLine[R]]):
             self._is_over = True
             self._then(result, problem)
 
-    def give_up(self, problem: Problem) -> None:
-        """End it now; that is its answer."""
-        self.kill()
-        self._answer(None, problem)
+
+class Stager(Worker[StagedCopy]):
+    """A stager (`python -m data_prep.staging`). In a group of nodes it goes on passing chunks to others after its result. A copy that is
+    killed is resumed by the next one."""
+
+    kind = WorkLine[StagedCopy]
+    failure = ("StagingError", "the staging process")
+
+
+class Loaded(Value, frozen=True, kw_only=True):
+    """The image as it is on this node: its id, what the engine is given to start it, and how long the load took."""
+
+    image_id: str
+    start: str
+    seconds: float
+
+
+class ImageLoad(Worker[Loaded]):
+    """A load of an image (`python -m containers.images`). What the engine has got when this is killed, it drops by itself."""
+
+    kind = WorkLine[Loaded]
+    failure = ("ContainerError", "the load of the image")
 
 
 # The child that watches the machine (`python -m cluster.load`). It keeps its lines in memory until the end, so that no disk is used

@@ -17,9 +17,6 @@ NODE_PREPARATION_S: Final = 90.0
 """How long the engine's preparation on this node, and the look at who else uses its GPUs, may take."""
 PACKAGES_S: Final = 60.0
 """How long the interpreter of a program may take to say which packages it has: it starts, and looks into directories."""
-IMAGE_LOAD_S: Final = 5400.0
-"""How long the load of an image may take from the start until it asks for the archive, and again from the moment when it has that to the
-end: with these two another's load of the same image, and our own. How long the archive may take is the supervisor's to say."""
 COPIES_REMOVAL_S: Final = 60.0
 """How long the removal of an image's archive and of checkpoints from the cache may take; the ranks start after it."""
 

@@ -2,6 +2,7 @@
 checkpoint."""
 
 import dataclasses
+import json
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 
 import msgspec
+from msgspec.structs import asdict
 
 from base import handshake, system
 from base.errors import DigestMismatch, NodeLost, SlipwayError, StagingError, TrainingFailed
@@ -25,9 +27,8 @@ from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.node import limits, program_check
-from workflow.run.node.child import Problem, Worker
+from workflow.run.node.child import ImageLoad, Loaded, Problem, Stager, WorkLine
 from workflow.run.node.ranks import Reservation
-from workflow.run.node.stagers import ImageChild, Loaded, PeerGroup, stage_argv, stage_child
 from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run
 from workflow.run.plan import TAG, Framework, port_names
 from workflow.run.storage.attempt import fetch_file
@@ -60,8 +61,8 @@ class Preparation:
         """The holder of the leases of what is staged, from the moment in which a stager may write one."""
         self._archive: reports.StagedCopy | None = None
         """The image's archive, which lies in the cache only until all nodes have it, where the engine did not have the image."""
-        self._staging: dict[reports.What, Worker[reports.StagedCopy]] = {}
-        self._loading: ImageChild | None = None
+        self._staging: dict[reports.What, Stager] = {}
+        self._loading: ImageLoad | None = None
         self._calls: list[Call] = []
 
     def look(self) -> None:
@@ -114,26 +115,24 @@ class Preparation:
         else:
             self._begin("dataset", plan.source, self.stage_ended)
 
-    def _begin(self, what: reports.What, source: str, then: StageEnd, *words: str) -> None:
-        plan, nodes = self.plan, len(self.allocation.nodes)
-        max_bytes = plan.cache_max_bytes if what == "dataset" else None  # all else is given back when all nodes have it
-        peer_group = None
-        if nodes > 1:
-            address = self.allocation.nodes[self.index].address
-            peer_group = PeerGroup(index=self.index, nodes=nodes, address=address, token=handshake.derived(self.token, "chunks"))
-        argv = stage_argv(
-            sys.executable,
-            source,
-            plan.cache,
-            *words,
-            holder=self._holder,
-            max_bytes=max_bytes,
-            bytes_per_s=plan.bytes_per_s,
-            group=plan.group,
-            check_s=plan.cache_check_s,
-            peer_group=peer_group,
-        )
-        self._staging[what] = stage_child(self.loop, what, argv, self.report, then, peer_group)
+    def _begin(self, what: reports.What, source: str, then: StageEnd) -> None:
+        is_shared = len(self.allocation.nodes) > 1
+        argv = stage_argv(sys.executable, self.plan, self.index, source, self._holder, single=what == "image")
+        child = self._staging[what] = Stager(self.loop, argv, partial(self._hear, what), then, at_once=is_shared)
+        if is_shared:
+            child.feed(handshake.derived(self.token, "chunks").hex().encode())
+
+    def _hear(self, what: reports.What, line: WorkLine[Any]) -> None:
+        """Tell the supervisor how far a child is, and bring what it wants."""
+        if line.progress is not None:
+            self.report(reports.Progress(what=what, done=line.progress[0], total=line.progress[1]))
+        if line.waiting:
+            self.report(reports.Waiting(what=what))
+        if line.listening is not None:
+            self.report(reports.Listening(what=what, **asdict(line.listening)))
+        if line.wants is not None:
+            self.report(reports.Progress(what=what, done=0, total=line.wants))
+            self._bring_archive()
 
     def obey(self, order: commands.PreparationCommand) -> None:
         """Execute one of the supervisor's commands. Raises SlipwayError or OSError."""
@@ -236,7 +235,7 @@ class Preparation:
         assert ranks.image is not None
         argv = load_argv(sys.executable, ranks.image.archive, ranks.engine, ranks.image.cache)
         try:
-            self._loading = ImageChild(self.loop, argv, self.report, self._bring_archive, self._loaded)
+            self._loading = ImageLoad(self.loop, argv, partial(self._hear, "image"), self._loaded)
         except OSError as problem:
             self.fail("load the image", "ContainerError", f"{argv[0]} cannot be started: {problem.strerror}")
 
@@ -244,7 +243,7 @@ class Preparation:
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None
         try:
-            self._begin("image", self.plan.ranks.image.archive, self._archive_ended, "--single")
+            self._begin("image", self.plan.ranks.image.archive, self._archive_ended)
         except OSError as problem:
             self._archive_ended(None, ("StagingError", f"{sys.executable} cannot be started: {problem.strerror}"))
 
@@ -259,7 +258,8 @@ class Preparation:
             self._loading.kill()
             self._loaded(None, error)
             return
-        self._loading.bring(str(Path(result.root, Path(self.plan.ranks.image.archive).name)))
+        self.report(reports.Progress(what="image", done=result.bytes, total=result.bytes))
+        self._loading.send(archive=str(Path(result.root, Path(self.plan.ranks.image.archive).name)))
 
     def _loaded(self, loaded: Loaded | None, error: Problem | None) -> None:
         self._loading = None
@@ -341,6 +341,25 @@ class Preparation:
         renewed: bool = False,
     ) -> None:
         self._calls.append(Call(self.loop, what, function, *arguments, timeout_s=timeout_s, renewed=renewed).then(then))
+
+
+def stage_argv(
+    python: str, plan: commands.Plan, index: int, source: str, holder: CacheUser | None = None, *, single: bool = False
+) -> tuple[str, ...]:
+    """Return the command of node `index` that copies the dataset `source`, or a `single` file, into its cache. All nodes of the plan share
+    its rate."""
+    nodes = plan.allocation.nodes
+    options = {
+        "--holder": None if holder is None else json.dumps(holder, sort_keys=True),
+        "--max-bytes": None if single else plan.cache_max_bytes,  # all else is given back when all nodes have it
+        "--bytes-per-s": None if plan.bytes_per_s is None else f"{plan.bytes_per_s:g}",
+        "--check-s": None if plan.cache_check_s is None else f"{plan.cache_check_s:g}",
+        "--peer-group": f"{index}/{len(nodes)}" if len(nodes) > 1 else None,
+        "--address": nodes[index].address if len(nodes) > 1 else None,
+    }
+    given = (word for name, value in options.items() if value is not None for word in (name, str(value)))
+    argv = (python, "-P", "-m", "data_prep.staging", "--source", source, "--cache", plan.cache)
+    return (*argv, *given, *(("--group",) if plan.group else ()), *(("--single",) if single else ()))
 
 
 # Setup before the ranks: old containers are removed, the engine is asked for its abilities, other users of the GPUs are detected.

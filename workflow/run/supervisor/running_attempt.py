@@ -35,7 +35,7 @@ from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging, bring_checkpoint, bring_parameters
 from workflow.run.supervisor.training import Training
 from workflow.study.cell import Run, unit_of
-from workflow.study.site import Site, storage_limit
+from workflow.study.site import storage_limit
 
 logger = logging.getLogger(__name__)
 
@@ -254,26 +254,8 @@ def node_plan(run: PreparedRun, allocation: Allocation, work: description.Work, 
         beat_s=rank_silence_s,
         init_s=run.limits.init_s,
     )
-    plan = staging_plan(run.site, allocation, run.tag, run.run_dir, None if work.dataset is None else work.dataset.path)
+    plan = commands.staging_plan(run.site, allocation, run.tag, run.run_dir, None if work.dataset is None else work.dataset.path)
     return replace(plan, run_id=run.run_id, ranks=ranks)
-
-
-def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, source: str | None) -> commands.Plan:
-    """Return a plan without ranks, which stages only the dataset `source` under the name `tag`. A source of None means no dataset."""
-    return commands.Plan(
-        allocation=allocation,
-        tag=tag,
-        run_id=tag,
-        run_dir=run_dir,
-        group=site.shared == "group",
-        source=source,
-        cache=str(site.cache.path),
-        cache_place=site.cache.place,
-        cache_max_bytes=site.cache.max_bytes,
-        cache_check_s=site.cache.check_s,
-        bytes_per_s=storage_limit(site).bytes_per_s,
-        ranks=None,
-    )
 
 
 # The commit of the checkout, by one call of git in a child, since the checkout may be on storage.

@@ -27,7 +27,7 @@ from workflow.run.link import commands, event_loop, reports
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import PublishedDataset, build_of, describe_dataset
-from workflow.run.supervisor import node_locks, run_scope, running_attempt, time_limits
+from workflow.run.supervisor import node_locks, run_scope, time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.staging import Staging
 from workflow.study.cell import datasets_of
@@ -133,7 +133,7 @@ class StageAllNodes:
             allocation = grants.complete(allocation, found, 1)[0]
             self.nodes.set_granted(allocation.nodes)
         run_dir = str(Path(self.arguments[0], "staged", self.tag))  # no run's: it tells whose the work directory is
-        plan = running_attempt.staging_plan(site, allocation, self.tag, run_dir, work.dataset.path)
+        plan = commands.staging_plan(site, allocation, self.tag, run_dir, work.dataset.path)
         self.staging.look(plan, lambda node: str(schedulers.node_cache(allocation.scheduler, site.cache.path, node)))
         self.staging.run(plan, storage_limit(site).readers)
         self.staging.end()
