@@ -36,7 +36,8 @@ from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize
 from tests.minicluster import Cluster
 from tests.minicluster.spec import USER
-from workflow.dag.submitting import Submissions
+from workflow.dag.queue_view import poll_queue
+from workflow.dag.submitting import LONGEST_S, Submissions
 
 ROOT: Final = Path(__file__).parents[1]
 WAYS: Final = ("trivial", "jobs", "allocation")
@@ -129,7 +130,10 @@ class Alone:
     def both(self, runs: int) -> dict[str, list[float]]:
         """In turns, each when the other's job has left the node; then the first in a row."""
         ended = threading.Event()
-        submissions = Submissions(self.scheduler, "slipway=trivial-00000000", str(self.directory), lambda *_: ended.set())
+        jobs = jobs_of(self.scheduler)
+        assert jobs is not None
+        queue = poll_queue(self.scheduler, jobs, LONGEST_S)
+        submissions = Submissions(jobs, queue, "slipway=trivial-00000000", str(self.directory), lambda *_: ended.set())
         found: dict[str, list[float]] = {"own start": [], "executor": []}
         try:
             for _ in range(runs):

@@ -2,7 +2,7 @@
 every start, so that all else is imported when a study has jobs to submit.
 
 One executor serves every scheduler (`cluster/schedulers/jobs.py`). What it runs in a job is the shell command of the rule: see
-workflow/dag/watched_jobs.py. Our Snakefile says by SUBMITS whose jobs these are.
+workflow/dag/submitting.py. Our Snakefile says by SUBMITS whose jobs these are.
 """
 
 from __future__ import annotations
@@ -62,14 +62,18 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
     def _submissions(self) -> Submissions:
         """Return the submissions, made for the first job: a Snakemake with no jobs does not query the scheduler."""
         if self._own is None:
+            from cluster.schedulers import jobs_of
             from workflow.dag.execution import SUBMITS
-            from workflow.dag.submitting import Submissions
+            from workflow.dag.queue_view import poll_queue
+            from workflow.dag.submitting import LONGEST_S, Submissions
 
             self._scheduler, _, mark = os.environ.get(SUBMITS, "").partition(" ")
             if not mark:
                 raise WorkflowError("the executor slipway is made for Slipway's own Snakefile, in a profile whose runs are jobs")
-            late_s = self.workflow.execution_settings.latency_wait
-            self._own = Submissions(self._scheduler, mark, str(Path.cwd()), self._ended, late_s)
+            jobs = jobs_of(self._scheduler)
+            assert jobs is not None, "a profile whose runs are jobs, and a scheduler without"
+            queue, late_s = poll_queue(self._scheduler, jobs, LONGEST_S), self.workflow.execution_settings.latency_wait
+            self._own = Submissions(jobs, queue, mark, str(Path.cwd()), self._ended, late_s)
         return self._own
 
     def _ended(self, info: SubmittedJobInfo, why: str | None) -> None:

@@ -12,7 +12,7 @@ from base.errors import ConfigError
 from cluster.installation import PROFILES
 from cluster.schedulers import Jobs, shared_profile
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, BatchJob, JobSize, Work, job_name, mark_of
-from workflow.dag import cell_needs, execution, watched_jobs
+from workflow.dag import cell_needs, execution, submitting
 from workflow.dag.execution import NODES, snakemake_argv
 from workflow.dag.job_size import START_S, node_share, requests_of_site, run_size, whole_minutes
 from workflow.run import plan as run_plan
@@ -148,7 +148,7 @@ def job_of_run(study: Study, cell: Cell, run_id: str) -> BatchJob:
         run_size(cell, study.site, study.limits.walltime_s),
         exclude=nodes_to_avoid(paths.run_dir(study.results_dir, run_id), time.time()),
     )
-    return watched_jobs.run_job(work, size, f"exec {command}", results, JOB_TOKEN)
+    return submitting.run_job(work, size, f"exec {command}", results, JOB_TOKEN)
 
 
 def run_words(jobs: Jobs, job: BatchJob) -> str:

@@ -1,33 +1,49 @@
-"""What a job leaves for those who wait for it: two Snakemakes may wait for the same one."""
+"""How jobs are submitted, found again and watched, and what a job leaves for those who wait for it: two Snakemakes may wait for one."""
 
 import os
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from cluster.schedulers.jobs import Work
-from cluster.schedulers.slurm.answers import COLUMNS
-from workflow.dag.submitting import FRESH_S, Submissions, remove_old_exit_files
-from workflow.dag.watched_jobs import Submitted, exit_file
+from base.errors import SchedulerSilent
+from cluster.schedulers import Jobs, jobs_of
+from cluster.schedulers.jobs import RUN, QueuedJob, Work
+from cluster.schedulers.slurm.answers import COLUMNS, JobInfo
+from cluster.schedulers.slurm.jobs import queued_job
+from workflow.dag.queue_view import PolledQueue, QueueView, poll_queue
+from workflow.dag.submitting import FRESH_S, Submissions, Submitted, describe_end, exit_file, is_over, remove_old_exit_files, step
+
+MARK = "slipway=a-00000000"
+WORK = Work(mark=MARK, rule=RUN, wildcards="a-r1")
+SHARD = Work(mark=MARK, rule="dataset_shard", wildcards="digits_00000")
+COMMENT = f"rule_{RUN}_wildcards_a-r1 {MARK}"
+
+
+def submissions(scheduler: str, directory: Path, ended: Callable[[Any, str | None], None] = lambda *_: None) -> Submissions:
+    """Those of a study, by the scheduler's own commands."""
+    jobs = jobs_of(scheduler)
+    assert jobs is not None
+    return Submissions(jobs, poll_queue(scheduler, jobs), MARK, str(directory), ended)
 
 
 @pytest.mark.processes
 def test_the_end_of_a_job_is_seen_by_both_who_wait_for_it(tmp_path: Path) -> None:
-    work = Work(mark="slipway=a-00000000", rule="dataset_shard", wildcards="digits_00000")
     file = Path(exit_file(str(tmp_path), "slipway-digits.0"))
     file.parent.mkdir(parents=True)
     file.write_text("0\n")
     ended: list[tuple[Any, str | None]] = []
     for adopted in (True, False):
-        one = Submissions("sge", work.mark, str(tmp_path), lambda what, why: ended.append((what, why)))
+        one = submissions("sge", tmp_path, lambda what, why: ended.append((what, why)))
         one.close()
         one.watch(
-            Submitted(job_id="17", name="slipway-digits.0", work=work, directory=str(tmp_path), asked_at=0.0, adopted=adopted), adopted
+            Submitted(job_id="17", name="slipway-digits.0", work=SHARD, directory=str(tmp_path), asked_at=0.0, adopted=adopted), adopted
         )
-        one.watched.look()
+        one.look()
     assert ended == [(True, None), (False, None)]
 
 
@@ -46,9 +62,8 @@ def test_a_second_ctrl_c_does_not_keep_jobs_from_being_cancelled(tmp_path: Path,
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     before = signal.getsignal(signal.SIGINT)
-    one = Submissions("slurm", "slipway=a-00000000", str(tmp_path), lambda *_: None)
-    work = Work(mark="slipway=a-00000000", rule="dataset_shard", wildcards="digits_00000")
-    one.watch(Submitted(job_id="17", name="slipway-digits.0", work=work, directory=str(tmp_path), asked_at=0.0), None)
+    one = submissions("slurm", tmp_path)
+    one.watch(Submitted(job_id="17", name="slipway-digits.0", work=SHARD, directory=str(tmp_path), asked_at=0.0), None)
     one.cancel()
     assert (tmp_path / "cancelled").read_text() == "17\n"
     assert signal.getsignal(signal.SIGINT) == before
@@ -67,7 +82,7 @@ def test_a_job_that_another_snakemake_has_submitted_meanwhile_is_waited_for(
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     queue_holds()
-    one = Submissions("slurm", "slipway=a-00000000", str(tmp_path), lambda *_: None)
+    one = submissions("slurm", tmp_path)
     one.close()
     assert one.earlier("stage_train_push", "b-r1") is None
     queue_holds("17")
@@ -80,3 +95,206 @@ def test_a_job_that_another_snakemake_has_submitted_meanwhile_is_waited_for(
     one.watch(found, None)
     one._looked -= FRESH_S
     assert one.earlier("stage_train_push", "a-r1") is None, "it has failed, and this is another try"
+
+
+# What becomes of jobs that never would end, and of those that another Snakemake has made for the same.
+
+
+class Cluster:
+    """A scheduler's queue as the test sets it, which is told of jobs that are cancelled."""
+
+    SERVER = "slurmctld"
+
+    def __init__(self) -> None:
+        self.jobs: tuple[QueuedJob, ...] = ()
+        self.cancelled: list[str] = []
+        self.silent = False
+        self.garbled = False
+        self.known: tuple[QueuedJob, ...] = ()
+
+    def view(self) -> QueueView:
+        return QueueView(jobs=self.jobs, began=time.monotonic())
+
+    def ask_soon(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def known_jobs(self, job_ids: tuple[str, ...], _patience_s: float) -> tuple[QueuedJob, ...]:
+        if self.garbled:
+            raise ValueError("no job at all")
+        return self.known or tuple(queued_job(JobInfo(job_id=job_id, state="CANCELLED")) for job_id in job_ids if job_id in self.cancelled)
+
+    def cancel(self, job_ids: tuple[str, ...], _patience_s: float) -> None:
+        if self.silent:
+            raise SchedulerSilent("Slurm's controller does not answer")
+        self.cancelled += job_ids
+        self.jobs = tuple(job for job in self.jobs if job.job_id not in job_ids)
+
+
+class Watching:
+    """One job, 7, is watched."""
+
+    def __init__(self, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        self.cluster = Cluster()
+        self.ended: list[tuple[Any, str | None]] = []
+        self.capfd = capfd
+        jobs, queue = cast(Jobs, self.cluster), cast(PolledQueue, self.cluster)
+        self.watched = Submissions(jobs, queue, MARK, str(directory), lambda what, why: self.ended.append((what, why)), late_s=0.0)
+        self.watched.close()  # its thread: the test looks itself
+        self.job = Submitted(job_id="7", name="slipway-a-r1.0", work=WORK, directory=str(directory), asked_at=time.monotonic())
+        self.watched.watch(self.job, "the run")
+
+    @property
+    def said(self) -> list[str]:
+        return self.capfd.readouterr().err.splitlines()
+
+    def shows(self, reason: str) -> None:
+        self.cluster.jobs = (queued_job(JobInfo(job_id="7", state="PENDING", reason=reason, comment=COMMENT, name=self.job.name)),)
+
+    def leaves(self, name: str, code: int) -> None:
+        path = Path(exit_file(self.job.directory, name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{code}\n")
+
+
+@pytest.fixture
+def one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Watching:
+    return Watching(tmp_path, capfd)
+
+
+def test_after_a_job_that_its_node_could_not_start_the_next_one_asks_for_other_nodes(one: Watching) -> None:
+    """As PBS ends it, which goes on to give the node to jobs."""
+    one.cluster.known = (replace(queued_job(JobInfo(job_id="7", state="FAILED", nodes="n1")), ended_by="not_started", lost="n1"),)
+    one.watched.look()
+    assert one.ended == [("the run", "job 7 could not be started on n1 and left no exit code")]
+    assert one.watched.lost == {(RUN, "a-r1"): ("n1",)}
+    assert one.watched.cancelled == {}
+
+
+def test_a_job_that_could_not_be_started_is_taken_out_and_may_be_tried_again(one: Watching) -> None:
+    one.shows("launch failed requeued held")
+    one.cluster.silent = True
+    one.watched.look()
+    assert one.said == ["slipway: job 7 could not be taken out of the queue: Slurm's controller does not answer"]
+    one.cluster.silent = False
+    for _ in range(3):
+        one.watched.look()
+    assert one.cluster.cancelled == ["7"]
+    reason = "job 7 was taken out of the queue: Slurm could not start it on its nodes (launch failed requeued held)"
+    assert one.ended == [("the run", reason)]
+    assert one.watched.cancelled == {}, "it was not somebody's wish"
+
+
+def test_a_job_that_a_person_holds_is_waited_for(one: Watching) -> None:
+    one.shows("JobHeldUser")
+    for _ in range(3):
+        one.watched.look()
+    assert (one.said, one.ended, one.cluster.cancelled) == ([], [], [])
+
+
+def test_a_job_that_was_refused_the_run_by_nobody_in_the_queue_has_failed(one: Watching) -> None:
+    one.leaves(one.job.name, 21)
+    one.cluster.jobs = (queued_job(JobInfo(job_id="7", state="RUNNING", comment=COMMENT)),)
+    one.watched.look()
+    assert one.ended == [], "it may be started once more"
+    one.cluster.jobs = ()
+    one.watched.look()
+    assert one.ended == [("the run", "job 7 has failed with exit code 21")]
+
+
+def test_an_answer_that_nobody_can_read_ends_no_watch(one: Watching) -> None:
+    """Nor does it end a job: its exit code does."""
+    one.cluster.garbled = True
+    one.watched.watch(replace(one.job, job_id="8", name="slipway-b-r1.0"), "another")
+    one.leaves("slipway-b-r1.0", 0)
+    one.leaves(one.job.name, 21)
+    for _ in range(2):
+        one.watched.look()
+    assert one.ended == [("another", None), ("the run", "job 7 has failed with exit code 21")]
+
+
+def test_storage_that_is_away_says_nothing_of_its_jobs_and_all_of_others(one: Watching, tmp_path: Path) -> None:
+    (tmp_path / "away").write_text("no directory")
+    away = replace(one.job, job_id="8", directory=str(tmp_path / "away"))
+    one.watched.watch(away, "another")
+    one.leaves(one.job.name, 0)
+    for _ in range(2):
+        one.watched.look()
+    assert one.ended == [("the run", None)]
+    (said,) = one.said
+    assert said.startswith(f"slipway: {tmp_path / 'away'}/")
+    assert "cannot be read (Not a directory)" in said
+
+
+# When a submitted job is over: by its exit file, by the queue, by what the scheduler says of a job that is gone.
+
+
+JOB = Submitted(
+    job_id="7", name="slipway-a-r1.0badcafe", work=Work(mark="slipway=a-1", rule="r", wildcards="a-r1"), directory="/r", asked_at=10.0
+)
+QUEUED = QueuedJob(job_id="7", stage="runs", state="running")
+SILENT = QueueView(jobs=(QUEUED,), began=9.0, silent_s=1e6)
+GONE = QueueView(began=30.0)
+
+
+def submitted_view(began: float, *jobs: QueuedJob) -> QueueView:
+    return QueueView(jobs=jobs, began=began)
+
+
+def test_an_exit_code_of_0_is_an_end_whatever_the_queue_says() -> None:
+    for seen in (submitted_view(30.0, QUEUED), GONE, SILENT, QueueView()):
+        assert step(JOB, 0, seen, 31.0)[0] == "done"
+
+
+def test_a_scheduler_that_is_silent_or_was_asked_before_says_nothing() -> None:
+    for seen in (SILENT, QueueView(), submitted_view(9.0)):
+        assert step(JOB, None, seen, 1e6)[0] == "goes on"
+
+
+def test_another_exit_code_counts_when_the_queue_has_forgotten_the_job() -> None:
+    found, job = step(JOB, 3, submitted_view(30.0, QUEUED), 31.0)
+    assert (found, job.asked_at) == ("goes on", 31.0), "it may be put back into the queue"
+    assert step(job, 3, GONE, 33.0)[0] == "goes on", "what was asked before the file was seen says nothing of a requeue"
+    assert step(job, None, submitted_view(34.0, replace(QUEUED, stage="waits")), 35.0)[0] == "goes on"
+    found, job = step(job, 3, submitted_view(34.0), 35.0)
+    assert found == "failed"
+    assert is_over(job, None, 35.0)
+    assert not is_over(job, QUEUED, 35.0)
+
+
+def test_a_job_without_an_exit_file_is_waited_for() -> None:
+    found, job = step(JOB, None, GONE, 31.0)
+    assert (found, job.gone) == ("gone", 31.0)
+    again = step(job, None, GONE, 40.0)[1]
+    assert again.gone == 31.0
+    assert not is_over(again, None, 40.0, late_s=60.0)
+    assert is_over(again, None, 92.0, late_s=60.0)
+    assert step(again, None, submitted_view(41.0, QUEUED), 42.0)[1].gone is None, "a server that was started anew has it again"
+    assert is_over(again, replace(QUEUED, stage="over", ended_by="cancelled"), 40.0, late_s=60.0)
+    assert not is_over(again, replace(QUEUED, stage="over"), 40.0, late_s=60.0), "it has ended by itself: its file will be seen"
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "code", "words"),
+    [
+        ("cancelled", None, "job 7 was cancelled and left no exit code"),
+        ("not_started", None, "job 7 could not be started on n1 and left no exit code"),
+        ("timeout", 137, "job 7 was ended at its time limit with exit code 137"),
+        (None, 21, "job 7 has failed with exit code 21"),
+        (None, None, "job 7 is no longer in the queue and left no exit code"),
+    ],
+)
+def test_an_end_has_words(ended_by: str | None, code: int | None, words: str) -> None:
+    known = None if ended_by is None else replace(QUEUED, stage="over", ended_by=ended_by, nodes="n1")
+    assert describe_end(replace(JOB, code=code), known) == words
+
+
+def test_a_job_that_was_taken_out_is_over_when_the_queue_has_forgotten_it() -> None:
+    job = replace(JOB, taken_out="was taken out of the queue: n1")
+    found, job = step(job, None, GONE, 31.0)
+    assert found == "gone"
+    assert not is_over(job, QUEUED, 31.0), "the scheduler has not done it yet"
+    assert is_over(job, None, 31.0)
+    assert describe_end(job, None) == "job 7 was taken out of the queue: n1"

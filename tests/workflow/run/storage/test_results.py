@@ -4,7 +4,6 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -267,7 +266,7 @@ def test_a_run_s_next_job_asks_for_other_nodes_or_for_any_where_there_are_none(
     asked = Asked(full=full)
     submissions = Submissions.__new__(Submissions)
     submissions.jobs, submissions._mark, submissions._directory = cast(Any, asked), "slipway=x", str(tmp_path)
-    submissions.watched = cast(Any, SimpleNamespace(lost={(RUN, "c-r1"): ("n3",)}))
+    submissions.lost = {(RUN, "c-r1"): ("n3",)}
     submissions.submit(RUN, "a-r1", JobSize(nodes=1, minutes=1), "true")
     submissions.submit(RUN, "c-r1", JobSize(nodes=1, minutes=1), "true")
     submissions.submit(RUN, "b-r1", JobSize(nodes=1, minutes=1), "true")
@@ -280,7 +279,7 @@ def test_a_job_that_may_be_in_the_queue_is_not_submitted_again(tmp_path: Path) -
     asked = Asked(full=True, refusal=SubmitUnsure)
     submissions = Submissions.__new__(Submissions)
     submissions.jobs, submissions._mark, submissions._directory = cast(Any, asked), "slipway=x", str(tmp_path)
-    submissions.watched = cast(Any, SimpleNamespace(lost={(RUN, "c-r1"): ("n3",)}))
+    submissions.lost = {(RUN, "c-r1"): ("n3",)}
     with pytest.raises(SubmitUnsure):
         submissions.submit(RUN, "c-r1", JobSize(nodes=1, minutes=1), "true")
     assert [size.exclude for size in asked.sizes] == [("n3",)]
