@@ -31,7 +31,7 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
     def run_job(self, job: Any) -> None:
         """Submit the job, or find it in the queue. A refusal of the scheduler fails this job only, and Snakemake goes on."""
         from base.errors import SlipwayError
-        from workflow.dag.job_size import size_of
+        from workflow.dag.job_plans import size_of
         from workflow.dag.submitting import log_reason
 
         if job.is_group() or job.rule.shellcmd is None:

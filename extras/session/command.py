@@ -32,7 +32,7 @@ from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, Stu
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
 from workflow.dag.cell_needs import requirements_of
-from workflow.dag.job_size import run_size
+from workflow.dag.job_plans import run_size
 from workflow.dag.refusals import refuse_unreachable
 from workflow.study.cell import NO_DATASET, RunLimits
 from workflow.study.publishing import folder_of

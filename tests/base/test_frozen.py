@@ -13,7 +13,7 @@ from base.errors import SlipwayError
 from base.process import run
 from tests.data_prep.staging.disks import Disk, ext4
 from tests.workflow.study.studies import changed, write
-from workflow.dag.end_of_study import after_failure, closing_lines
+from workflow.commands.snakemake_hooks import after_failure, closing_lines
 from workflow.dag.refusals import load_graph
 
 pytestmark = pytest.mark.slow

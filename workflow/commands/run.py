@@ -27,11 +27,11 @@ from cluster.schedulers import jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, QueuedJob
 from workflow.commands.chosen_study import print_site
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, PassingCommand, RetryOption, SiteOption, snakemake_config
-from workflow.commands.snakemake_hooks import SHOWN, print_ending
+from workflow.commands.snakemake_hooks import SHOWN, after_failure, describe_held, held_by_others, print_ending
 from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.watch import Watch
-from workflow.dag import cell_needs, end_of_study, execution, queue_view, refusals
+from workflow.dag import cell_needs, execution, queue_view, refusals
 from workflow.dag.graph import Graph
 from workflow.run.record import events, step_clock
 from workflow.study.cell import datasets_of
@@ -299,7 +299,7 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
         refuse(code, f"{snakemake_error(text)}; snakemake's log: {log}")
     unmet = graph.unmet(requested) if code and not signals else []
     others_made_it = code > 0 and not signals and not unmet and failed == [RUN]
-    problem = end_of_study.after_failure(graph) if others_made_it else ""
+    problem = after_failure(graph) if others_made_it else ""
     if table:
         with suppress(OSError) if signals else nullcontext():  # after SIGHUP nobody may be there to read it
             output.notice("snakemake has ended; the table is made from the records")
@@ -319,9 +319,9 @@ def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int
 def _raise_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
     """Raise LeaseError where others have all of these runs, else RecordError."""
     study = graph.study
-    held = end_of_study.held_by_others(graph, unmet)
+    held = held_by_others(graph, unmet)
     if len(held) == len(unmet):
-        who = end_of_study.describe_held(held)
+        who = describe_held(held)
         raise LeaseError(f"{who}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}")
     for one in blockers(study):
         output.prose(f"waits for {one['what']}: {completed(one['reason'], study.chosen_site, study.path)}", "    ")

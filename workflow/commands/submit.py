@@ -25,7 +25,7 @@ from workflow.commands import chosen_study, snakemake_hooks
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, RetryOption, SiteOption, StudyArgument, snakemake_config
 from workflow.commands.watching import live_table, output
 from workflow.commands.watching.watch import Watch
-from workflow.dag import cell_needs, end_of_study, execution, job_plans, queue_view, refusals
+from workflow.dag import cell_needs, execution, job_plans, queue_view, refusals
 from workflow.dag.graph import Graph
 from workflow.report.files import PAGE_FILE
 from workflow.run.record.step_clock import with_login
@@ -130,7 +130,7 @@ def _submit(graph: Graph, config: Mapping[str, str], width: job_plans.Width, tok
     elif job is None and wait:
         snakemake_hooks.print_ending(graph)
     elif job is None:
-        output.line("nothing is left to do: " + "\n".join(end_of_study.closing_lines(graph)))
+        output.line("nothing is left to do: " + "\n".join(snakemake_hooks.closing_lines(graph)))
 
 
 def _jobs_of(study: Study) -> Jobs:
@@ -172,11 +172,11 @@ def _refuse_second(jobs: Jobs, graph: Graph) -> None:
             f"{ours[0].job_id} ({ours[0].name}), which is {ours[0].state}; `{command(graph.study, 'status')}` shows them; wait until that "
             f"has ended, or end it: `{jobs.SERVER.cancel} {' '.join(job.job_id for job in ours)}`"
         )
-    held = end_of_study.held_by_others(graph, [run.run_id for run in graph.runs_to_make])
+    held = snakemake_hooks.held_by_others(graph, [run.run_id for run in graph.runs_to_make])
     if held and len(held) == len(graph.runs_to_make):
-        raise errors.SubmitError(f"{end_of_study.describe_held(held)}; no other run is left to do, so nothing is submitted")
+        raise errors.SubmitError(f"{snakemake_hooks.describe_held(held)}; no other run is left to do, so nothing is submitted")
     if held:
-        output.notice(f"{end_of_study.describe_held(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
+        output.notice(f"{snakemake_hooks.describe_held(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
 
 
 def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
@@ -223,7 +223,7 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
     output.line(f"job {job.job_id} has ended ({_state(last)}); {results} of {runs} {'has' if len(study.runs) == 1 else 'have'} a result")
     # A job that was ended may not have come to its report.
     incomplete = results < len(study.runs) or not (study.results_dir / PAGE_FILE).exists()
-    if incomplete and results and (problem := end_of_study.after_failure(graph)):
+    if incomplete and results and (problem := snakemake_hooks.after_failure(graph)):
         output.line(problem)
     snakemake_hooks.print_ending(graph)
     _raise_end(study, job, last)

@@ -20,7 +20,7 @@ from base import calls, errors, jsonfile, process
 from cluster import machine, schedulers
 from cluster.schedulers.jobs import mark_of
 from data_prep.spec import DatasetSpec
-from workflow.dag import cell_needs, job_size
+from workflow.dag import cell_needs, job_plans
 from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
 from workflow.dag.storage_view import PublishedResult, StorageView, look_at_storage, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
@@ -58,7 +58,7 @@ def resources_of_shards(study: Study, way: Way) -> dict[str, object]:
     """Return the resources of the rule that builds shards, which has jobs of its own only where each run is one."""
     if way != "jobs":
         return {}
-    requested = job_size.resources_of(job_size.shard_size(study.site))
+    requested = job_plans.resources_of(job_plans.shard_size(study.site))
     return {name: value for name, value in requested.items() if value is not None}
 
 
@@ -67,10 +67,10 @@ def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:
     return max(1, (cores or 1) // host_cores) if way == "allocation" else 1
 
 
-def _of_cell(study: Study, way: Way, cell: Cell) -> job_size.Resources:
+def _of_cell(study: Study, way: Way, cell: Cell) -> job_plans.Resources:
     if way == "allocation":
         return {NODES: cell.nodes}
-    return job_size.resources_of(job_size.run_size(cell, study.site, study.limits.walltime_s))
+    return job_plans.resources_of(job_plans.run_size(cell, study.site, study.limits.walltime_s))
 
 
 # The end of a study in time.

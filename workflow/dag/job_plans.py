@@ -1,12 +1,13 @@
-"""Plan the jobs that the site's scheduler is asked for: the one in which `slipway submit` runs a study, and that of each run."""
+"""Size and plan the jobs that the site's scheduler is asked for: the one in which `slipway submit` runs a study, and that of each run."""
 
+import math
 import shlex
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from base.errors import ConfigError
 from cluster.installation import PROFILES
@@ -14,12 +15,117 @@ from cluster.schedulers import Jobs, shared_profile
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, BatchJob, JobSize, Work, job_name, mark_of
 from workflow.dag import cell_needs, execution, submitting
 from workflow.dag.execution import NODES, snakemake_argv
-from workflow.dag.job_size import START_S, node_share, requests_of_site, run_size, whole_minutes
 from workflow.run import plan as run_plan
 from workflow.run.storage.results import nodes_to_avoid
 from workflow.study import paths
 from workflow.study.cell import SETS, Cell, Run, node_sets
+from workflow.study.site import Site
 from workflow.study.study import Study
+
+# The size of jobs: nodes, walltime in whole minutes, cores, memory, GPUs, and what the site requests for all. Pure.
+
+
+NUMBERS: Final = {"nodes": "nodes", "runtime": "minutes", "cores": "cores", "memory_mb": "memory_mb", "gpus": "gpus"}
+"""Snakemake's resources that are numbers, and the fields of a job's size that they mean."""
+WORDS: Final = ("queue", "account", "qos", "constraint", "parallel_environment")
+"""Resources that are words, and fields of a job's size and of a site."""
+
+
+Resources = dict[str, int | str | None]
+
+
+def resources_of(size: JobSize) -> Resources:
+    """Return the Snakemake resources of a job as numbers and words. A resource that the job does not request is None."""
+    return {
+        **{name: getattr(size, field) for name, field in NUMBERS.items()},
+        "whole_nodes": int(size.whole_nodes),
+        **{name: getattr(size, name) for name in WORDS},
+        "directives": shlex.join(size.directives) or None,
+    }
+
+
+def size_of(resources: Mapping[str, Any]) -> JobSize:
+    """Return the job size that Snakemake's resources mean, which the user may have changed by --set-resources. Raises ValueError."""
+    for name in (*NUMBERS, "whole_nodes"):
+        if not isinstance(resources.get(name), int | None):
+            raise ValueError(f"the resource {name} must be a whole number, found {resources[name]!r}")
+    values: dict[str, Any] = {field: resources.get(name) for name, field in NUMBERS.items()}
+    values |= {name: str(resources[name]) for name in WORDS if resources.get(name)}
+    values |= {"nodes": values["nodes"] or 1, "minutes": values["minutes"] or 1, "whole_nodes": bool(resources.get("whole_nodes"))}
+    return JobSize(**values, directives=tuple(shlex.split(str(resources.get("directives") or ""))))
+
+
+START_S: Final = 60.0
+"""The seconds between the start of a job and that of its run: Snakemake starts twice in it."""
+SHARD_MINUTES: Final = 240
+SHARD_MEM_MB: Final = 2000
+MIB: Final = 1 << 20
+
+
+def job_minutes(limit_s: float, site: Site) -> int:
+    """Return the whole minutes of the job of a run that may take `limit_s`, at most the site's.
+
+    The run's own clock ends it first, with time to push.
+    """
+    return whole_minutes(limit_s + site.deadline_margin_s + START_S, site)
+
+
+def whole_minutes(needed_s: float, site: Site) -> int:
+    """Return a time as whole minutes of a job's walltime, rounded up; the site's walltime, beyond which its queue may refuse, is rounded
+    down."""
+    minutes = math.ceil(needed_s / 60)
+    return minutes if site.walltime_s is None else min(minutes, max(1, int(site.walltime_s // 60)))
+
+
+def node_share(cell: Cell, site: Site) -> tuple[int | None, int | None]:
+    """Return the cores and the MB of memory of each node.
+
+    None: what the node has, or what the scheduler gives; 0 MB: all of the node's.
+    """
+    if not site.share_nodes:
+        return site.cpus_per_node, 0
+    threads = cell.threads if isinstance(cell.threads, int) else 1
+    cores, memory = cell.gpus_per_node * threads, None
+    if site.gpus_per_node:
+        part = min(1.0, cell.gpus_per_node / site.gpus_per_node)
+        cores = max(cores, int((site.cpus_per_node or 0) * part))
+        memory = int(site.memory_per_node_bytes * part) // MIB if site.memory_per_node_bytes else None
+    return cores, memory
+
+
+def run_size(cell: Cell, site: Site, limit_s: float) -> JobSize:
+    """Return the size of the job of a run. GPUs are requested where the site says that its nodes have some."""
+    cores, memory = node_share(cell, site)
+    return JobSize(
+        nodes=cell.nodes,
+        minutes=job_minutes(limit_s, site),
+        cores=cores,
+        memory_mb=memory,
+        gpus=cell.gpus_per_node if site.gpus_per_node else None,
+        whole_nodes=not site.share_nodes,
+        **requests_of_site(site),
+    )
+
+
+def shard_size(site: Site) -> JobSize:
+    """Return the size of the job that builds one shard: one core of a node that is shared with others."""
+    return JobSize(
+        nodes=1,
+        minutes=whole_minutes(60.0 * SHARD_MINUTES, site),
+        cores=1,
+        memory_mb=SHARD_MEM_MB,
+        whole_nodes=False,
+        **requests_of_site(site),
+    )
+
+
+def requests_of_site(site: Site) -> dict[str, Any]:
+    """Return what all jobs of a site request: account, queue, constraint and directives."""
+    return {name: getattr(site, name) for name in (*WORDS, "directives")}
+
+
+# The one job of `slipway submit`.
+
 
 BETWEEN_S: Final = 15.0
 """The most seconds between the end of a run and the start of the next on its nodes."""

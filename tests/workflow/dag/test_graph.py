@@ -15,7 +15,7 @@ from base.seal import sealed_text
 from cluster.holder import holder_of
 from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
-from workflow.dag.end_of_study import advice_lines, closing_lines
+from workflow.commands.snakemake_hooks import advice_lines, closing_lines
 from workflow.dag.execution import Mode
 from workflow.dag.graph import Graph
 from workflow.dag.refusals import load_graph

@@ -14,8 +14,7 @@ from cluster.schedulers.slurm.jobs import batch_script
 from tests.workflow.study.studies import changed, write
 from workflow.dag.execution import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph, shard_threads
-from workflow.dag.job_plans import Width, minutes_for, num_rounds, plan_submission
-from workflow.dag.job_size import job_minutes, resources_of, size_of
+from workflow.dag.job_plans import Width, job_minutes, minutes_for, num_rounds, plan_submission, resources_of, size_of
 from workflow.dag.refusals import load_graph
 from workflow.study.cell import node_sets
 
