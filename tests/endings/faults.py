@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from cluster import processes
 from containers.engines.docker_podman import WATCHDOG
 from tests.endings.place import One, read
-from tests.minicluster import schedulers
+from tests.minicluster import schedulers, slurm
 
 Act = Callable[[One], Callable[[], None] | None]
 ALL = ("before", "load", "start", "train", "push")
@@ -78,6 +78,8 @@ def walltime(one: One) -> None:
 
 def server_restart(one: One) -> None:
     """The run goes on meanwhile; it is cancelled by a server that has not seen it start."""
+    if one.place.scheduler == "slurm":
+        slurm.save(one.cluster.spec, one.job)
     one.cluster.ctld("kill")
     time.sleep(one.rng.uniform(0.0, SERVER_S))
     one.cluster.ctld("start")

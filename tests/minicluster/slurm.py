@@ -3,6 +3,7 @@
 import os
 import secrets
 import signal
+import time
 
 from tests.minicluster import processes, slurmconf
 from tests.minicluster.daemons import await_states, command, start
@@ -80,3 +81,11 @@ def resume(spec: Spec, host: str) -> None:
         except ClusterError as error:
             if "Invalid node state" not in str(error):
                 raise
+
+
+def save(spec: Spec, job: str) -> None:
+    """Wait until slurmctld has saved its jobs. It saves up to 5 s after a change; one that is killed before forgets a job that runs, gives
+    its number to the next, or starts it a second time."""
+    began, state = time.time(), spec.root / "spool" / "slurmctld" / "job_state"
+    command(spec, "login", ["scontrol", "update", f"JobId={job}", "Comment=saved"])
+    wait_until(lambda: state.exists() and state.stat().st_mtime > began, 20.0, "slurmctld saves its jobs")
