@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
@@ -75,25 +74,6 @@ NO_TERMINAL: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of a session that is to be started. Durations as they were typed."""
-
-    nodes: int
-    gpus: int | None
-    dataset: str | None
-    image: str | None
-    python: str | None
-    ports: str | None
-    walltime: str
-    idle: str | None
-    push: bool
-    allow_shared: bool
-    logdir: Path | None
-    detach: bool
-    login: str | None
-
-
 LoginOption = Annotated[
     str | None, typer.Option("--login", metavar="NAME", help="What your laptop calls the login node; default: its own name.")
 ]
@@ -126,56 +106,44 @@ def start(  # noqa: PLR0913 - its options
     `serve`: a program with --ports. `run`: a command, on each node; what it writes is pushed. The words after `--` are the command
     of `serve` and `run`, and more options of JupyterLab and TensorBoard.
     """
-    options = Options(
-        nodes=nodes,
-        gpus=gpus,
-        dataset=dataset,
-        image=image,
-        python=python,
-        ports=ports,
-        walltime=time,
-        idle=idle,
-        push=push,
-        allow_shared=allow_shared,
-        logdir=logdir,
-        detach=detach,
-        login=login,
-    )
-    start_session(str(context.info_name), study, site, words or [], options)
-
-
-def start_session(name: str, study_path: Path, site_name: str | None, words: Sequence[str], options: Options) -> None:
-    """Start one, wait until it answers, and say how it is reached. Raises SlipwayError."""
-    kind = KINDS[name]
-    _refuse_typed(name, kind, words, options)
-    needs_study = options.dataset is not None or (kind == "tensorboard" and options.logdir is None and not words)
-    study = load_chosen_study(study_path, site_name) if needs_study or study_path.is_file() else None
-    site = load_site(site_name) if study is None else study.site
+    name, kind, command = str(context.info_name), KINDS[str(context.info_name)], words or []
+    _refuse_typed(name, kind, command, idle, detach)
+    shows_runs = kind == "tensorboard" and logdir is None and not command
+    known = load_chosen_study(study, site) if dataset is not None or shows_runs or study.is_file() else None
+    here = load_site(site) if known is None else known.site
     private_umask()
-    request = _request(kind, study, site, words, options)
+    session = f"{kind}-{secrets.token_hex(3)}"
+    mounts = tuple[tuple[str, str, bool], ...]()
+    if kind == "tensorboard" and not command:
+        place = str((logdir or files.session_dir(here.storage, session) / "tensorboard").absolute())
+        command, mounts = [f"--logdir={place}"], ((place, place, False),)
+    if python is not None and not in_container(here.engine) and not python.startswith("/"):
+        raise ConfigError(f"--python {python}: valid: the absolute path of an interpreter that all nodes have")
+    request = SessionRequest(
+        session=session,
+        kind=kind,
+        command=tuple(command),
+        ports=_ports(kind, ports),
+        network="shared" if allow_shared else "own",
+        site=here,
+        nodes=nodes,
+        gpus=gpus if gpus is not None else int(here.device == "cuda" and kind != "tensorboard"),
+        dataset=dataset,
+        dataset_spec={"source": NO_DATASET} if dataset is None or known is None else known.datasets[check_name(known, dataset)].to_json(),
+        mounts=mounts,
+        image=image,
+        python=python or "python3",
+        limits=RunLimits(walltime_s=_seconds("--time", time)),
+        idle_s=None if idle is None else _seconds("--idle", idle),
+        push=push or kind == "run",
+        host=os.uname().nodename,
+    )
     starting.refuse(request)
-    _refuse_unbuilt(study, options.dataset)
-    jobs = jobs_of(site.scheduler)
-    size = None if jobs is None else run_size(session_cell(request, "/"), site_of(request), request.limits.walltime_s)
-    if jobs is not None and size is not None:
-        refuse_unreachable(site, os.environ)
-    directory = starting.create(request)
-    try:
-        if kind == "tensorboard" and study is not None and request.mounts and options.logdir is None:
-            _export(study, Path(request.mounts[0][0]))
-        if in_container(site.engine):
-            with waiting("image: pinning and archiving"):
-                starting.pin_image(request, directory)
-        job_id = starting.submit(request, directory, size)
-    except BaseException:  # a job that was submitted nevertheless ends at once: its directory is gone
-        with contextlib.suppress(OSError):
-            remove_tree(directory)
-        raise
-    say = output.notice if kind == "run" and not options.detach else output.line  # what a command prints is its own
-    say(f"session {request.session}: job {job_id}" if jobs is not None else f"session {request.session}: process {job_id} of this machine")
-    ways = f"`slipway session ls` shows how it stands, `slipway session stop {request.session}` ends it"
-    ways = whole_commands(ways, {"study": study_path, "site": site_name})
-    if options.detach:
+    _refuse_unbuilt(known, dataset)
+    ways = f"`slipway session ls` shows how it stands, `slipway session stop {session}` ends it"
+    ways = whole_commands(ways, {"study": study, "site": site})
+    directory = _submit(request, known if shows_runs else None, output.notice if kind == "run" and not detach else output.line)
+    if detach:
         output.line(ways)
         return
     seen = _wait(directory, ("ready", "ended"), ways) if kind != "run" else _follow(directory, ways)
@@ -184,56 +152,42 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
         return
     if kind == "shell":
         enter(seen)
-    for text in reached(seen, options.login):
+    for text in reached(seen, login):
         output.line(text)
 
 
-def _refuse_typed(name: str, kind: Kind, words: Sequence[str], options: Options) -> None:
+def _refuse_typed(name: str, kind: Kind, words: Sequence[str], idle: str | None, detach: bool) -> None:
     if words and kind == "shell":
         raise ConfigError(f"a shell takes no command; `slipway session run -- {shlex.join(words)}` runs one")
     if not words and kind in ("run", "program"):
         raise ConfigError(f"slipway session {name}: no command; valid: slipway session {name} ... -- COMMAND")
-    if options.idle is not None and kind == "run":
+    if idle is not None and kind == "run":
         raise ConfigError("--idle: nobody uses a command, so that it cannot be idle; valid: --time DURATION")
-    if kind == "shell" and not options.detach and not os.isatty(0):
+    if kind == "shell" and not detach and not os.isatty(0):
         raise ConfigError(NO_TERMINAL)
 
 
-def _request(kind: Kind, study: Study | None, site: Site, words: Sequence[str], options: Options) -> SessionRequest:
-    session = f"{kind}-{secrets.token_hex(3)}"
-    ports = _ports(options.ports) or ((6006,) if kind == "tensorboard" else ())
-    if ports and kind not in ("program", "tensorboard"):
-        raise ConfigError(f"--ports: a {kind} needs none; `slipway session serve --ports ... -- COMMAND` is for programs that do")
-    command, mounts = list(words), tuple[tuple[str, str, bool], ...]()
-    if kind == "tensorboard" and not words:
-        logdir = str((options.logdir or files.session_dir(site.storage, session) / "tensorboard").absolute())
-        command, mounts = [f"--logdir={logdir}"], ((logdir, logdir, False),)
-    gpus = (1 if site.device == "cuda" and kind != "tensorboard" else 0) if options.gpus is None else options.gpus
-    python = options.python or "python3"
-    if options.python is not None and not in_container(site.engine) and not options.python.startswith("/"):
-        raise ConfigError(f"--python {options.python}: valid: the absolute path of an interpreter that all nodes have")
-    spec: dict[str, object] = {"source": NO_DATASET}
-    if options.dataset is not None and study is not None:
-        spec = study.datasets[check_name(study, options.dataset)].to_json()
-    return SessionRequest(
-        session=session,
-        kind=kind,
-        command=tuple(command),
-        ports=ports,
-        network="shared" if options.allow_shared else "own",
-        site=site,
-        nodes=options.nodes,
-        gpus=gpus,
-        dataset=options.dataset,
-        dataset_spec=spec,
-        mounts=mounts,
-        image=options.image,
-        python=python,
-        limits=RunLimits(walltime_s=_seconds("--time", options.walltime)),
-        idle_s=None if options.idle is None else _seconds("--idle", options.idle),
-        push=options.push or kind == "run",
-        host=os.uname().nodename,
-    )
+def _submit(request: SessionRequest, shown: Study | None, say: Callable[[str], None]) -> Path:
+    """Write the session's files, and submit it; its directory. `shown`: the study whose runs TensorBoard shows. Raises SlipwayError."""
+    jobs = jobs_of(request.site.scheduler)
+    size = None if jobs is None else run_size(session_cell(request, "/"), site_of(request), request.limits.walltime_s)
+    if jobs is not None and size is not None:
+        refuse_unreachable(request.site, os.environ)
+    directory = starting.create(request)
+    try:
+        if shown is not None:
+            _export(shown, Path(request.mounts[0][0]))
+        if in_container(request.site.engine):
+            with waiting("image: pinning and archiving"):
+                starting.pin_image(request, directory)
+        job_id = starting.submit(request, directory, size)
+    except BaseException:  # a job that was submitted nevertheless ends at once: its directory is gone
+        with contextlib.suppress(OSError):
+            remove_tree(directory)
+        raise
+    # what a command prints is its own
+    say(f"session {request.session}: job {job_id}" if jobs is not None else f"session {request.session}: process {job_id} of this machine")
+    return directory
 
 
 def _seconds(option: str, text: str) -> float:
@@ -246,11 +200,14 @@ def _seconds(option: str, text: str) -> float:
     return found
 
 
-def _ports(text: str | None) -> tuple[int, ...]:
+def _ports(kind: Kind, text: str | None) -> tuple[int, ...]:
     try:
-        return tuple(int(part) for part in (text or "").split(",") if part)
+        found = tuple(int(part) for part in (text or "").split(",") if part)
     except ValueError as error:
         raise ConfigError(f"--ports {text}: valid: numbers with commas between, such as 5000,6006") from error
+    if found and kind not in ("program", "tensorboard"):
+        raise ConfigError(f"--ports: a {kind} needs none; `slipway session serve --ports ... -- COMMAND` is for programs that do")
+    return found or ((6006,) if kind == "tensorboard" else ())
 
 
 def _refuse_unbuilt(study: Study | None, dataset: str | None) -> None:
