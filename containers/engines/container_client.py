@@ -148,21 +148,18 @@ class GpuList(TypedDict):
 
 
 class WatchdogMessage(TypedDict):
-    """One message of the watchdog: `up` (gpus), `started` (pids), `failed` (text, and whether the program is not there) and
-    `ending` (text)."""
+    """One message of the watchdog: `up` (gpus), `started` (pids), `failed` (text, and whether the program is not there), `ending` (text),
+    and `ended` (the number of a process, its exit code, negative for a signal, and whether the kernel killed somebody for want of
+    memory)."""
 
     type: str
     gpus: NotRequired[GpuList | None]
     pids: NotRequired[list[typed.Pid]]
     text: NotRequired[str]
     program: NotRequired[bool]
-
-
-class RankExit(TypedDict):
-    """How a rank ended: its exit code, negative for a signal, and whether the kernel killed somebody for want of memory."""
-
-    code: Annotated[int, typed.between(-128, 255)]
-    oom: bool
+    process: NotRequired[typed.Count]
+    code: NotRequired[Annotated[int, typed.between(-128, 255)]]
+    oom: NotRequired[bool]
 
 
 # Where the node program and the watchdog in a container meet: a unix socket in a directory of ours alone, JSON lines, descriptors.
@@ -271,10 +268,6 @@ SHOWN: Final = " (`slipway plan --cell` shows its command)"
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
 
-MAX_WOKEN: Final = 64
-"""The most processes that an event of their container wakes at once: the kernel lets 100 nested epolls wait for one descriptor. Further
-processes of the node are polled together with the ranks."""
-
 _RUNNING: Final[dict[str, "Container"]] = {}
 """Running containers by name: the processes of a plan are started one after the other, and are in one container."""
 
@@ -314,10 +307,12 @@ class Container:
         self._directory = Path(plan.spec.paths.control)
         self.failure: SlipwayError | None = None
         self.gpus_seen: tuple[str, ...] | None = None
-        self.ended_because: str | None = None
+        self._ended_because: str | None = None
         """Why its watchdog ends all that is in it, where that was not our order."""
         self._link: WatchdogConnection | None = None
         self._given = self._started = self._unwanted = self._client_waited_for = False
+        self._killed: list[ContainerProcess] = []
+        """Processes that ended by KILL: that may be the work of whoever killed the client, who has not been seen to end yet."""
         self._memory: OomCount | None = None
         user = plan.spec.user
         by_daemon = bool(control.find)  # whatever has none runs as we do
@@ -351,15 +346,22 @@ class Container:
             return
         if self._link is not None and self._link.ended:
             self._hung_up(self._link)
+        elif self._killed and not self._client_waited_for:  # once: who ends many ranks is not to wait for each
+            self._client_waited_for = True
+            select.select([self._client_fd], [], [], KILLED_CLIENT_S)
+            self.pump()
         elif ended is not None:
             self._client_ended(ended)
         elif not self._started and time.monotonic() > self._start_by:
             self._fail(f"did not come up within {self._control.start_s:g} s: {self.plan.engine} hangs, or is very slow{self._words()}")
+        for process in self._killed if self.failure is None else ():
+            process.end(-signal.SIGKILL, False, self._ended_because)
 
     def _hear_all(self, link: WatchdogConnection) -> None:
         try:
             for words in link.read():
-                self._hear(words)
+                if self.failure is None:  # an end after that is our own doing
+                    self._hear(words)
         except ContainerError as error:
             self._fail(str(error))
 
@@ -367,13 +369,17 @@ class Container:
         self.events.unregister(link.fileno())
         if link.pid == self._client.pid:  # it hangs up while it ends, and its exit code comes at once
             select.select([self._client_fd], [], [], CLIENT_END_S)
-        elif not self.memory_ran_out():  # below a client that is killed it may be gone before that is
+        elif not self._memory_ran_out():  # below a client that is killed it may be gone before that is
             select.select([self._client_fd], [], [], KILLED_CLIENT_S)
         if self._client.poll() == -signal.SIGKILL:  # a client whose container was killed ends by itself, with 137
             self._client_ended(-signal.SIGKILL)
         elif not self._started:
-            words = self._words() if self.ended_because is None else f": {self.ended_because}"
+            words = self._words() if self._ended_because is None else f": {self._ended_because}"
             self._fail(f"its first process ended before the ranks were started{words}")
+        else:
+            oom_kill = self._memory_ran_out()
+            for process in self.processes:
+                process.end(-signal.SIGKILL, oom_kill, None)
 
     def _answer(self) -> None:
         try:
@@ -394,6 +400,8 @@ class Container:
                 self._fail(problem, AllocationError)
             else:
                 self._give()
+        elif words["type"] == "ended":
+            self._hear_end(words.get("process", len(self.processes)), words.get("code"), words.get("oom", False))
         elif words["type"] == "started":
             self._started = True
             assert self._link is not None
@@ -403,13 +411,22 @@ class Container:
             for process, pid in zip(self.processes, host_pids(self._link.pid, pids), strict=True):
                 process.pid = pid
         elif words["type"] == "failed":
-            if words.get("program"):
-                what = f"; the image {self.plan.spec.image!r} does not have it, or nobody may execute it there"
-                self._fail(f"{text(words.get('text'))}{what}", TrainingFailed)
-            else:
-                self._fail(text(words.get("text")))
+            is_program, what = (
+                words.get("program"),
+                f"; the image {self.plan.spec.image!r} does not have it, or nobody may execute it there",
+            )
+            self._fail(text(words.get("text")) + (what if is_program else ""), TrainingFailed if is_program else ContainerError)
         elif words["type"] == "ending":
-            self.ended_because = text(words.get("text"))
+            self._ended_because = text(words.get("text"))
+
+    def _hear_end(self, number: int, code: int | None, oom: bool) -> None:
+        if number >= len(self.processes) or code is None:
+            raise ContainerError(f"its first process tells of an end that is none: {code} of process {number}")
+        oom_kill = oom or (code == -signal.SIGKILL and self._memory_ran_out())
+        if code == -signal.SIGKILL and not oom_kill:
+            self._killed.append(self.processes[number])
+        else:
+            self.processes[number].end(code, oom_kill, self._ended_because)
 
     def _give(self) -> None:
         assert self._link is not None
@@ -464,21 +481,7 @@ class Container:
         elif number == signal.SIGTERM:
             self._unwanted = True
 
-    def may_have_failed(self) -> SlipwayError | None:
-        """Return of a rank that was killed why the container has failed, where its client was killed, which takes along what is in it.
-        Waited for once: who ends many ranks is not to wait for each."""
-        if not self._client_waited_for:
-            self._client_waited_for = True
-            select.select([self._client_fd], [], [], KILLED_CLIENT_S)
-        self.pump()
-        return self.failure
-
-    @property
-    def hung_up(self) -> bool:
-        """Return True if its first process has ended, and all that it said was heard."""
-        return self._link is not None and self._link.ended
-
-    def memory_ran_out(self) -> bool:
+    def _memory_ran_out(self) -> bool:
         """Return True if the kernel has killed somebody in it for want of memory. To be asked at once when its first process has ended:
         soon after that the engine takes its cgroup away, and of a container that is removed by itself no engine tells why it ended.
         """
@@ -503,74 +506,53 @@ class Container:
 
 
 class ContainerProcess:
-    """A Process (see containers.engines) in a container. Both pipes are made here; the watchdog gets their other ends."""
+    """A Process (see containers.engines) in a container, which tells its end: whatever happens there, the container's events wake."""
 
     def __init__(self, container: Container, index: int, plan: ProcessPlan) -> None:
         self.plan = plan
         self.pid = 0
         self.oom_kill = False
+        self.exit_fd = container.events.fileno()
         self._container, self._index = container, index
         self._code: int | None = None
+        self._failure: ContainerError | None = None
         self.output_fd, output = os.pipe2(os.O_CLOEXEC)
-        self._told, told = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.output_fd, False)
-        os.set_blocking(self._told, False)
-        self._theirs = [output, told]
-        self._events = select.epoll()
-        self._events.register(self._told, select.EPOLLIN)
-        if index < MAX_WOKEN:
-            self._events.register(container.events.fileno(), select.EPOLLIN)
-        self.exit_fd = self._events.fileno()
+        self._theirs = [output]
 
     @property
     def gpus_seen(self) -> tuple[str, ...] | None:
         return self._container.gpus_seen
 
     def give(self) -> list[int]:
-        """Return the ends for the watchdog: output, exit."""
+        """Return the end of its output that is for the watchdog."""
         theirs, self._theirs = self._theirs, []
         return theirs
+
+    def end(self, code: int, oom_kill: bool, because: str | None) -> None:
+        """Take its first end. `because`: why its watchdog ends all, which is no end of its own."""
+        if self._code is not None or self._failure is not None:
+            return
+        if because is not None and code in BY_WATCHDOG and not oom_kill:
+            self._failure = ContainerError(f"container {self._container.plan.spec.name}: was ended: {because}")
+        else:
+            self._code, self.oom_kill = code, oom_kill
 
     def exit_code(self) -> int | None:
         """Return None while it runs; negative for a signal, KILL where the whole container was. Raises ContainerError when that has failed,
         or AllocationError when it holds other GPUs, TrainingFailed when its image lacks the command.
         """
         if self._code is None:
-            told = self._read_end() if self._container.failure is None else None
-            if not told:  # an end that is told after the container has failed is our own doing; why it has failed, it says before it ends
-                self._container.pump()
-                if self._container.failure is not None:
-                    raise self._container.failure
-            if told:
-                self._take(typed.json_as(RankExit, told.decode(errors="replace"), "the end of a rank in a container", ContainerError))
-            elif told is not None and self._container.hung_up:  # until then it may still say why
-                self._code, self.oom_kill = -signal.SIGKILL, self._container.memory_ran_out()
-        return self._code
-
-    def _take(self, answer: RankExit) -> None:
-        """Raise ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
-        code = answer["code"]
-        oom_kill = answer["oom"] or (code == -signal.SIGKILL and self._container.memory_ran_out())
-        if code == -signal.SIGKILL and not oom_kill and (failure := self._container.may_have_failed()) is not None:
+            self._container.pump()
+        failure = self._failure or self._container.failure
+        if self._code is None and failure is not None:
             raise failure
-        if code in BY_WATCHDOG and not oom_kill:
-            self._container.pump()  # it says why before it does so
-            if self._container.ended_because is not None:
-                raise ContainerError(f"container {self._container.plan.spec.name}: was ended: {self._container.ended_because}")
-        self._code, self.oom_kill = code, oom_kill
-
-    def _read_end(self) -> bytes | None:
-        """Return what the watchdog says of the end: empty where it has ended without a word, None while nothing has happened."""
-        try:
-            return os.read(self._told, 4096)
-        except BlockingIOError:
-            return None
+        return self._code
 
     def signal(self, number: int) -> None:
         if self._code is None:
             self._container.order(self._index, number)
 
     def close(self) -> None:
-        self._events.close()
-        for descriptor in (self._told, self.output_fd, *self.give()):
+        for descriptor in (self.output_fd, *self.give()):
             os.close(descriptor)

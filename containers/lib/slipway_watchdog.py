@@ -2,9 +2,9 @@
 
     python3 slipway_watchdog.py DIRECTORY
 
-DIRECTORY holds `plan.json` and the unix socket `control`, on which the node program listens. That hands over two descriptors per process,
-where its output goes and where its exit is told, and sends signals. All ends when that connection does, when the beat file has not changed
-for `beat_s`, at the `deadline` (of the monotonic clock, which containers share with their host), or by TERM: TERM to every rank, after
+DIRECTORY holds `plan.json` and the unix socket `control`, on which the node program listens. That hands over a descriptor per process,
+where its output goes, sends signals, and is told how each ends. All ends when that connection does, when the beat file has not changed for
+`beat_s`, at the `deadline` (of the monotonic clock, which containers share with their host), or by TERM: TERM to every rank, after
 `grace_s` KILL to all that descends from here. Whoever else is in this pid namespace ends with its first process.
 
 Runs on the image's own interpreter: Python 3.6, standard library only.
@@ -43,7 +43,7 @@ class Watchdog:
         self.descriptors: List[int] = []
         self.pids: List[int] = []
         self.left: Optional[Dict[int, int]] = None
-        """pid -> descriptor that its exit is told to; None before the start."""
+        """pid -> number of the process, of those that run; None before the start."""
         self.ended = False
         self.kill_at: Optional[float] = None
         self.beat: Optional[float] = None
@@ -121,8 +121,7 @@ class Watchdog:
         """Start every rank in a session of its own. One that cannot be started is reported, and ends the others."""
         self.left = {}
         for number, process in enumerate(self.plan["processes"]):
-            output, told = self.descriptors[2 * number : 2 * number + 2]
-            os.set_inheritable(told, False)
+            output = self.descriptors[number]
             try:
                 pid = start_process(process, output)
             except (OSError, subprocess.SubprocessError) as error:
@@ -133,7 +132,7 @@ class Watchdog:
             finally:
                 os.close(output)
             self.pids.append(pid)
-            self.left[pid] = told
+            self.left[pid] = number
         self.send(type="started", pids=self.pids)
 
     def reap(self) -> None:
@@ -146,15 +145,10 @@ class Watchdog:
             if pid == 0:
                 return
             if self.left and pid in self.left:
-                told = self.left.pop(pid)
                 code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
                 before, now = self.oom_before, oom_kills()
                 killed = before is not None and now is not None and now > before
-                try:
-                    os.write(told, json.dumps({"code": code, "oom": killed}).encode())
-                except OSError:
-                    self.begin_shutdown("the node program is gone")
-                os.close(told)
+                self.send(type="ended", process=self.left.pop(pid), code=code, oom=killed)
 
     def check_limits(self) -> None:
         """Check beat and deadline. A beat is counted by looks, so that neither a clock that is set nor a pause of this machine makes it

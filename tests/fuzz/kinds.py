@@ -15,7 +15,6 @@ from base.errors import DatasetError, SlipwayError
 from base.jsonfile import canonical_json, parse_json
 from base.process import CommandResult
 from base.seal import publish_sealed, sealed_text
-from base.typed import json_as
 from cluster.gpus import listing
 from cluster.load.readers import LOOK_FIELDS, look_of
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
@@ -25,7 +24,7 @@ from cluster.schedulers.slurm.answers import parse_partitions, parse_queue
 from cluster.schedulers.slurm.jobs import queued_job
 from cluster.types import Allocation, Grant
 from containers import reaping
-from containers.engines.container_client import RankExit, WatchdogConnection
+from containers.engines.container_client import WatchdogConnection
 from containers.engines.docker import _specifications
 from containers.frameworks import check_supports
 from containers.frameworks.spec import read_framework
@@ -340,6 +339,7 @@ WORDS: Final = (
     {"type": "up", "pid": 1, "gpus": {"code": 0, "text": "GPU 0: A (UUID: GPU-1)"}},
     {"type": "started", "pids": [7, 8]},
     {"type": "ending", "text": "no beat"},
+    {"type": "ended", "process": 0, "code": -9, "oom": True},
 )
 
 
@@ -654,7 +654,6 @@ KINDS: Final[dict[str, Kind]] = {
         "lines", _sample(json.dumps({"id": "1f", "name": "/n", "labels": LABELS}).encode()), _read_containers, "docker"
     ),
     "words of a container": Kind("lines", _sample(_lines(WORDS)), _read_words, "first process"),
-    "end of a rank": Kind("json", _sample(b'{"code": -9, "oom": true}'), _text(lambda said: json_as(RankExit, said, "the end")), "the end"),
     "CDI specification": Kind("yaml", _sample(CDI), _read_cdi),
     "lease": Kind("json", _sample(_json(LEASE)), _read_lease, "lease.json"),
     "cache lease": Kind("json", _sample(_json(CACHED)), _read_cache_lease),

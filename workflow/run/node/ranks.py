@@ -341,11 +341,15 @@ class Ranks:
             watched = Watched(self._engine.start(self.plan, index), out, logs, host)
             self.watched.append(watched)
             self._loop.watch(watched.process.output_fd, partial(self._readable, watched))
-            self._loop.watch(watched.process.exit_fd, partial(self._exited, watched))
+            self._loop.watch(watched.process.exit_fd, self._look_for_ends)
 
     def _readable(self, watched: Watched) -> None:
         if not watched.read_output():
             self._loop.unwatch(watched.process.output_fd)
+
+    def _look_for_ends(self) -> None:
+        for watched in self.running():
+            self._exited(watched)
 
     def _exited(self, watched: Watched) -> None:
         failure = None
@@ -354,8 +358,9 @@ class Ranks:
                 return
         except SlipwayError as error:
             failure = error
-        self._loop.unwatch(watched.process.exit_fd)
         watched.ended = True
+        if all(other.process.exit_fd != watched.process.exit_fd for other in self.running()):
+            self._loop.unwatch(watched.process.exit_fd)
         if failure is not None:
             watched.drain()
             self._on_failure(failure)
