@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from msgspec import DecodeError, Struct, to_builtins
+from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
-from extras.session.request import OUTPUT
+from extras.session.request import OUTPUT, STOP
 from workflow.run.node.workdir import of_run
 
 LIMIT_S: Final = 5.0
@@ -26,6 +26,10 @@ class Use(Struct, frozen=True):
 
     answers: bool
     idle_s: float | None = None
+
+
+Seen = tuple[bool, Use | None, int]
+"""What a look has found: whether the session's end is requested, how its program is used, how much of its output is on storage."""
 
 
 class JupyterStatus(Struct, frozen=True):
@@ -66,15 +70,21 @@ def get(path: str, target: str, token: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def ask(kind: str, sockets: Sequence[str], token_file: str) -> object:
-    """Return the Use of all programs of a session together, as JSON."""
+def look(directory: str, program: tuple[str, Sequence[str], str] | None, cache: str, brought: int) -> Seen:
+    """Look at a session. `program`: its kind, its sockets, the file with the token; None before its start. Raises OSError."""
+    stop = Path(directory, STOP).exists()
+    if program is None:
+        return stop, None, brought
+    kind, sockets, token_file = program
+    if kind == "run":
+        return stop, None, bring_output(cache, directory, brought)
     token = Path(token_file).read_text().strip()
     try:
         found = [_ask_one(kind, path, token) for path in sockets]
     except (OSError, DecodeError):
-        return to_builtins(Use(answers=False))
+        return stop, Use(answers=False), brought
     idle = [one.idle_s for one in found if one.idle_s is not None]
-    return to_builtins(Use(answers=all(one.answers for one in found), idle_s=min(idle, default=None)))
+    return stop, Use(answers=all(one.answers for one in found), idle_s=min(idle, default=None)), brought
 
 
 def _ask_one(kind: str, path: str, token: str) -> Use:

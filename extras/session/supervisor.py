@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct, convert
+from msgspec import Struct
 from msgspec.structs import replace
 
 from base.errors import Cancelled, Preempted, PushError, SlipwayError
@@ -32,8 +32,8 @@ from cluster.schedulers.jobs import SUBMISSION
 from containers.engines import in_container
 from containers.engines.container_client import SHOWN
 from extras.session.plan import session_cell, site_of, sockets
-from extras.session.probe import LIMIT_S, Use, ask, bring_output
-from extras.session.request import IMAGES, PUSHED, STOP, TOKEN, Kind, SessionRequest, State, read_request, write_state
+from extras.session.probe import LIMIT_S, Seen, Use, bring_output, look
+from extras.session.request import IMAGES, PUSHED, TOKEN, Kind, SessionRequest, State, read_request, write_state
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.protocol import CANCELLED_PUSH_S
@@ -55,17 +55,15 @@ from workflow.run.supervisor.running_attempt import RunningAttempt
 logger = logging.getLogger(__name__)
 
 READY_LOOK_S: Final = 1.0
-"""The pause between tests whether a started program answers."""
-PAGE_S: Final = 15.0
-"""The pause between tests how long nobody has used a program that answers."""
+"""The pause between looks at a program that does not answer yet."""
 LOOK_S: Final = 5.0
-"""The pause between looks at storage for a request of the session's end."""
+"""The pause between looks at one that answers: how long nobody has used it, and whether its end is requested."""
 OUTPUT_S: Final = 2.0
-"""The pause between copies of a command's output to storage, for whoever waits for it."""
+"""The pause between looks at a command, whose output comes to storage by them, for whoever waits for it."""
 START_S: Final = 600.0
 """The time for a program to answer for the first time: large images import for minutes."""
 ANSWER_S: Final = 30.0
-"""The time for one of these tests in all, where a program or storage hangs."""
+"""The time for a look in all, where a program or storage hangs."""
 STATE_S: Final = 20.0
 """The time for storage to take the state."""
 WARN_S: Final = (900.0, 300.0, 60.0)
@@ -148,14 +146,13 @@ class Session:
         self._state = State(stage="staging", holder=None)
         self._publishing: Call | None = None
         self._unpublished = False
-        self._calls: dict[str, Call] = {}
+        self._looking: Call | None = None
         self._prepared: Prepared | None = None
         self._attempt: RunningAttempt | None = None
         self._lock: LockFile | None = None
         self._warned: set[float] = set()
         self._started: float | None = None
         """The start of the session's program, by the monotonic clock."""
-        self._page_time = 0.0
         self._brought = 0
         """How many bytes of the command's output are on storage."""
         self._deadline_seen = False
@@ -217,29 +214,40 @@ class Session:
         self._attempt = attempt = RunningAttempt(scope, self._clock, limit, job, locks, run)
         images = str(Path(self._directory, IMAGES)) if in_container(run.site.engine) else None
         work = attempt.start(images)
-        if prepared.request.kind == "run":
-            scope.loop.every(OUTPUT_S, self._bring_output)
-        else:
-            scope.loop.every(READY_LOOK_S, self._look_at_page)
-        scope.loop.every(LOOK_S, self._look_around)
+        scope.loop.after(READY_LOOK_S, self._look)
         return work
 
-    def _look_at_page(self) -> None:
+    def _look(self) -> None:
+        """Look at the program, and for a request of the session's end, in a child; again after a pause."""
         prepared, attempt = self._prepared, self._attempt
-        if prepared is None or attempt is None or not attempt.started or self._scope.ending is not None:
+        if prepared is None or attempt is None or self._scope.ending is not None:
             return
-        now = time.monotonic()
-        if self._started is None:
-            self._started = now
-            self._tell(stage="starting", deadline=self._ends(attempt))
-        if self._state.stage == "ready" and now - self._page_time < PAGE_S:
-            return
-        self._page_time = now
-        token = str(Path(prepared.directory, TOKEN))
-        self._ask("page", self._note_page, ask, prepared.request.kind, sockets(prepared.request, prepared.directory), token)
+        kind, ends = prepared.request.kind, self._ends(attempt)
+        if attempt.started and self._started is None:
+            self._started = time.monotonic()
+            self._tell(stage="ready" if kind == "run" else "starting", deadline=ends)
+        elif self._state.deadline is None or abs(self._state.deadline - ends) > 5:
+            self._tell(deadline=ends)
+        self._warn(ends - time.time())
+        program = (kind, sockets(prepared.request, prepared.directory), str(Path(prepared.directory, TOKEN))) if attempt.started else None
+        arguments = (self._directory, program, self._cache(attempt), self._brought)
+        self._looking = Call(self._scope.loop, "look", look, *arguments, timeout_s=ANSWER_S + LIMIT_S).then(self._seen)
 
-    def _note_page(self, found: object) -> None:
-        use = convert(found, Use)
+    def _seen(self, call: Call) -> None:
+        """Take what a look has found. The next one tries again after a failure."""
+        try:
+            stop, use, self._brought = call.result(Seen)
+        except SlipwayError as error:
+            logger.debug("look: %s", error)
+        else:
+            if stop:
+                self._scope.end(Ending(status="cancelled", reason="it was stopped by `slipway session stop`", planned=True))
+            elif use is not None:
+                self._note_use(use)
+        is_command = self._prepared is not None and self._prepared.request.kind == "run"
+        self._scope.loop.after(OUTPUT_S if is_command else LOOK_S if self._state.stage == "ready" else READY_LOOK_S, self._look)
+
+    def _note_use(self, use: Use) -> None:
         assert self._prepared is not None
         assert self._started is not None
         request = self._prepared.request
@@ -256,46 +264,20 @@ class Session:
         if request.idle_s is not None and idle > request.idle_s:
             self._scope.end(Ending(status="cancelled", reason=f"nobody used it for {format_duration(request.idle_s)}", planned=True))
 
-    def _bring_output(self) -> None:
-        attempt = self._attempt
-        if attempt is not None and attempt.started:
-            self._ask("output", self._note_brought, bring_output, *self._output_places(attempt), self._brought)
-
-    def _output_places(self, attempt: RunningAttempt) -> tuple[str, str]:
-        """Return the cache of the first node, which is this one, and the directory for the output."""
+    @staticmethod
+    def _cache(attempt: RunningAttempt) -> str:
+        """Return the cache of the first node, which is this one."""
         cache = node_cache(attempt.run.allocation.scheduler, attempt.run.site.cache.path, attempt.run.allocation.head)
-        return str(expanded_path(str(cache), os.environ)), self._directory
-
-    def _note_brought(self, size: int) -> None:
-        self._brought = size
+        return str(expanded_path(str(cache), os.environ))
 
     def _bring_rest_of_output(self, attempt: RunningAttempt) -> None:
         """Copy the rest of the command's output to storage. A failure is only logged, since the pushed files contain the output."""
-        before, loop = self._calls.get("output"), self._scope.loop
+        before, loop = self._looking, self._scope.loop
         loop.until(lambda: before is None or before.finished, ANSWER_S)
         try:
-            Call(loop, "output", bring_output, *self._output_places(attempt), self._brought, timeout_s=ANSWER_S).wait()
+            Call(loop, "output", bring_output, self._cache(attempt), self._directory, self._brought, timeout_s=ANSWER_S).wait()
         except SlipwayError as error:
             logger.warning("the end of what the command printed is not shown: %s", error)
-
-    def _look_around(self) -> None:
-        """Check whether a user has requested the end, and warn when little time is left."""
-        attempt = self._attempt
-        if attempt is None or self._scope.ending is not None:
-            return
-        if self._prepared is not None and self._prepared.request.kind == "run" and attempt.started and self._started is None:
-            self._started = time.monotonic()
-            self._tell(stage="ready")
-        self._ask("stop", self._end_on_request, Path(self._directory, STOP).exists)
-        ends = self._ends(attempt)
-        left = ends - time.time()
-        if self._state.deadline is None or abs(self._state.deadline - ends) > 5:
-            self._tell(deadline=ends)
-        due = {warn for warn in WARN_S if left < warn} - self._warned
-        if due and self._deadline_seen:
-            self._warn(left)
-        self._warned |= due
-        self._deadline_seen = True
 
     @staticmethod
     def _ends(attempt: RunningAttempt) -> float:
@@ -303,31 +285,15 @@ class Session:
         return time.time() + attempt.limit.deadline - attempt.limit.margin_s - time.monotonic()
 
     def _warn(self, left: float) -> None:
-        text = f"this session ends in {format_duration(max(0.0, left))}: save what you want to keep"
-        logger.warning("%s", text)
-        if self._prepared is not None:
+        """Warn when little time is left, and more was when the session began."""
+        due = {warn for warn in WARN_S if left < warn} - self._warned
+        if due and self._deadline_seen and self._prepared is not None:
+            text = f"this session ends in {format_duration(max(0.0, left))}: save what you want to keep"
+            logger.warning("%s", text)
             with contextlib.suppress(OSError):
                 publish(Path(self._prepared.directory, NOTICE), text.encode() + b"\n", 0o600)
-
-    def _end_on_request(self, requested: bool) -> None:
-        if requested:
-            self._scope.end(Ending(status="cancelled", reason="it was stopped by `slipway session stop`", planned=True))
-
-    def _ask(self, what: str, then: Any, function: Any, *arguments: Any) -> None:
-        """Call the function in a child, unless an earlier call of this kind is running. A later call tries again after a failure."""
-        before = self._calls.get(what)
-        if before is not None and not before.finished:
-            return
-
-        def answered(call: Call) -> None:
-            try:
-                found = call.result()
-            except SlipwayError as error:
-                logger.debug("%s: %s", what, error)
-                return
-            then(found)
-
-        self._calls[what] = Call(self._scope.loop, what, function, *arguments, timeout_s=ANSWER_S + LIMIT_S).then(answered)
+        self._warned |= due
+        self._deadline_seen = True
 
     def _signalled(self, number: int) -> None:
         self._scope.cancels += 1
