@@ -5,7 +5,6 @@ import grp
 import os
 import pwd
 import resource
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,31 +24,14 @@ LIMITS: Final = (
 PID_MAX: Final = Path("/proc/sys/kernel/pid_max")
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeFacts:
-    """The facts of a node as this process finds them: to be asked in the job, on the node."""
-
-    user: User
-    rootless: bool
-    umask: int
-    memory_bytes: int | None
-    """The job's limit, where it is less than the machine has."""
-    shm_bytes: int
-    limits: tuple[tuple[str, int], ...]
-    devices: tuple[str, ...]
-
-
-def with_facts(spec: ContainerSpec, facts: NodeFacts) -> ContainerSpec:
-    """Return the specification for this node."""
-    return dataclasses.replace(spec, **{field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)})
-
-
-def facts_here(granted: int | None = None) -> NodeFacts:
-    """Collect the facts of this node. `granted`: memory, as the scheduler says. No network storage is touched, nothing is started."""
+def with_facts(spec: ContainerSpec, granted: int | None = None) -> ContainerSpec:
+    """Return the specification with the facts of this node as this process finds them: to be called in the job, on the node. `granted`:
+    memory, as the scheduler says. No network storage is touched, nothing is started."""
     machine = memory_bytes()
     limit = min((value for value in (memory_limit(), granted) if value is not None), default=None)
     limited = limit if limit is not None and (machine is None or limit < machine) else None
-    return NodeFacts(
+    return dataclasses.replace(
+        spec,
         user=user_here(),
         rootless=os.geteuid() != 0,
         umask=umask(),

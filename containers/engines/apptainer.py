@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from containers.engines import container_client
-from containers.engines.docker_podman import SCRATCH, mounts, plan_image_file, plan_of_job, watchdog_argv
+from containers.engines.docker_podman import SCRATCH, mounts, plan_of_job, watchdog_argv
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "apptainer"
@@ -25,7 +25,6 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     --containall: of the host's files nothing, an own /tmp (in --workdir, for in memory it would have 64 MB), pid and IPC namespaces, an
     empty environment.
     """
-    processes = plan_image_file(NAME, spec, host_env)
     run = (
         *(NAME, "--silent", "exec", "--containall", "--no-home", "--no-privs", "--no-eval"),
         *("--workdir", f"{spec.paths.control}/{SCRATCH}"),
@@ -39,4 +38,4 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
         *(spec.image_id or str(spec.image), spec.python),
         *watchdog_argv(),
     )
-    return plan_of_job(NAME, spec, processes, ContainerPlan(run=run, hidden=HIDDEN))
+    return plan_of_job(NAME, spec, host_env, ContainerPlan(run=run, hidden=HIDDEN))

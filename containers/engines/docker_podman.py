@@ -235,23 +235,24 @@ SCRATCH: Final = "scratch"
 """A directory on the node's disk, for the container's own /tmp."""
 
 
-def plan_image_file(name: str, spec: ContainerSpec, host_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
-    """Return argv and environment of each process, as `plan_inside` does. Raises UnsupportedRequest without an image."""
+def plan_of_job(name: str, spec: ContainerSpec, host_env: Mapping[str, str], control: ContainerPlan) -> EnginePlan:
+    """Complete `control`, in which an engine gives what is its own, with the processes and the files that all of them read. Raises
+    UnsupportedRequest without an image."""
     if spec.image is None:
         raise UnsupportedRequest(f"{name}: {spec.name!r} has no image: only bare can do without")
-    return plan_inside(spec, host_env)
-
-
-def plan_of_job(name: str, spec: ContainerSpec, processes: tuple[ProcessPlan, ...], control: ContainerPlan) -> EnginePlan:
-    """Complete `control`, in which an engine gives what is its own, with the files that all of them read."""
+    processes = plan_inside(spec, host_env)
     files = (("plan.json", watchdog_plan(spec, processes)), (f"{SCRATCH}/.made", ""), *control.files)
     return EnginePlan(engine=name, spec=spec, processes=processes, container=replace(control, files=files, sees_all_gpus=True))
 
 
-def check_colons(name: str, *paths: str) -> None:
-    """Raise UnsupportedRequest for a path that a mount of enroot cannot carry."""
-    for path in paths:
+def enroot_mounts(name: str, spec: ContainerSpec, form: str) -> list[str]:
+    """Return mounts and devices as enroot, or pyxis, takes them: by `form`, of source, target and mode. Raises UnsupportedRequest for a
+    path that they cannot carry."""
+    scratch = (f"{spec.paths.control}/{SCRATCH}", TEMPORARY, True)
+    places = (scratch, *mounts(spec), *((device, device, True) for device in spec.devices))
+    for path in (path for source, target, _ in places for path in (source, target)):
         if any(sign in path for sign in ": \t"):
             raise UnsupportedRequest(
                 f"{name}: {path!r} is to be mounted, and must be a path without colon or space: choose another place, or another engine"
             )
+    return [form.format(source, target, "rw" if writable else "ro") for source, target, writable in places]

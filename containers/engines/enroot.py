@@ -41,26 +41,16 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     An own /tmp on the node's disk and an own /dev/shm: enroot's are in memory without a limit, and the node's, where what ranks leave would
     stay.
     """
-    processes = docker_podman.plan_image_file(NAME, spec, host_env)
     control = spec.paths.control
-    scratch = (f"{control}/{docker_podman.SCRATCH}", docker_podman.TEMPORARY, True)
+    places = docker_podman.enroot_mounts(NAME, spec, "{}:{}:none:x-create=auto,rbind,{},nosuid,nodev")
     run = (
         *client_argv(f"{control}/{OWN}"),
         *("start", "--rc", f"{control}/{RC[0]}"),
         *("--mount", f"tmpfs:/dev/shm:tmpfs:rw,nosuid,nodev,mode=1777,size={spec.shm_bytes}"),
-        *(
-            word
-            for source, target, writable in (scratch, *docker_podman.mounts(spec), *((device, device, True) for device in spec.devices))
-            for word in ("--mount", _mount(source, target, writable))
-        ),
+        *(word for place in places for word in ("--mount", place)),
         *(word for name, value in docker_podman.gpu_environment(spec).items() for word in ("--env", f"{name}={value}")),
         *(spec.image_id or str(spec.image), spec.python),
         *docker_podman.watchdog_argv(),
     )
     files = (RC, (f"{OWN}/.made", ""))
-    return docker_podman.plan_of_job(NAME, spec, processes, ContainerPlan(run=run, files=files, hidden=HIDDEN))
-
-
-def _mount(source: str, target: str, writable: bool) -> str:
-    docker_podman.check_colons(NAME, source, target)
-    return f"{source}:{target}:none:x-create=auto,rbind,{'rw' if writable else 'ro'},nosuid,nodev"
+    return docker_podman.plan_of_job(NAME, spec, host_env, ContainerPlan(run=run, files=files, hidden=HIDDEN))

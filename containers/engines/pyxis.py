@@ -31,20 +31,17 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     """Plan what the engine will execute. Raises UnsupportedRequest without an image, outside of a job of Slurm, and for a path that its
     command line cannot carry.
     """
-    processes = docker_podman.plan_image_file(NAME, spec, host_env)
-    scratch = (f"{spec.paths.control}/{docker_podman.SCRATCH}", docker_podman.TEMPORARY, True)
-    bound = (scratch, *docker_podman.mounts(spec), *((device, device, True) for device in spec.devices))
     memory = f"tmpfs:/dev/shm:rw+nosuid+nodev+mode=1777+size={spec.shm_bytes}"
     unpacked = f"--container-name={spec.image_id}:no_exec"  # another run's container of the same image is not entered
     run = (
         *_step_argv(host_env, len(spec.gpus), docker_podman.gpu_environment(spec)),
-        f"--container-mounts={','.join((memory, *(_mount(*one) for one in bound)))}",
+        f"--container-mounts={','.join((memory, *docker_podman.enroot_mounts(NAME, spec, '{}:{}:{}+nosuid+nodev')))}",
         f"--container-image={spec.image}" if spec.image_id is None else unpacked,
         spec.python,
         *docker_podman.watchdog_argv(),
     )
     start_s = PYXIS_UNPACK_S if spec.image_id is None else CONTAINER_START_S
-    return docker_podman.plan_of_job(NAME, spec, processes, ContainerPlan(run=run, start_s=start_s))
+    return docker_podman.plan_of_job(NAME, spec, host_env, ContainerPlan(run=run, start_s=start_s))
 
 
 def unpack_argv(name: str, file: str, host_env: Mapping[str, str]) -> tuple[str, ...]:
@@ -77,8 +74,3 @@ def _step_argv(host_env: Mapping[str, str], num_gpus: int, variables: Mapping[st
         *("--container-workdir=/", "--container-readonly", "--no-container-mount-home"),
         *("--no-container-remap-root", "--no-container-entrypoint"),
     )
-
-
-def _mount(source: str, target: str, writable: bool) -> str:
-    docker_podman.check_colons(NAME, source, target)
-    return f"{source}:{target}:{'rw' if writable else 'ro'}+nosuid+nodev"

@@ -83,14 +83,9 @@ def why_silent(engine: str) -> str | None:
     return f"{engine} does not answer here: {last_lines(result.stderr or result.stdout, 1)}" if result.returncode else None
 
 
-def ask(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> CommandResult:
-    """Run it. Raises ContainerError when it does not answer in time."""
-    return container_client.call(argv, timeout_s)
-
-
 def demand(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> str:
     """Return the output of a command. Raises ContainerError when it fails."""
-    result = ask(argv, timeout_s)
+    result = container_client.call(argv, timeout_s)
     if result.returncode:
         raise _failed(result)
     return result.stdout
@@ -104,7 +99,7 @@ def _failed(result: CommandResult) -> ContainerError:
 
 def find(engine: str, name: str) -> PinnedImage | None:
     """Return what the engine has under `name`, a tag or an id; None where it has nothing. Raises ContainerError."""
-    result = ask([engine, "image", "inspect", name])
+    result = container_client.call([engine, "image", "inspect", name])
     if result.returncode:
         if any(word in result.stderr.lower() for word in _UNKNOWN):
             return None

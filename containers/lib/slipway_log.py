@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional, TextIO
+from typing import Any, Dict, List, Optional
 
 import slipway_events
 import slipway_steps  # type: ignore[import-not-found]
@@ -40,7 +40,7 @@ NOT_STARTED = "%s cannot be started: %s: the image must have it, or without an i
 class Adapter:
     """One rank's program, from its start to its end. `steps`: None where its output is not looked at, and goes where ours does."""
 
-    def __init__(self, events: TextIO, steps: Optional[slipway_steps.Steps], started: float) -> None:
+    def __init__(self, events: slipway_events.EventFile, steps: Optional[slipway_steps.Steps], started: float) -> None:
         self.events = events
         self.steps = steps
         self.started = started
@@ -51,8 +51,7 @@ class Adapter:
 
     def emit(self, event: str, **fields: Any) -> None:
         self.beat = time.monotonic()
-        fields = dict({"monotonic_ns": int(self.beat * 1e9)}, **fields)
-        self.events.write(json.dumps(dict(event=event, time=time.time(), **fields), allow_nan=False) + "\n")
+        self.events.emit(event, **fields)
 
     def start(self, command: List[str]) -> int:
         """Begin the program, and hear of its end and of signals; the descriptor that wakes us up."""
@@ -165,7 +164,7 @@ def main(command: List[str]) -> int:
     world_size = int(slipway_events.first_of(slipway_events.WORLD_VARIABLES) or 1)
     with open(os.environ["SLIPWAY_CELL"]) as file:
         cell = json.load(file)
-    events = slipway_events.open_events(os.environ["SLIPWAY_OUT"], rank)
+    events = slipway_events.EventFile(os.environ["SLIPWAY_OUT"], rank)
     is_read = "step" in settings and (rank == 0 or settings.get("ranks") == "all")
     started = time.monotonic()
     adapter = Adapter(events, None, started)

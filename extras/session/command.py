@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from base.errors import ConfigError, DatasetError, PushError, RemoteError, SchedulerSilent, SlipwayError, TrainingFailed
+from base.errors import ConfigError, DatasetError, PushError, RemoteError, SlipwayError, TrainingFailed
 from base.humanize import format_duration, parse_duration, whole_duration
 from base.logs import private_umask
 from base.publish import remove_tree
@@ -62,8 +62,6 @@ KEPT_S: Final = 86400.0
 """The seconds for which the log of an ended session is kept."""
 STOP_WAIT_S: Final = 120.0
 """How long `slipway session stop` waits for a session that ends by itself."""
-QUEUE_PATIENCE_S: Final = 20.0
-QUEUE_ANSWER_S: Final = 10.0
 FIRST_LOCAL_PORT: Final = 20000
 LAST_LINES: Final = 20
 SSH_FAILED: Final = 255
@@ -278,19 +276,12 @@ class Queue:
     def look(self, directory: Path) -> SessionView:
         seen = files.read_session(directory)
         jobs = jobs_of(seen.request.site.scheduler)
-        if seen.is_over or (jobs is not None and time.monotonic() - self._queried < QUEUE_PATIENCE_S):
+        if seen.is_over or (jobs is not None and time.monotonic() - self._queried < files.QUEUE_PATIENCE_S):
             return seen
-        queued = _queued(jobs) if jobs is not None and seen.state.stage == "waits" else None
+        queued = files.queued_ids(jobs) if seen.state.stage == "waits" else None
         seen = files.look(directory, queued, time.time())
         self._queried = time.monotonic()
         return seen
-
-
-def _queued(jobs: Any) -> frozenset[str] | None:
-    try:
-        return files.queued_ids(jobs, QUEUE_PATIENCE_S, QUEUE_ANSWER_S)
-    except SchedulerSilent:
-        return None
 
 
 def _say_end(seen: SessionView) -> None:
@@ -376,8 +367,7 @@ def _site_of(study: Path, site: str | None) -> Site:
 def ls(study: StudyOption = DEFAULT_STUDY, site: SiteOption = None, login: LoginOption = None, as_json: JsonOption = False) -> None:
     """Show your sessions on this site's storage: state, node, time left, and the line for your laptop."""
     here = _site_of(study, site)
-    jobs = jobs_of(here.scheduler)
-    found = files.sessions(here.storage, None if jobs is None else _queued(jobs))
+    found = files.sessions(here.storage, files.queued_ids(jobs_of(here.scheduler)))
     if as_json:
         output.json_value([_as_json(seen) for seen in found])
     elif found:
@@ -464,7 +454,7 @@ def stop(
 def _cancel(seen: SessionView, jobs: Any) -> None:
     job_id, holder = seen.state.job_id, seen.state.holder
     if jobs is not None and job_id is not None:
-        jobs.cancel((job_id,), QUEUE_PATIENCE_S)
+        jobs.cancel((job_id,), files.QUEUE_PATIENCE_S)
     elif holder is not None and holder_alive(holder):
         os.kill(holder.pid, signal.SIGTERM)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, ValidationError
 
-from base.errors import ConfigError, RecordError
+from base.errors import ConfigError, RecordError, SchedulerSilent
 from base.humanize import is_name
 from base.jsonfile import from_plain, plain, publish_json, read_json
 from base.publish import remove_tree
@@ -148,6 +148,8 @@ def _requested_by_us(path: Path) -> float | None:
 # Tell the state of sessions: the last one that their supervisors wrote, compared with what their scheduler knows.
 
 
+QUEUE_PATIENCE_S: Final = 20.0
+QUEUE_ANSWER_S: Final = 10.0
 GONE_S: Final = 60.0
 """How old the last word of a session must be before it counts as gone where its job is not in the queue: jobs show up late."""
 
@@ -200,9 +202,12 @@ def is_gone(state: State, queued: Collection[str] | None, now: float) -> bool:
     return queued is not None and state.job_id is not None and state.job_id not in queued and now - state.told > GONE_S
 
 
-def queued_ids(jobs: Jobs | None, patience_s: float, timeout_s: float) -> frozenset[str] | None:
-    """Return the ids of our jobs that are not over. Raises SchedulerSilent."""
-    return None if jobs is None else frozenset(job.job_id for job in jobs.our_jobs(patience_s, timeout_s))
+def queued_ids(jobs: Jobs | None) -> frozenset[str] | None:
+    """Return the ids of our jobs that are not over; None where nobody can tell."""
+    try:
+        return None if jobs is None else frozenset(job.job_id for job in jobs.our_jobs(QUEUE_PATIENCE_S, QUEUE_ANSWER_S))
+    except SchedulerSilent:
+        return None
 
 
 def sessions(storage: Path, queued: Collection[str] | None) -> list[SessionView]:

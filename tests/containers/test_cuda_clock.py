@@ -143,7 +143,7 @@ def test_parts_on_a_gpu_are_events_of_the_stream_that_are_used_again(
     device.done = device.handed
     run.clock.pick_up()
     run.write_steps()
-    run.file.close()
+    run.events.file.close()
     steps = read_events(tmp_path, 1)[0].steps.values()
     assert {(step.seconds, step.forward_s, step.backward_s) for step in steps} == {(0.004, 0.001, 0.0025)}
     assert len(steps) == 50

@@ -5,19 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from containers.node_facts import facts_here, limits_here, memory_limit, user_here, with_facts
+from containers.node_facts import limits_here, memory_limit, user_here, with_facts
 from tests.containers.specs import spec
 
 
 def test_facts_of_this_node_fit_into_a_specification(tmp_path: Path) -> None:
-    facts = facts_here()
-    made = with_facts(spec(tmp_path), facts)
+    made = with_facts(spec(tmp_path))
     assert made.user == user_here()
     assert made.user is not None
     assert (made.user.uid, made.user.gid) == (os.geteuid(), os.getegid())
     assert made.limits == limits_here()
     assert [name for name, _ in made.limits] == ["memlock", "nofile", "stack", "nproc"]
-    assert os.umask(facts.umask) == facts.umask
+    assert os.umask(made.umask) == made.umask
     hash(made)
 
 

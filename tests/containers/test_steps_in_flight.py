@@ -75,7 +75,7 @@ def trained(
     for _ in run.steps(range(10**6) if buffer is None else machine.batches(buffer), samples=BATCH):
         machine.compute()
     run.finish()
-    run.file.close()
+    run.events.file.close()
     found = performance(read_events(path, 1), 1, BATCH)
     assert found is not None
     return found

@@ -1,17 +1,16 @@
-"""Events: one JSON object per line, flushed as it happens; every line is also the sign that this rank is alive."""
+"""What a rank tells with the start of its run: versions, cores, variables."""
 
-import json
 import os
 import platform
-import time
-from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import numpy
 import slipway_reader
+from slipway_events import EventFile
 
 from .parameters import Facts
 
+Events = EventFile
 SHOWN = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE", "GLOO_SOCKET_IFNAME", "XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS")
 SHOWN_PREFIX = "NCCL_"
 
@@ -34,21 +33,3 @@ def _cpu_model() -> Optional[str]:
             return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), None)
     except OSError:
         return None
-
-
-class Events:
-    """The event file of one rank. A line costs some 15 microseconds."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w", encoding="utf-8", buffering=1)
-
-    def emit(self, event: str, **fields: Any) -> None:
-        """Write one line. Numbers must be finite: a file with NaN is no JSON."""
-        line = dict(event=event, time=time.time(), monotonic_ns=int(time.monotonic() * 1e9), **fields)
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-
-    def phase(self, phase: str) -> None:
-        self.emit("phase", phase=phase)
-
-    def close(self) -> None:
-        self._file.close()

@@ -28,7 +28,7 @@ Run = Callable[[Any, Path, Path, Events], int]
 def main(load: Callable[[], Run]) -> None:
     """Run the cell of this process, and end it. `load` imports the framework: that takes a second, and its failure must be an event too."""
     rank = int(os.environ["RANK"])
-    events = Events(Path(os.environ["SLIPWAY_OUT"], "events-%d.jsonl" % rank))
+    events = Events(os.environ["SLIPWAY_OUT"], rank)
     events.phase("init")
     try:
         cell = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text(encoding="utf-8"))

@@ -276,13 +276,13 @@ def test_a_loss_that_is_not_finite_has_its_own_end(part: Any) -> None:
 
 
 def test_events_are_lines_at_once(part: Any, tmp_path: Path) -> None:
-    events = part("events").Events(tmp_path / "events")
+    events = part("events").Events(str(tmp_path), 3)
     events.phase("init")
-    (line,) = (tmp_path / "events").read_text().splitlines()
+    (line,) = (tmp_path / "events-3.jsonl").read_text().splitlines()
     assert json.loads(line).keys() == {"event", "time", "monotonic_ns", "phase"}
     with pytest.raises(ValueError, match="JSON compliant"):
         events.emit("step", loss=float("nan"))
-    events.close()
+    events.file.close()
 
 
 def test_a_batch_larger_than_the_split_is_refused_before_a_loader_starts(part: Any) -> None:

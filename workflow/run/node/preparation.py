@@ -421,10 +421,10 @@ def for_this_node(engine: str, spec: ContainerSpec, granted: int | None, cdi: bo
     """Add the user, limits, devices and network namespace of this node. `granted`: memory, as the scheduler says."""
     if not in_container(engine):
         return spec
-    from containers.node_facts import facts_here, with_facts
+    from containers.node_facts import with_facts
 
     env = (*spec.env, *([("SLIPWAY_NODE_NETWORK", str(Path("/proc/self/ns/net").readlink()))] if spec.network == "none" else []))
-    return dataclasses.replace(with_facts(spec, facts_here(granted)), env=env, cdi=cdi)
+    return dataclasses.replace(with_facts(spec, granted), env=env, cdi=cdi)
 
 
 # Processes that earlier attempts of the run have left on this node: schedulers start a job again while its old processes live.
