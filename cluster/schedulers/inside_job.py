@@ -5,14 +5,14 @@ All schedulers share this.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from base import humanize, sanitize
 from base.errors import AllocationError, NoScheduler, SchedulerOutputError, UnsupportedRequest
 from cluster import addresses, detection, machine
 from cluster.gpus import decision, listing
 from cluster.holder import holder_lives
-from cluster.schedulers.jobs import SUBMISSION
+from cluster.schedulers.jobs import SUBMISSION, QueuedJob
 from cluster.schedulers.queries import PATIENCE_S, Server, query, refusal_words
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
@@ -24,14 +24,6 @@ IGNORE_USR2: Final = "trap '' USR2; exec \"$@\""
 """A script of sh for launchers that USR2, which a scheduler sends to all processes of a job, would end."""
 Start = tuple[str | None, int]
 """A job's id and the number of its start. The id is None outside of a job."""
-
-
-class _HasId(Protocol):
-    @property
-    def job_id(self) -> str: ...
-
-
-Job = TypeVar("Job", bound=_HasId)
 
 
 # The nodes of a job.
@@ -170,14 +162,36 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
     )
 
 
+# Our job, as the scheduler tells of it where it numbers the starts of jobs.
+
+
+def facts_of(job: QueuedJob | None, restart_count: int) -> dict[str, float | None]:
+    """Return what `Scheduler.job_facts` does. All is unknown if the job is, or if it has another start now."""
+    if job is None or job.restarts != restart_count:
+        return {"deadline": None, "submitted": None, "started": None}
+    return {"deadline": job.end, "submitted": job.submitted, "started": job.expected}
+
+
+def reason_of(job: QueuedJob | None, restart_count: int) -> str | None:
+    """Return the reason why this start of the job ends, or None if no end of it is known."""
+    if job is None:
+        return None
+    return "requeued" if job.restarts > restart_count else job.ended_by or ("requeued" if job.waits else None)
+
+
+def has_processes(job: QueuedJob, holder: Holder) -> bool:
+    """Return True if the job has processes of the holder's start. A job that is being ended has some until the last is gone."""
+    return job.restarts == holder.restart_count and job.stage in ("runs", "ends")
+
+
 # The holders of runs, and requeueing.
 
 
 def holders_alive(
     holders: Sequence[Holder],
     ours: Start,
-    jobs_of: Callable[[Sequence[str]], Iterable[Job]],
-    is_running: Callable[[Job, Holder], bool],
+    jobs_of: Callable[[Sequence[str]], Iterable[QueuedJob]],
+    is_running: Callable[[QueuedJob, Holder], bool] = has_processes,
 ) -> tuple[bool | None, ...]:
     """Return for each holder True if it lives, False if it has ended, and None if that is unknown.
 

@@ -105,11 +105,16 @@ class QueuedJob:
     """The reason why a waiting job waits, in words."""
     hold: Hold = ""
     ended_by: str | None = None
-    """`cancelled`, `preempted`, `requeued`, `timeout`, `node_lost` or `not_started` for a job that the scheduler has ended."""
+    """`cancelled`, `preempted`, `requeued`, `timeout`, `node_lost` or `not_started` for a job that the scheduler has ended, or ends now.
+
+    A job that ends by itself may have a word too until its stage is `over`: some schedulers do not tell the two apart before.
+    """
     restarts: int = 0
     submitted: float | None = None
     expected: float | None = None
     """The time when the job started or is expected to start."""
+    end: float | None = None
+    """The time when the scheduler ends the job. It is None without a limit."""
     name: str = ""
     rule: str = ""
     wildcards: str = ""

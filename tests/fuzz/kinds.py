@@ -18,10 +18,10 @@ from base.seal import publish_sealed, sealed_text
 from cluster.gpus import listing
 from cluster.load.readers import LOOK_FIELDS, look_of
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
+from cluster.schedulers.inside_job import reason_of
 from cluster.schedulers.jobs import job_words
-from cluster.schedulers.slurm import answers, reason_of
+from cluster.schedulers.slurm import answers
 from cluster.schedulers.slurm.answers import parse_partitions, parse_queue
-from cluster.schedulers.slurm.jobs import queued_job
 from cluster.types import Allocation, Grant
 from containers import reaping
 from containers.engines.container_client import WatchdogConnection
@@ -584,7 +584,7 @@ def _text(read: Callable[[str], object]) -> Callable[[bytes, Path], object]:
 
 def _queue(text: str) -> None:
     for job in parse_queue(text):
-        job_words(queued_job(job), 0.0)
+        job_words(job, 0.0)
         reason_of(job, 0)
 
 

@@ -94,7 +94,7 @@ def test_one_study_on_two_nodes_that_read_the_image_once_and_on_one(world: Conta
     for nodes, run_id in runs.items():
         options = (f"--nodes={nodes}", "--nodelist=n1" if nodes == 1 else "--nodelist=n1,n2", "--ntasks-per-node=1", "--gres=gpu:2")
         job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), *options, "--time=5")
-        assert world.ended(job).state == "COMPLETED", world.log()
+        assert world.ended(job).state == "completed", world.log()
         record = world.record(run_id)
         validate_record(record)
         assert (record["status"], record["engine"]) == ("ok", world.engine), world.log()

@@ -26,8 +26,8 @@ def completed(world: ClusterWorld, job: str) -> bool:  # noqa: F811
     """Whether the job is, however often it starts."""
     found = world.job(job)
     assert found is not None
-    assert found.state != "FAILED", world.log()
-    return found.state == "COMPLETED"
+    assert found.state != "failed", world.log()
+    return found.state == "completed"
 
 
 @pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.long), 2])
@@ -94,7 +94,7 @@ def test_runs_of_a_shared_job_are_saved_at_its_end_and_not_requeued(world: Clust
     assert world.ended(job).restarts == 0
     commands = [f"{world.supervisor(run_id)} &" for run_id in [*long, late]]
     again = world.submit(world.script("export SLIPWAY_SUBMISSION=test", *commands, "wait"), "--nodes=2", "--ntasks-per-node=1", "--time=3")
-    world.wait_for(lambda: (found := world.job(again)) is not None and found.state == "COMPLETED", 150)
+    world.wait_for(lambda: (found := world.job(again)) is not None and found.state == "completed", 150)
     for run_id, step in zip(long, steps, strict=True):
         last = record(world, run_id)
         assert (last["status"], last["resumed_from"]["step"]) == ("ok", step), world.log()

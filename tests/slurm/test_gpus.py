@@ -35,7 +35,7 @@ def test_gpus_explain_in_a_step_names_what_the_run_of_the_job_gets(world: Cluste
     for node, count in HELD.items():
         wrap = ["sbatch", "--parsable", f"--nodelist={node}", f"--gres=gpu:{count}", "--output=/dev/null", "--wrap=exec sleep 600"]
         other = cluster.exec("login", wrap, check=True).stdout.strip()
-        world.wait_for(lambda job=other: (found := world.job(job)) is not None and found.state == "RUNNING")
+        world.wait_for(lambda job=other: (found := world.job(job)) is not None and found.state == "running")
     run_id = world.cell(nodes=2, each=2)
     world.cells[0]["device"] = "cuda"
     world.write()
@@ -43,7 +43,7 @@ def test_gpus_explain_in_a_step_names_what_the_run_of_the_job_gets(world: Cluste
     step = f"srun --overlap --nodes=2 --ntasks-per-node=1 --gres=gpu:2 --mem=0 --output={world.path}"
     lines = (f"{step}/said-%N {slipway} --explain", f"{step}/json-%N {slipway} --json", f"exec {world.supervisor(run_id)}")
     job = world.submit(world.script(*lines), "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2", "--time=5")
-    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.ended(job).state == "completed", world.log()
     record = world.record(run_id)
     assert record["status"] == "ok", world.log()
     for node in record["nodes"]:

@@ -28,7 +28,7 @@ def test_memory_beyond_the_grant_ends_a_run_as_oom_whoever_is_killed(world: Cont
     commands = [f"{world.supervisor(run_id)} || exit" for run_id in runs.values()]
     options = ("--nodes=1", "--nodelist=n1", "--ntasks-per-node=1", "--gres=gpu:2", "--mem=200")
     job = world.submit(world.script(*commands), *options, "--time=5")
-    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.ended(job).state == "completed", world.log()
     for victim, run_id in runs.items():
         record = world.record(run_id)
         assert record["status"] == "oom", (victim, world.log())

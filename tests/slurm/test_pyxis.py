@@ -41,7 +41,7 @@ def run(place: Place, *nodes: str) -> tuple[dict[str, Any], str]:
     place.cells[-1]["device"] = "cuda"
     place.write()
     job = place.batch(run_id, nodes)
-    assert place.ended(job).state == "COMPLETED", place.log()
+    assert place.ended(job).state == "completed", place.log()
     record = place.record(run_id)
     assert (record["status"], record["engine"], len(record["nodes"])) == ("ok", place.engine, len(nodes)), place.log()
     for node in record["nodes"]:  # Slurm constrains no devices here: the record tells of the others

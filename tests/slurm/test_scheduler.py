@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.schedulers.slurm.answers import QUESTION, JobInfo, parse_queue
+from cluster.schedulers.jobs import QueuedJob
+from cluster.schedulers.slurm.answers import QUESTION, parse_queue
 from tests.minicluster import Cluster
 from tests.workflow.run.world import ROOT, World
 
@@ -37,20 +38,20 @@ class ClusterWorld(World):
         done = self.cluster.exec("login", argv, check=True)
         return done.stdout.strip()
 
-    def job(self, job_id: str) -> JobInfo | None:
+    def job(self, job_id: str) -> QueuedJob | None:
         argv = [*QUESTION, "--states=all", f"--jobs={job_id}"]
         return next(iter(parse_queue(self.cluster.exec("login", argv, env={"SLURM_TIME_FORMAT": "%s"}).stdout)), None)
 
-    def ended(self, job_id: str) -> JobInfo:
-        found: JobInfo = self.wait_for(
-            lambda: (job := self.job(job_id)) is not None and job.state in ("COMPLETED", "FAILED", "CANCELLED") and job
+    def ended(self, job_id: str) -> QueuedJob:
+        found: QueuedJob = self.wait_for(
+            lambda: (job := self.job(job_id)) is not None and job.state in ("completed", "failed", "cancelled") and job
         )
         return found
 
     def begin_again(self, job_id: str) -> None:
         """Once it is back in the queue. Slurm lets it wait longer: in the second in which it revoked the credential of the first start it
         would revoke that of the next, and call the job failed."""
-        self.wait_for(lambda: (found := self.job(job_id)) is not None and found.state == "PENDING")
+        self.wait_for(lambda: (found := self.job(job_id)) is not None and found.state == "pending")
         self.cluster.exec("login", ["scontrol", "update", f"JobId={job_id}", "StartTime=now+3"], check=True)
 
     def log(self) -> str:
@@ -98,7 +99,7 @@ def test_a_run_in_its_own_job_gets_its_nodes_and_reads_its_grant_back(world: Clu
     world.site |= {"gpus_per_node": 2}
     run_id = world.cell(nodes=2, each=2)
     job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2", "--time=5")
-    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.ended(job).state == "completed", world.log()
     record = world.record(run_id)
     assert (record["status"], record["scheduler"], record["job_id"], record["restart_count"]) == ("ok", "slurm", job, 0)
     assert [node["name"] for node in record["nodes"]] == [node["hostname"] for node in record["nodes"]] == ["n1", "n2"]
@@ -123,7 +124,7 @@ def test_runs_side_by_side_take_different_nodes_and_wait_for_free_ones(world: Cl
     runs = [world.cell(nodes=2), world.cell(), world.cell(nodes=3), world.cell(nodes=2), world.cell()]
     commands = [f"{world.supervisor(run_id)} &" for run_id in runs]
     job = world.submit(world.script("export SLIPWAY_SUBMISSION=test", *commands, "wait"), "--nodes=3", "--ntasks-per-node=1", "--time=5")
-    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.ended(job).state == "completed", world.log()
     spans = []
     for run_id in runs:
         record = world.record(run_id)
@@ -144,7 +145,7 @@ def test_a_killed_supervisor_s_nodes_stay_taken_until_its_step_has_ended(world: 
     job = world.submit(world.script("export SLIPWAY_SUBMISSION=test", *lines), "--nodes=1", "--time=5")
     world.wait_for(lambda: world.ranks("n1"))
     (world.path / "go").touch()
-    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.ended(job).state == "completed", world.log()
     assert world.record(second)["status"] == "ok"
     assert not world.ranks("n1")
 
@@ -157,7 +158,7 @@ def test_repeats_of_a_spread_submission_run_on_nodes_of_their_own(world: Cluster
     runs = [world.supervisor(run) for run in (run_id, again)]
     script = world.script("export SLIPWAY_SUBMISSION=test SLIPWAY_NODE_SETS=2", *runs)
     job = world.submit(script, "--nodes=2", "--ntasks-per-node=1", "--time=5")
-    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.ended(job).state == "completed", world.log()
     assert [[node["name"] for node in world.record(run)["nodes"]] for run in (run_id, again)] == [["n1"], ["n2"]]
 
 
@@ -179,7 +180,7 @@ def test_a_requeued_job_takes_the_run_over_from_its_own_earlier_start(world: Clu
     world.wait_for(lambda: world.ranks("n1"))
     world.cluster.exec("login", ["scontrol", "requeue", job], check=True)
     world.begin_again(job)
-    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.ended(job).state == "completed", world.log()
     assert world.record(run_id, 1)["status"] == "preempted"
     assert "put back into the queue" in world.record(run_id, 1)["status_reason"]
     again = world.record(run_id)
@@ -199,7 +200,7 @@ def test_a_requeued_job_whose_supervisor_was_killed_ends_what_it_left(world: Clu
         except ProcessLookupError:
             continue
     world.begin_again(job)
-    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.ended(job).state == "completed", world.log()
     again = world.record(run_id)
     assert (again["status"], again["restart_count"]) == ("ok", 1)
     assert world.stays() == []
@@ -213,7 +214,7 @@ def test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second
     job = world.submit(world.script(*lines), "--nodes=2", "--nodelist=n1,n2", "--ntasks-per-node=1", "--time=5")
     world.wait_for(lambda: world.ranks("n1") and world.ranks("n2"))
     os.kill(world.node_program("n1"), 9)
-    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.ended(job).state == "completed", world.log()
     first, second = world.record(run_id, 1), world.record(run_id, 2)
     assert (first["status"], first["failed_nodes"]) == ("node_lost", ["n1"]), world.log()
     assert (second["status"], [node["name"] for node in second["nodes"]]) == ("ok", ["n2", "n1"]), world.log()
@@ -230,7 +231,7 @@ def test_a_preempted_run_is_told_so_and_runs_again(world: ClusterWorld) -> None:
     )
     world.wait_for(lambda: (world.run_dir(run_id) / "attempts" / "1" / "record.json").exists())
     assert world.record(run_id, 1)["status"] == "preempted", world.log()
-    found = world.wait_for(lambda: (said := world.job(job)) is not None and said.state == "PENDING" and said)
+    found = world.wait_for(lambda: (said := world.job(job)) is not None and said.state == "pending" and said)
     assert found.restarts == 1
 
 
@@ -238,7 +239,7 @@ def test_a_run_begins_and_ends_while_slurmctld_is_silent(world: ClusterWorld) ->
     run_id = world.cell(measured=20, step_s=0.05)
     go = f"while [ ! -e {world.path}/go ]; do sleep 0.1; done"
     job = world.submit(world.script(go, f"{world.supervisor(run_id)}; echo ended with $?"), "--nodes=1", "--time=5")
-    world.wait_for(lambda: (found := world.job(job)) is not None and found.state == "RUNNING")
+    world.wait_for(lambda: (found := world.job(job)) is not None and found.state == "running")
     try:
         world.cluster.ctld("stop")
         (world.path / "go").touch()

@@ -141,8 +141,7 @@ def job_facts(allocation: Allocation) -> dict[str, float | None]:
         raise
     except SchedulerOutputError:
         found = Details()
-    end = None if found.started is None or found.limit_s is None else found.started + found.limit_s
-    return {"deadline": inside_job.earliest(end, allocation.deadline), "submitted": found.submitted, "started": found.started}
+    return {"deadline": inside_job.earliest(found.end, allocation.deadline), "submitted": found.submitted, "started": found.started}
 
 
 def ended_by(allocation: Allocation) -> str | None:
@@ -155,7 +154,7 @@ def ended_by(allocation: Allocation) -> str | None:
         found = next((job for job in jobs if job.job_id == allocation.job_id), None)
         if found is None:
             return None
-        if found.stage == "waits":
+        if found.waits:
             return "requeued"
         if found.stage == "over":
             return ended_by_of(found.state, job_details([found.job_id], SHORT_PATIENCE_S).get(found.job_id, Details()))
@@ -174,4 +173,4 @@ def requeue(allocation: Allocation) -> None:
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     """Return for each holder whether it lives, with one query for all of them. LSF does not tell which start of a job runs."""
     ours = (os.environ.get(JOB_ID), restart_count(os.environ))
-    return inside_job.holders_alive(holders, ours, lambda _ids: listed_jobs(limit_s), lambda job, _holder: job.stage != "waits")
+    return inside_job.holders_alive(holders, ours, lambda _ids: listed_jobs(limit_s), lambda job, _holder: not job.waits)

@@ -7,13 +7,13 @@ times, why a job waits, why it has ended) stands in the long form, `bjobs -l`, w
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from base.sanitize import text
-from cluster.schedulers.jobs import Stage
+from cluster.schedulers.jobs import QueuedJob, Stage, parse_work
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, inherited_environ
 
 DELIMITER: Final = "^"
@@ -50,24 +50,6 @@ _EXIT: Final = re.compile(r"Exited (?:with exit code|by signal) (\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListedJob:
-    """A job in a list of bjobs. Times are unix seconds, of whole minutes."""
-
-    job_id: str
-    name: str
-    state: str
-    hosts: str = ""
-    submitted: float | None = None
-    started: float | None = None
-    directory: str = ""
-
-    @property
-    def stage(self) -> Stage:
-        """Return the stage. A job in an unknown state may run."""
-        return STAGES.get(self.state, "runs")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Details:
     """The long form of one job. Times are unix seconds; `started` is its last start."""
 
@@ -80,29 +62,51 @@ class Details:
     reasons: str = ""
     """The reason why the job waits."""
 
+    @property
+    def end(self) -> float | None:
+        """Return the time when LSF ends the job, or None without a limit."""
+        return None if self.started is None or self.limit_s is None else self.started + self.limit_s
 
-def parse_list(answer: str, now: float, home: str) -> tuple[ListedJob, ...]:
+
+def parse_list(answer: str, now: float, home: str) -> tuple[QueuedJob, ...]:
     """Parse the answer of `bjobs -noheader -o FORMAT`, oldest job first. The tasks of an array are one job.
 
-    LSF's times have no year, which `now` completes; directories below `home` are printed without it.
+    LSF's times have no year, which `now` completes, and whole minutes; directories below `home` are printed without it.
     """
-    found: dict[str, ListedJob] = {}
+    found: dict[str, QueuedJob] = {}
     for line in answer.split("\n"):  # a directory may hold other ends of lines
         words = line.split(DELIMITER, len(FIELDS) - 1)
         if len(words) != len(FIELDS) or not words[0].isdecimal():
             continue
-        job_id, state, submitted, started, hosts, directory, name = (word.strip() for word in words)
-        job = ListedJob(
+        job_id, state, submitted, started, hosts, directory, title = (word.strip() for word in words)
+        name, _, work = title.partition(" ")
+        job = QueuedJob(
             job_id=job_id,
-            name=name,
+            stage=STAGES.get(state.upper(), "runs"),  # a job in an unknown state may run
             state=state.upper(),
-            hosts=_hosts(hosts),
+            hold="held" if state.upper() == HELD else "",
             submitted=time_of(submitted, now),
-            started=time_of(started, now),
+            expected=time_of(started, now),
+            name=name,
+            nodes=_hosts(hosts),
             directory=_directory(directory, home),
+            **parse_work(work),
         )
         found.setdefault(job_id, job)
     return tuple(sorted(found.values(), key=lambda job: (len(job.job_id), job.job_id)))
+
+
+def with_details(job: QueuedJob, details: Details | None) -> QueuedJob:
+    """Add what only the long form tells. None: LSF has forgotten the job."""
+    known = details or Details()
+    return replace(
+        job,
+        why=why_waiting(job, known) if job.waits else "",
+        ended_by=None if details is None else ended_by_of(job.state, details),
+        submitted=known.submitted or job.submitted,
+        expected=known.started or job.expected,
+        end=known.end,
+    )
 
 
 def parse_details(answer: str, now: float) -> dict[str, Details]:
@@ -146,7 +150,7 @@ def ended_by_of(state: str, details: Details) -> str | None:
         return ENDED_BY.get(term[1])
     if details.started is None:
         return "cancelled"
-    if None not in (details.ended, details.limit_s) and (details.ended or 0) - details.started >= (details.limit_s or 0):
+    if details.ended is not None and details.end is not None and details.ended >= details.end:
         return "timeout"
     code = _EXIT.search(details.how)
     if code is None:
@@ -155,9 +159,9 @@ def ended_by_of(state: str, details: Details) -> str | None:
     return "cancelled" if number in KILLED or (" by signal " in code[0] and number + 128 in KILLED) else None
 
 
-def why_waiting(job: ListedJob, details: Details) -> str:
+def why_waiting(job: QueuedJob, details: Details) -> str:
     """Explain why a job waits, with LSF's own words, which people can search for."""
-    if job.state == HELD:
+    if job.hold:
         return f"held ({details.reasons})" if details.reasons else "held"
     return details.reasons or "LSF has not looked at it yet, or does not say why"
 
@@ -257,7 +261,7 @@ LSF: Final = Server(
 )
 
 
-def listed_jobs(patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *more: str) -> tuple[ListedJob, ...]:
+def listed_jobs(patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *more: str) -> tuple[QueuedJob, ...]:
     """Query this user's jobs that are not over. `more` are options and ids of bjobs, such as `-a` for jobs that are over too."""
     answer = ask(LSF, ("bjobs", "-noheader", *more[:1], "-o", FORMAT, *more[1:]), patience_s, timeout_s)
     return parse_list(answer, time.time(), str(Path.home()))

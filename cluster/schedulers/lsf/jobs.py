@@ -2,12 +2,12 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.errors import ConfigError
 from cluster.schedulers import inside_job, jobs, lsf
-from cluster.schedulers.lsf.answers import HELD, LSF, Details, ListedJob, ended_by_of, job_details, listed_jobs, why_waiting
+from cluster.schedulers.lsf.answers import LSF, job_details, listed_jobs, with_details
 from cluster.schedulers.queries import ANSWER_S, ask, submit_script
 
 # The batch script.
@@ -99,40 +99,18 @@ ENDED_TOO: Final = "-a"
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[jobs.QueuedJob, ...]:
     listed = listed_jobs(patience_s, timeout_s)
     details = job_details([job.job_id for job in listed if job.name.startswith(jobs.OUR_NAMES)], patience_s, timeout_s)
-    return joined(listed, details)
+    return tuple(with_details(job, details.get(job.job_id)) for job in listed)
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[jobs.QueuedJob, ...]:
-    return tuple(job for job in joined(listed_jobs(patience_s, ANSWER_S, ENDED_TOO), {}) if job.name == name)
+    return tuple(job for job in listed_jobs(patience_s, ANSWER_S, ENDED_TOO) if job.name == name)
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[jobs.QueuedJob, ...]:
     """Query the list, and the details of jobs that are over. LSF knows them for an hour unless CLEAN_PERIOD says otherwise."""
     listed = listed_jobs(patience_s, ANSWER_S, ENDED_TOO, *job_ids) if job_ids else ()
-    return joined(listed, job_details([job.job_id for job in listed if job.stage == "over"], patience_s))
-
-
-def joined(listed: Iterable[ListedJob], details: Mapping[str, Details]) -> tuple[jobs.QueuedJob, ...]:
-    return tuple(_queued(job, details.get(job.job_id)) for job in listed)
-
-
-def _queued(job: ListedJob, details: Details | None) -> jobs.QueuedJob:
-    name, _, words = job.name.partition(" ")
-    known = details or Details()
-    return jobs.QueuedJob(
-        job_id=job.job_id,
-        stage=job.stage,
-        state=job.state,
-        why=why_waiting(job, known) if job.stage == "waits" else "",
-        hold="held" if job.state == HELD else "",
-        ended_by=None if details is None else ended_by_of(job.state, details),
-        submitted=known.submitted or job.submitted,
-        expected=known.started or job.started,
-        name=name,
-        nodes=job.hosts,
-        directory=job.directory,
-        **jobs.parse_work(words),
-    )
+    details = job_details([job.job_id for job in listed if job.stage == "over"], patience_s)
+    return tuple(with_details(job, details.get(job.job_id)) for job in listed)
 
 
 # The submission.

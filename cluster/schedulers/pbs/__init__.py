@@ -17,8 +17,8 @@ from base.errors import AllocationError, SchedulerSilent, UnsupportedRequest
 from cluster import detection, runtime
 from cluster.pbs_tasks.launcher import launcher_argv
 from cluster.schedulers import inside_job, queries
-from cluster.schedulers.pbs.answers import PBS, TERMINATED, JobInfo, job_info, query_jobs, stage_of
-from cluster.schedulers.pbs.answers import ended_by as ended_by_status
+from cluster.schedulers.jobs import QueuedJob
+from cluster.schedulers.pbs.answers import PBS, job_info, query_jobs
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "pbs"
@@ -118,16 +118,7 @@ def restart_count(environ: Mapping[str, str]) -> int:
 
 
 def job_facts(allocation: Allocation) -> dict[str, float | None]:
-    """Query when the job ends, and when it was submitted and started. All are unknown if the job has another start now."""
-    job = job_info(allocation.job_id)
-    if job is None or job.restarts != allocation.restart_count:
-        return {"deadline": None, "submitted": None, "started": None}
-    return {"deadline": end_of(job), "submitted": job.submitted, "started": job.started}
-
-
-def end_of(job: JobInfo) -> float | None:
-    """Return the time when PBS ends the job. It is None without a limit, and before the job has started."""
-    return None if job.started is None or job.walltime_s is None else job.started + job.walltime_s
+    return inside_job.facts_of(job_info(allocation.job_id), allocation.restart_count)
 
 
 def ended_by(allocation: Allocation) -> str | None:
@@ -135,19 +126,10 @@ def ended_by(allocation: Allocation) -> str | None:
     return None if job is None else reason_of(job, allocation.restart_count, time.time())
 
 
-def reason_of(job: JobInfo, restart_count: int, now: float) -> str | None:
-    """Derive the reason why a job ends. One that was deleted, or whose time is over, is `running` until its processes are gone."""
-    if job.restarts > restart_count:
-        return "requeued"
-    stage = stage_of(job.state)
-    if stage == "over":
-        return ended_by_status(job)
-    if TERMINATED in job.comment:
-        return "cancelled"
-    if stage == "waits":
-        return "requeued"
-    end = end_of(job)
-    return "timeout" if end is not None and now >= end else None
+def reason_of(job: QueuedJob, restart_count: int, now: float) -> str | None:
+    """Derive the reason why a job ends. One whose time is over is `running` until its processes are gone."""
+    known = inside_job.reason_of(job, restart_count)
+    return "timeout" if known is None and job.stage != "over" and job.end is not None and now >= job.end else known
 
 
 def requeue(allocation: Allocation) -> None:
@@ -161,8 +143,4 @@ def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | Non
         ours = (job_id, restart_count(os.environ)) if job_id in {holder.job_id for holder in holders} else (None, 0)
     except AllocationError:
         ours = (None, 0)
-    return inside_job.holders_alive(holders, ours, lambda ids: query_jobs(ids, limit_s), is_running)
-
-
-def is_running(job: JobInfo, holder: Holder) -> bool:
-    return job.restarts == holder.restart_count and stage_of(job.state) in ("runs", "ends")
+    return inside_job.holders_alive(holders, ours, lambda ids: query_jobs(ids, limit_s))

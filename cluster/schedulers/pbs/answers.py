@@ -9,13 +9,12 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from base.errors import SchedulerOutputError
 from base.sanitize import ascii_int, text
 from cluster.pbs_tasks.launcher import command
-from cluster.schedulers.jobs import Hold, Stage
+from cluster.schedulers.jobs import Hold, QueuedJob, Stage, parse_work
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english
 
 WORK: Final = "SLIPWAY_WORK"
@@ -26,30 +25,7 @@ _CLOCK: Final = re.compile(r"([0-9]{1,9}):([0-9]{2}):([0-9]{2})")
 _UNITS: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobInfo:
-    """A job as the server sees it. Times are unix seconds; None where PBS does not know them (yet)."""
-
-    job_id: str
-    name: str
-    owner: str
-    state: str
-    """One letter: Q, H, W, T, R, E, S, U, B, F, X, M."""
-    comment: str = ""
-    restarts: int = 0
-    exit_status: int | None = None
-    hosts: tuple[str, ...] = ()
-    """The names in `n1/0*8+n2/0`, each once, in order."""
-    submitted: float | None = None
-    started: float | None = None
-    """The time of the current start, or None for a job that waits."""
-    walltime_s: float | None = None
-    """The time limit, or None if there is none."""
-    work: str = ""
-    directory: str = ""
-
-
-def parse_jobs(answer: str) -> Iterator[JobInfo]:
+def parse_jobs(answer: str) -> Iterator[QueuedJob]:
     """Yield the jobs in an answer of `qstat -f -F json`. Jobs that cannot be read are left out: they are of other users."""
     yield from (read_job(job_id, job) for job_id, job in parse_entries(answer).items())
 
@@ -81,26 +57,32 @@ def blocks(answer: str) -> Iterator[tuple[str, str]]:
             lines.append(line)
 
 
-def read_job(job_id: str, job: Mapping[str, object]) -> JobInfo:
+def read_job(job_id: str, job: Mapping[str, object]) -> QueuedJob:
     """Read one entry. A value that is missing, or is not what it should be, is unknown."""
     asked, variables = resources_of(job, "Resource_List"), resources_of(job, "Variable_List")
-    state = _word(job.get("job_state"))
+    letter, comment = _word(job.get("job_state")), _word(job.get("comment")).strip()
+    stage, state = STATES.get(letter, ("runs", letter))  # a job with an unknown letter may run
     runs = whole(job.get("run_count")) or 0
-    has_nodes = state in ("R", "E", "S", "U", "F")
-    return JobInfo(
+    has_nodes = letter in ("R", "E", "S", "U", "F")
+    hosts = tuple(dict.fromkeys(part.partition("/")[0] for part in _word(job.get("exec_host")).split("+") if part))
+    started, walltime_s = time_of(job.get("stime")) if has_nodes else None, parse_clock(_word(asked.get("walltime")))
+    ended_by = ended_by_of(letter, comment, whole(job.get("Exit_status")))
+    return QueuedJob(
         job_id=job_id,
-        name=_word(job.get("Job_Name")),
-        owner=_word(job.get("Job_Owner")).rpartition("@")[0],
+        stage=stage,
         state=state,
-        comment=_word(job.get("comment")).strip(),
+        why=plain_reason(letter, comment) if stage == "waits" else "",
+        hold=hold_of(letter, comment),
+        ended_by=ended_by,
         restarts=max(0, runs - 1) if has_nodes else runs,
-        exit_status=whole(job.get("Exit_status")),
-        hosts=tuple(dict.fromkeys(part.partition("/")[0] for part in _word(job.get("exec_host")).split("+") if part)),
         submitted=time_of(job.get("ctime")),
-        started=time_of(job.get("stime")) if has_nodes else None,
-        walltime_s=parse_clock(_word(asked.get("walltime"))),
-        work=_word(variables.get(WORK)),
+        expected=started,
+        end=None if started is None or walltime_s is None else started + walltime_s,
+        name=_word(job.get("Job_Name")),
+        nodes=",".join(hosts),
         directory=_word(variables.get("PBS_O_WORKDIR")),
+        lost=hosts[0] if ended_by == "not_started" and hosts else "",
+        **parse_work(_word(variables.get(WORK))),
     )
 
 
@@ -195,7 +177,7 @@ PBS: Final = Server(
 )
 
 
-def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *, history: bool = False) -> JobInfo | None:
+def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *, history: bool = False) -> QueuedJob | None:
     """Query the server for a job; with `history` also for one that is over, if PBS keeps those. Returns None for an unknown job."""
     answer = ask(PBS, ("qstat", *(("-x",) if history else ()), "-f", "-F", "json", job_id), patience_s, timeout_s)
     if not answer.strip():
@@ -208,7 +190,7 @@ def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANS
 
 def query_jobs(
     job_ids: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *, history: bool = False
-) -> tuple[JobInfo, ...]:
+) -> tuple[QueuedJob, ...]:
     """Query each job, 0.1 s each: OpenPBS shows only the first of several in JSON, and the history of all users may span two weeks."""
     give_up = time.monotonic() + patience_s
     found = (job_info(job_id, max(0.0, give_up - time.monotonic()), timeout_s, history=history) for job_id in job_ids)
@@ -218,9 +200,10 @@ def query_jobs(
 # The meaning of PBS's letters for the state of a job, of the ends of jobs, and of the reasons of their waits.
 
 
+HELD: Final = "H"
 STATES: Final[dict[str, tuple[Stage, str]]] = {
     "Q": ("waits", "queued"),
-    "H": ("waits", "held"),
+    HELD: ("waits", "held"),
     "W": ("waits", "waiting for its start time"),
     "T": ("waits", "in transit"),
     "R": ("runs", "running"),
@@ -232,6 +215,7 @@ STATES: Final[dict[str, tuple[Stage, str]]] = {
     "X": ("over", "expired"),
     "M": ("over", "moved to another server"),
 }
+OVER: Final = frozenset(letter for letter, (stage, _) in STATES.items() if stage == "over")
 WALLTIME: Final = -29
 NODE_LOST: Final = frozenset({-4, -5, -6, -20, -30})
 """Exit_status where a daemon of a node, or the way to it, was gone: it is negative where PBS says it, and not the job."""
@@ -247,14 +231,13 @@ FAILED: Final = "too many failed attempts to run"
 """The words in the comment of a job that PBS holds, since twenty starts failed."""
 
 
-def stage_of(state: str) -> Stage:
-    """Return the stage for a letter. A job with an unknown letter may run."""
-    return STATES.get(state, ("runs", ""))[0]
+def ended_by_of(letter: str, comment: str, status: int | None) -> str | None:
+    """Derive why PBS has ended a job, or ends it now. Returns None if its program ended by itself, or nobody ends it.
 
-
-def ended_by(job: JobInfo) -> str | None:
-    """Derive why PBS ended a job that is over. Returns None if its program ended by itself."""
-    status = job.exit_status
+    A job that was deleted is `running` until its processes are gone.
+    """
+    if letter not in OVER:
+        return "cancelled" if TERMINATED in comment else None
     if status == WALLTIME:
         return "timeout"
     if status in NODE_LOST:
@@ -263,21 +246,21 @@ def ended_by(job: JobInfo) -> str | None:
         return "not_started"
     if status in REQUEUED:
         return "requeued"
-    if TERMINATED in job.comment or status == SIGNALLED + TERM or (status is None and job.state == "F"):
+    if TERMINATED in comment or status == SIGNALLED + TERM or (status is None and letter == "F"):
         return "cancelled"
     return None
 
 
-def hold_of(job: JobInfo) -> Hold:
+def hold_of(letter: str, comment: str) -> Hold:
     """Return the kind of hold of a job."""
-    if job.state != "H":
+    if letter != HELD:
         return ""
-    return "failed" if FAILED in job.comment.lower() else "held"
+    return "failed" if FAILED in comment.lower() else "held"
 
 
-def plain_reason(job: JobInfo) -> str:
+def plain_reason(letter: str, comment: str) -> str:
     """Explain why a job waits, by PBS's own words."""
-    if job.state == "H":
-        words = "PBS could not start it" if hold_of(job) == "failed" else "held"
-        return f"{words} ({job.comment})" if job.comment else words
-    return job.comment or "PBS has not looked at it yet"
+    if letter == HELD:
+        words = "PBS could not start it" if hold_of(letter, comment) == "failed" else "held"
+        return f"{words} ({comment})" if comment else words
+    return comment or "PBS has not looked at it yet"

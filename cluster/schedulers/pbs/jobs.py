@@ -9,17 +9,8 @@ from typing import Final
 
 from base.errors import AllocationError, ConfigError, SchedulerOutputError
 from base.system import account_name
-from cluster.schedulers.jobs import (
-    JOB_ID_PLACEHOLDER,
-    BatchJob,
-    JobSize,
-    QueuedJob,
-    one_line,
-    parse_work,
-    script_lines,
-    work_words,
-)
-from cluster.schedulers.pbs import JOB_ID, answers, end_of, node_names
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, one_line, script_lines, work_words
+from cluster.schedulers.pbs import JOB_ID, answers, node_names
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_environ, submit_script
 
 # Nodes instead of those that failed an earlier attempt, as PBS cannot exclude nodes.
@@ -144,7 +135,8 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     ids = ask(answers.PBS, ("qselect", "-u", account_name()), patience_s, timeout_s).split()
     left = max(0.0, give_up - time.monotonic())
     found = answers.parse_jobs(ask(answers.PBS, ALL, left, timeout_s)) if len(ids) > FEW else answers.query_jobs(ids, left, timeout_s)
-    return tuple(job for job in queued_jobs(found, account_name()) if job.stage != "over")
+    ours = set(ids)
+    return oldest_first(job for job in found if job.job_id in ours and job.stage != "over")
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
@@ -153,34 +145,11 @@ def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-    return queued_jobs(answers.query_jobs(job_ids, patience_s, history=True), account_name())
+    return oldest_first(answers.query_jobs(job_ids, patience_s, history=True))
 
 
-def queued_jobs(jobs: Iterable[answers.JobInfo], owner: str) -> tuple[QueuedJob, ...]:
-    """Select the jobs of `owner`, oldest first."""
-    ours = (queued_job(job) for job in jobs if job.owner == owner)
-    return tuple(sorted(ours, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
-
-
-def queued_job(job: answers.JobInfo) -> QueuedJob:
-    stage = answers.stage_of(job.state)
-    end = answers.ended_by(job) if stage == "over" else None
-    return QueuedJob(
-        job_id=job.job_id,
-        stage=stage,
-        state=answers.STATES.get(job.state, (stage, job.state))[1],
-        why=answers.plain_reason(job) if stage == "waits" else "",
-        hold=answers.hold_of(job),
-        ended_by=end,
-        restarts=job.restarts,
-        submitted=job.submitted,
-        expected=job.started,
-        name=job.name,
-        nodes=",".join(job.hosts),
-        directory=job.directory,
-        lost=job.hosts[0] if end == "not_started" and job.hosts else "",
-        **parse_work(job.work),
-    )
+def oldest_first(jobs: Iterable[QueuedJob]) -> tuple[QueuedJob, ...]:
+    return tuple(sorted(jobs, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
 
 
 # The submission.
@@ -214,4 +183,4 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:
     job_id = environ.get(JOB_ID)
     job = answers.job_info(job_id, patience_s) if job_id else None
-    return None if job is None else end_of(job)
+    return None if job is None else job.end

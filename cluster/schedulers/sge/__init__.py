@@ -19,7 +19,8 @@ from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
 from base.sanitize import ascii_int
 from cluster.detection import scheduler_of
 from cluster.schedulers import inside_job, queries
-from cluster.schedulers.sge.answers import EARLY_S, SGE, ListedJob, job_details, listed_job, listed_jobs, submitted_of
+from cluster.schedulers.jobs import QueuedJob
+from cluster.schedulers.sge.answers import EARLY_S, SGE, job_details, listed_job, listed_jobs, with_details
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "sge"
@@ -153,10 +154,10 @@ def job_facts(allocation: Allocation) -> dict[str, float | None]:
         raise
     except SchedulerOutputError:
         return unknown
-    if job is None or job.stage == "waits":
+    if job is None or job.waits:
         return unknown
-    end = None if job.started is None or job.h_rt_s is None else job.started + job.h_rt_s - EARLY_S
-    return {"deadline": inside_job.earliest(end, allocation.deadline), "submitted": submitted_of(fields), "started": job.started}
+    job = with_details(job, fields)
+    return {"deadline": inside_job.earliest(job.end, allocation.deadline), "submitted": job.submitted, "started": job.expected}
 
 
 def ended_by(allocation: Allocation) -> str | None:
@@ -170,17 +171,17 @@ def ended_by(allocation: Allocation) -> str | None:
     return None if job is None else reason_of(job, allocation.restart_count, time.time())
 
 
-def reason_of(job: ListedJob, restart_count: int, now: float) -> str | None:
+def reason_of(job: QueuedJob, restart_count: int, now: float) -> str | None:
     """Derive the reason why a job ends.
 
     At `h_rt` and at qdel a job has the same letters: the time tells which it was. A job that was put back into the queue may run again
     (`Rr`, `Rt`) before this query; for a start that was not its first one that cannot be told.
     """
-    if "R" in job.letters and (job.stage == "waits" or (restart_count == 0 and "d" not in job.letters)):
+    if job.restarts and (job.waits or (restart_count == 0 and job.stage != "ends")):
         return "requeued"
-    if job.started is not None and job.h_rt_s is not None and now - job.started >= job.h_rt_s - EARLY_S:
+    if job.end is not None and now >= job.end:
         return "timeout"
-    return "cancelled" if "d" in job.letters else None
+    return "cancelled" if job.stage == "ends" else None
 
 
 def requeue(allocation: Allocation) -> None:
@@ -193,6 +194,6 @@ def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | Non
     return inside_job.holders_alive(holders, ours, lambda _ids: listed_jobs(limit_s), is_running)
 
 
-def is_running(job: ListedJob, holder: Holder) -> bool:
+def is_running(job: QueuedJob, holder: Holder) -> bool:
     """Return True if a job may have processes of the start that the holder belonged to."""
-    return job.stage != "waits" and not ("R" in job.letters and holder.restart_count == 0)
+    return not job.waits and not (job.restarts and holder.restart_count == 0)

@@ -3,14 +3,16 @@
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from base import errors, sanitize, system
-from cluster.schedulers.jobs import Hold, Stage
+from cluster.schedulers.jobs import Hold, QueuedJob, Stage, parse_work
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, inherited_environ, query, refusal
 
+WORK: Final = "work"
+"""The name of a job's work in its context, the only one of ours: `qsub -ac work=...`."""
 LATEST: Final = 2**33
 """The latest time that is accepted, in unix seconds: the year 2242."""
 _BLOCK: Final = re.compile(r"^={10,}\s*$", re.MULTILINE)
@@ -29,55 +31,40 @@ ORPHANS_S: Final = 60
 """How long the script waits for what a killed program has started: as long as `-notify` leaves before the end of a job."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedJob:
-    """A job in the list of qstat. Times are unix seconds."""
-
-    job_id: str
-    name: str
-    letters: str
-    """Its state: `qw`, `r`, `dr`, `Eqw`, `Rr`, `z` ..."""
-    slots: int
-    host: str = ""
-    submitted: float | None = None
-    started: float | None = None
-    h_rt_s: int | None = None
-
-    @property
-    def stage(self) -> Stage:
-        """Return the stage. In an error state a job waits until somebody clears it."""
-        if "z" in self.letters:
-            return "over"
-        if "d" in self.letters:
-            return "ends"
-        return "waits" if set(self.letters) & set("qwE") else "runs"
-
-    @property
-    def hold(self) -> Hold:
-        if self.stage != "waits":
-            return ""
-        return "failed" if "E" in self.letters else "held" if "h" in self.letters else ""
-
-    @property
-    def starts_again(self) -> bool:
-        """Return True if the job was put back into the queue, and its new nodes have not reported yet that it runs.
-        If one of them was still ending the start before, 8.1.9 leaves the job in this state for a quarter of an hour."""
-        return "R" in self.letters and "t" in self.letters
-
-    @property
-    def words(self) -> str:
-        known = (("d", "being ended"), ("E", "in an error state"), ("h", "held"), ("w", "waiting"), ("z", "over"))
-        more = (("s", "suspended"), ("S", "suspended"), ("T", "suspended"), ("t", "being started"))
-        return f"{next((words for letter, words in (*known, *more) if letter in self.letters), 'running')} ({self.letters})"
+def stage_of(letters: str) -> Stage:
+    """Return the stage for the letters of a state, such as `qw`, `dr` or `Rr`. In an error state a job waits until somebody clears it."""
+    if "z" in letters:
+        return "over"
+    if "d" in letters:
+        return "ends"
+    return "waits" if set(letters) & set("qwE") else "runs"
 
 
-def parse_list(answer: str) -> tuple[ListedJob, ...]:
+def hold_of(letters: str) -> Hold:
+    if stage_of(letters) != "waits":
+        return ""
+    return "failed" if "E" in letters else "held" if "h" in letters else ""
+
+
+def is_started_again(letters: str) -> bool:
+    """Return True if a job was put back into the queue, and its new nodes have not reported yet that it runs.
+    If one of them was still ending the start before, 8.1.9 leaves the job in this state for a quarter of an hour."""
+    return "R" in letters and "t" in letters
+
+
+def state_words(letters: str) -> str:
+    known = (("d", "being ended"), ("E", "in an error state"), ("h", "held"), ("w", "waiting"), ("z", "over"))
+    more = (("s", "suspended"), ("S", "suspended"), ("T", "suspended"), ("t", "being started"))
+    return f"{next((words for letter, words in (*known, *more) if letter in letters), 'running')} ({letters})"
+
+
+def parse_list(answer: str) -> tuple[QueuedJob, ...]:
     """Parse the answer of `qstat -xml -r`. Only the first task of an array is kept. Raises SchedulerOutputError."""
     try:
         root = ElementTree.fromstring(answer)  # noqa: S314 - what qmaster says; entities of Python's expat are bounded
     except ElementTree.ParseError as error:
         raise errors.SchedulerOutputError(f"qstat answered what is no XML ({error}): {sanitize.text(answer, 200)!r}") from error
-    found: dict[str, ListedJob] = {}
+    found: dict[str, QueuedJob] = {}
     for job in root.iter("job_list"):
         one = _listed(job)
         if one is not None:
@@ -85,21 +72,26 @@ def parse_list(answer: str) -> tuple[ListedJob, ...]:
     return tuple(sorted(found.values(), key=lambda job: (len(job.job_id), job.job_id)))
 
 
-def _listed(job: ElementTree.Element) -> ListedJob | None:
+def _listed(job: ElementTree.Element) -> QueuedJob | None:
     words = {child.tag: (child.text or "").strip() for child in job}
     h_rt = next((child.text for child in job.iter("hard_request") if child.get("name") == "h_rt"), None)
     job_id, letters = words.get("JB_job_number", ""), words.get("state", "")
     if not job_id.isdecimal() or not letters:
         return None
-    return ListedJob(
+    host = words.get("queue_name", "").partition("@")[2]
+    started, limit_s = _time(words.get("JAT_start_time", ""), "%Y-%m-%dT%H:%M:%S"), duration_s(h_rt or "")
+    return QueuedJob(
         job_id=job_id,
-        name=words.get("full_job_name") or words.get("JB_name", ""),
-        letters=letters,
-        slots=sanitize.ascii_int(words.get("slots", "")) or 1,
-        host=words.get("queue_name", "").partition("@")[2],
+        stage=stage_of(letters),
+        state=state_words(letters),
+        hold=hold_of(letters),
+        restarts=int("R" in letters),
         submitted=_time(words.get("JB_submission_time", ""), "%Y-%m-%dT%H:%M:%S"),
-        started=_time(words.get("JAT_start_time", ""), "%Y-%m-%dT%H:%M:%S"),
-        h_rt_s=duration_s(h_rt or ""),
+        expected=started,
+        end=None if started is None or limit_s is None else started + limit_s - EARLY_S,
+        name=words.get("full_job_name") or words.get("JB_name", ""),
+        nodes=host,
+        lost=host if is_started_again(letters) else "",
     )
 
 
@@ -117,21 +109,23 @@ def parse_details(answer: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def submitted_of(fields: Mapping[str, str]) -> float | None:
-    """Return when a job was submitted, from the fields of `qstat -j` in English."""
-    return _time(" ".join(fields.get("submission_time", "").split()), "%a %b %d %H:%M:%S %Y")
+def with_details(job: QueuedJob, fields: Mapping[str, str]) -> QueuedJob:
+    """Add what only the fields of `qstat -j` in English tell."""
+    submitted = _time(" ".join(fields.get("submission_time", "").split()), "%a %b %d %H:%M:%S %Y")
+    return replace(
+        job,
+        why=why_waiting(job, fields) if job.stage == "waits" else "",
+        submitted=submitted if job.submitted is None else job.submitted,
+        directory=fields.get("cwd", ""),
+        **parse_work(fields.get("context", "").partition(f"{WORK}=")[2]),
+    )
 
 
-def context_of(fields: Mapping[str, str], name: str) -> str:
-    """Return the word that was given to `qsub -ac NAME=...`, the only one of ours."""
-    return fields.get("context", "").partition(f"{name}=")[2]
-
-
-def why_waiting(listed: ListedJob, fields: Mapping[str, str]) -> str:
+def why_waiting(job: QueuedJob, fields: Mapping[str, str]) -> str:
     """Explain why a job waits, with Grid Engine's own words, which people can search for."""
-    if "E" in listed.letters:
+    if job.hold == "failed":
         return f"Grid Engine could not start it ({fields.get('error reason', 'it does not say why')})"
-    if "h" in listed.letters:
+    if job.hold == "held":
         return "held"
     said = fields.get("scheduling info", "")
     if "is full" in said or "only offers" in said or "offers only" in said:
@@ -234,7 +228,7 @@ SGE: Final = Server(
 
 def listed_jobs(
     patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, states: str = "prs", queues: Sequence[str] = ()
-) -> tuple[ListedJob, ...]:
+) -> tuple[QueuedJob, ...]:
     """Query this user's jobs; with `z` among the states also those that have just ended.
 
     `queues` are options that select by the queue of a job's first node.
@@ -257,6 +251,6 @@ def ask_about(argv: Sequence[str], accepted: Sequence[str], patience_s: float, t
     return result.stdout
 
 
-def listed_job(job_id: str, patience_s: float = PATIENCE_S) -> ListedJob | None:
+def listed_job(job_id: str, patience_s: float = PATIENCE_S) -> QueuedJob | None:
     """Query one job. Returns None if it is not in the queue."""
     return next((job for job in listed_jobs(patience_s) if job.job_id == job_id), None)

@@ -25,8 +25,6 @@ from cluster.schedulers.sge import BEGUN, answers
 # shows no environment.
 
 
-WORK: Final = "work"
-"""The name of a job's work in its context."""
 EXITS_WITH_A_MEANING: Final = (99, 100)
 """Exit codes of a batch script by which Grid Engine puts the job back into the queue, or into an error state."""
 NOT_IN_PATHS: Final = frozenset("$,'\"#")
@@ -64,7 +62,7 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
         ("-l", ",".join([*limits, *([size.constraint] if size.constraint else [])])),
         ("-q", size.queue),
         ("-P", size.account),
-        ("-ac", None if job.work is None else f"{WORK}={jobs.work_words(job.work)}"),
+        ("-ac", None if job.work is None else f"{answers.WORK}={jobs.work_words(job.work)}"),
     ]
     said = [f"{name} {_quoted(name, str(value))}" for name, value in options if value is not None]
     places = [] if job.is_shard else [f"-pe {' '.join(_slots(size))}"]
@@ -151,17 +149,17 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     details = answers.job_details([job.job_id for job in ours], patience_s, timeout_s)
     on_nodes = any(job.stage in ("runs", "ends") for job in ours)
     silent = answers.listed_jobs(patience_s, timeout_s, queues=ON_SILENT) if on_nodes else ()
-    return with_lost(joined(listed, details), silent)
+    return with_lost((answers.with_details(job, details.get(job.job_id, {})) for job in listed), silent)
 
 
-def with_lost(queued: Iterable[QueuedJob], silent: Iterable[answers.ListedJob]) -> tuple[QueuedJob, ...]:
+def with_lost(queued: Iterable[QueuedJob], silent: Iterable[QueuedJob]) -> tuple[QueuedJob, ...]:
     """Mark the jobs whose first node is silent as lost."""
-    nodes = {job.job_id: job.host for job in silent}
+    nodes = {job.job_id: job.nodes for job in silent}
     return tuple(replace(job, lost=nodes.get(job.job_id, job.lost)) for job in queued)
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    return joined((job for job in answers.listed_jobs(patience_s, states=ENDED_TOO) if job.name == name), {})
+    return tuple(job for job in answers.listed_jobs(patience_s, states=ENDED_TOO) if job.name == name)
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
@@ -170,13 +168,11 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     The end of a job appears in the accounting some 15 s late, and never if qmaster was killed meanwhile: callers read the job's exit file
     first.
     """
-    wanted = set(job_ids)
-    listed = [job for job in answers.listed_jobs(patience_s, states=ENDED_TOO) if job.job_id in wanted]
-    in_queue = {job.job_id for job in listed if job.stage != "over"}
-    records = accounting([job_id for job_id in job_ids if job_id not in in_queue], patience_s)
-    known = {job.job_id for job in listed}
-    told = [answers.ListedJob(job_id=job_id, name=record.get("jobname", ""), letters="z", slots=1) for job_id, record in records.items()]
-    return joined([*listed, *(job for job in told if job.job_id not in known)], {}, records)
+    listed = {job.job_id: job for job in answers.listed_jobs(patience_s, states=ENDED_TOO) if job.job_id in job_ids}
+    records = accounting([job_id for job_id in job_ids if job_id not in listed or listed[job_id].stage == "over"], patience_s)
+    told = {job_id: QueuedJob(job_id=job_id, stage="over", state="over", name=one.get("jobname", "")) for job_id, one in records.items()}
+    found = (told | listed).values()
+    return tuple(replace(job, ended_by=answers.ended_by_of(records.get(job.job_id, {}))) for job in found)
 
 
 def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str, str]]:
@@ -187,31 +183,6 @@ def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str,
     answer = answers.ask_about(("qacct", "-o", account_name(), "-j", *which), (*answers.NO_SUCH_JOB, "No such file"), patience_s)
     found = answers.parse_accounting(answer)
     return {job_id: found[job_id] for job_id in job_ids if job_id in found}
-
-
-def joined(
-    listed: Iterable[answers.ListedJob], details: Mapping[str, Mapping[str, str]], records: Mapping[str, Mapping[str, str]] | None = None
-) -> tuple[QueuedJob, ...]:
-    return tuple(_queued(job, details.get(job.job_id, {}), (records or {}).get(job.job_id, {})) for job in listed)
-
-
-def _queued(job: answers.ListedJob, fields: Mapping[str, str], record: Mapping[str, str]) -> QueuedJob:
-    return QueuedJob(
-        job_id=job.job_id,
-        stage=job.stage,
-        state=job.words,
-        why=answers.why_waiting(job, fields) if job.stage == "waits" else "",
-        hold=job.hold,
-        ended_by=answers.ended_by_of(record) if job.stage == "over" else None,
-        restarts=int("R" in job.letters),
-        submitted=job.submitted if job.submitted is not None else answers.submitted_of(fields),
-        expected=job.started,
-        name=job.name,
-        nodes=job.host,
-        lost=job.host if job.starts_again else "",
-        directory=fields.get("cwd", ""),
-        **jobs.parse_work(answers.context_of(fields, WORK)),
-    )
 
 
 # The submission.

@@ -14,7 +14,7 @@ from cluster.addresses import resolve
 from cluster.detection import SIGNS
 from cluster.schedulers import inside_job, queries
 from cluster.schedulers.slurm import answers
-from cluster.schedulers.slurm.answers import SLURM, JobInfo
+from cluster.schedulers.slurm.answers import SLURM
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "slurm"
@@ -157,17 +157,8 @@ def job_start(environ: Mapping[str, str]) -> str | None:
 # The end of the job.
 
 
-NODE_DOWN: Final = "NodeDown"
-"""The reason of a job that Slurm has ended because one of its nodes does not answer."""
-
-
 def job_facts(allocation: Allocation) -> dict[str, float | None]:
-    """Query when the job ends, and when it was submitted and started. All are unknown if the job has another start now."""
-    info = answers.job_info(allocation.job_id)
-    if info is None or info.restarts != allocation.restart_count:
-        return {"deadline": None, "submitted": None, "started": None}
-    deadline = info.end if info.limit_s is not None else None
-    return {"deadline": deadline, "submitted": info.submitted, "started": info.started}
+    return inside_job.facts_of(answers.job_info(allocation.job_id), allocation.restart_count)
 
 
 def ended_by(allocation: Allocation) -> str | None:
@@ -175,27 +166,7 @@ def ended_by(allocation: Allocation) -> str | None:
 
     A requeued job counts a new start as soon as it is ordered to end, whatever the reason of the requeue.
     """
-    info = answers.job_info(allocation.job_id, queries.SHORT_PATIENCE_S)
-    return None if info is None else reason_of(info, allocation.restart_count)
-
-
-def reason_of(info: JobInfo, restart_count: int) -> str | None:
-    """Derive the reason why a job ends.
-
-    While a job is COMPLETING, Slurm hides its last state: then a node that is down, or the times, show the reason.
-    """
-    if info.restarts > restart_count:
-        return "requeued"
-    if info.preempted is not None:
-        return "preempted"
-    if info.state != "COMPLETING":
-        return answers.ENDED_BY.get(info.state)
-    if info.reason == NODE_DOWN:
-        return "node_lost"
-    start, end, limit = info.started, info.end, info.limit_s
-    if start is not None and end is not None and limit is not None and end - start >= limit:
-        return "timeout"
-    return "cancelled"
+    return inside_job.reason_of(answers.job_info(allocation.job_id, queries.SHORT_PATIENCE_S), allocation.restart_count)
 
 
 def requeue(allocation: Allocation) -> None:
@@ -207,9 +178,4 @@ def requeue(allocation: Allocation) -> None:
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     job = answers.job_environ(os.environ)
     ours = (job.get(answers.JOB_ID), int(job.get(answers.RESTART_COUNT) or 0))
-    return inside_job.holders_alive(holders, ours, lambda ids: answers.query_jobs((f"--jobs={','.join(ids)}",), limit_s), is_running)
-
-
-def is_running(job: JobInfo, holder: Holder) -> bool:
-    """Return True if a job has processes of the holder's start. A job that is COMPLETING has some until the last is gone."""
-    return job.restarts == holder.restart_count and job.state not in answers.OVER and job.state != "PENDING"
+    return inside_job.holders_alive(holders, ours, lambda ids: answers.query_jobs((f"--jobs={','.join(ids)}",), limit_s))

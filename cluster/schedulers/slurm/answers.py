@@ -8,7 +8,7 @@ from typing import Final
 from base.errors import SchedulerOutputError
 from base.sanitize import ascii_int
 from base.sanitize import text as shown
-from cluster.schedulers.jobs import Hold
+from cluster.schedulers.jobs import Hold, QueuedJob, Stage, parse_work
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english
 
 NEVER: Final = ("Unknown", "None", "N/A", "NONE", "(null)", "")
@@ -42,30 +42,7 @@ _JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
 """A job id, with the number in an array or in a job of several parts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobInfo:
-    """A job as squeue prints it. Times are unix seconds, and None if Slurm does not know them yet."""
-
-    job_id: str
-    state: str
-    """Slurm's state: PENDING, RUNNING, COMPLETING, COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL, PREEMPTED, REQUEUED, SUSPENDED ..."""
-    reason: str = ""
-    restarts: int = 0
-    name: str = ""
-    comment: str = ""
-    nodes: str = ""
-    """Slurm's short form of the node list; empty while the job has no nodes."""
-    directory: str = ""
-    submitted: float | None = None
-    started: float | None = None
-    """The start time. For a pending job it is the time that Slurm expects."""
-    end: float | None = None
-    limit_s: float | None = None
-    """The time limit in seconds, or None if there is no limit."""
-    preempted: float | None = None
-
-
-def parse_queue(answer: str) -> tuple[JobInfo, ...]:
+def parse_queue(answer: str) -> tuple[QueuedJob, ...]:
     """Parse the answer to QUESTION, oldest job first. Lines that cannot be read are left out."""
     found = []
     for line in answer.split("\n"):  # a comment may hold other ends of lines
@@ -75,21 +52,30 @@ def parse_queue(answer: str) -> tuple[JobInfo, ...]:
             words[key] = "" if word in NEVER else word
             start += width
         restarts = ascii_int(words["restarts"] or "0")
-        if restarts is None or not _JOB_ID.fullmatch(words["job_id"]):
-            continue
-        found.append(
-            JobInfo(
-                **{key: words[key] for key in ("job_id", "reason", "name", "comment", "nodes", "directory")},
-                state=re.split(r"[,+ ]", words["state"])[0],  # the first of several that Slurm reports together
-                restarts=restarts,
-                submitted=time_of(words["submitted"]),
-                started=time_of(words["started"]),
-                end=time_of(words["end"]),
-                limit_s=parse_duration(words["limit_s"]),
-                preempted=time_of(words["preempted"]),
-            )
-        )
+        if restarts is not None and _JOB_ID.fullmatch(words["job_id"]):
+            found.append(_job(words, restarts))
     return tuple(sorted(found, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
+
+
+def _job(words: Mapping[str, str], restarts: int) -> QueuedJob:
+    state = re.split(r"[,+ ]", words["state"])[0]  # the first of several that Slurm reports together
+    stage = stage_of(state)
+    started, end, limit_s = time_of(words["started"]), time_of(words["end"]), parse_duration(words["limit_s"])
+    is_late = started is not None and end is not None and limit_s is not None and end - started >= limit_s
+    ended_by = "preempted" if time_of(words["preempted"]) is not None else ended_by_of(state, words["reason"], is_late)
+    return QueuedJob(
+        **{key: words[key] for key in ("job_id", "name", "nodes", "directory")},
+        stage=stage,
+        state=state.lower(),
+        why=plain_reason(words["reason"]) if stage == "waits" else "",
+        hold=hold_of(words["reason"]) if stage == "waits" else "",
+        ended_by=ended_by,
+        restarts=restarts,
+        submitted=time_of(words["submitted"]),
+        expected=started,
+        end=None if limit_s is None else end,
+        **parse_work(words["comment"]),
+    )
 
 
 def parse_node_addresses(text: str) -> dict[str, str]:
@@ -261,7 +247,7 @@ SLURM: Final = Server(
 )
 
 
-def query_jobs(options: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> tuple[JobInfo, ...]:
+def query_jobs(options: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> tuple[QueuedJob, ...]:
     """Query jobs in any state that slurmctld still knows, which it does for MinJobAge after their end.
 
     Raises SchedulerOutputError if a line cannot be read, because that line may be the requested job, which would be submitted twice.
@@ -273,7 +259,7 @@ def query_jobs(options: Sequence[str], patience_s: float = PATIENCE_S, timeout_s
     return jobs
 
 
-def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> JobInfo | None:
+def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> QueuedJob | None:
     """Query one job. Returns None for an unknown job."""
     return next((job for job in query_jobs((f"--jobs={job_id}",), patience_s, timeout_s) if job.job_id == job_id), None)
 
@@ -321,17 +307,31 @@ ENDED_BY: Final = {
     "DEADLINE": "timeout",
     "NODE_FAIL": "node_lost",
     "BOOT_FAIL": "node_lost",
-    "REQUEUED": "requeued",
-    "REQUEUE_HOLD": "requeued",
-    "REQUEUE_FED": "requeued",
-    "PENDING": "requeued",
 }
+NODE_DOWN: Final = "NodeDown"
+"""The reason of a job that Slurm has ended because one of its nodes does not answer."""
 HELD: Final = frozenset({"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "job requeued in held state"})
 """Reasons that hold until somebody releases the job."""
 NEVER_STARTS: Final = frozenset({"PartitionNodeLimit", "PartitionTimeLimit"})
 """Reasons of a job that no node of its partition ever gets: many clusters accept it and let it wait (EnforcePartLimits=NO)."""
 FAILED: Final = "failed requeued held"
 """The end of Slurm's reason for a job that it could not start: a prolog failed, or a directory is missing on the node."""
+
+
+def stage_of(state: str) -> Stage:
+    if state in WAITS:
+        return "waits"
+    return "over" if state in OVER else "ends" if state == "COMPLETING" else "runs"
+
+
+def ended_by_of(state: str, reason: str, is_late: bool) -> str | None:
+    """Derive the reason why a job ends. `is_late`: its time is over.
+
+    While a job is COMPLETING, Slurm hides its last state: then a node that is down, or the time, shows the reason.
+    """
+    if state != "COMPLETING":
+        return ENDED_BY.get(state)
+    return "node_lost" if reason == NODE_DOWN else "timeout" if is_late else "cancelled"
 
 
 def hold_of(reason: str) -> Hold:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from base.sanitize import ascii_int
-from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, QueuedJob, one_line, script_lines, work_words
 from cluster.schedulers.queries import ask, submit_script
 from cluster.schedulers.slurm import answers
-from cluster.schedulers.slurm.answers import SLURM, JobInfo
+from cluster.schedulers.slurm.answers import SLURM
 
 # Directives of the site file.
 
@@ -92,41 +92,16 @@ def clock(minutes: int) -> str:
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-    return tuple(map(queued_job, answers.parse_queue(ask(SLURM, (*answers.QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))))
+    return answers.parse_queue(ask(SLURM, (*answers.QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     jobs = answers.query_jobs((f"--user={os.getuid()}", f"--name={name}"), patience_s)
-    return tuple(queued_job(job) for job in jobs if job.name == name)
+    return tuple(job for job in jobs if job.name == name)
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-    return tuple(map(queued_job, answers.query_jobs((f"--jobs={','.join(job_ids)}",), patience_s)))
-
-
-def queued_job(job: JobInfo) -> QueuedJob:
-    stage = stage_of(job.state)
-    return QueuedJob(
-        job_id=job.job_id,
-        stage=stage,
-        state=job.state.lower(),
-        why=answers.plain_reason(job.reason) if stage == "waits" else "",
-        hold=answers.hold_of(job.reason) if stage == "waits" else "",
-        ended_by=answers.ENDED_BY.get(job.state) if stage == "over" else None,
-        restarts=job.restarts,
-        submitted=job.submitted,
-        expected=job.started,
-        name=job.name,
-        nodes=job.nodes,
-        directory=job.directory,
-        **parse_work(job.comment),
-    )
-
-
-def stage_of(state: str) -> Stage:
-    if state in answers.WAITS:
-        return "waits"
-    return "over" if state in answers.OVER else "ends" if state == "COMPLETING" else "runs"
+    return answers.query_jobs((f"--jobs={','.join(job_ids)}",), patience_s)
 
 
 # The submission.

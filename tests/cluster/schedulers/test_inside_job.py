@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
 from cluster.schedulers import lsf, pbs, sge
 from cluster.schedulers.inside_job import holders_alive, names_for, read_grant, requeue
+from cluster.schedulers.jobs import QueuedJob
 from cluster.schedulers.slurm.answers import SLURM
 from cluster.types import Allocation, AllocationRequest, Holder, Node
 
@@ -19,33 +20,24 @@ ALLOCATION = Allocation(
 )
 
 
-@dataclass(frozen=True)
-class Job:
-    job_id: str
-    start: int
-
-
 def test_the_scheduler_is_asked_once_for_those_of_whom_this_host_cannot_tell() -> None:
     earlier = replace(ELSEWHERE, restart_count=0)
     others = [replace(ELSEWHERE, job_id=job_id) for job_id in ("8", "8", "9", "10")]
     told: list[Sequence[str]] = []
 
-    def jobs_of(ids: Sequence[str]) -> list[Job]:
+    def jobs_of(ids: Sequence[str]) -> list[QueuedJob]:
         told.append(ids)
-        return [Job("8", 1), Job("9", 2), Job("11", 1)]
+        return [QueuedJob(job_id=job_id, stage="runs", state="r", restarts=start) for job_id, start in (("8", 1), ("9", 2), ("11", 1))]
 
-    def is_running(job: Job, holder: Holder) -> bool:
-        return job.start == holder.restart_count
-
-    assert holders_alive((earlier, *others, earlier), ("7", 1), jobs_of, is_running) == (False, True, True, False, False, False)
+    assert holders_alive((earlier, *others, earlier), ("7", 1), jobs_of) == (False, True, True, False, False, False)
     assert told == [["8", "9", "10"]]
-    assert holders_alive((earlier,), ("7", 1), jobs_of, is_running) == (False,)
+    assert holders_alive((earlier,), ("7", 1), jobs_of) == (False,)
     assert len(told) == 1
 
 
 @pytest.mark.parametrize("error", [SchedulerSilent, SchedulerOutputError])
 def test_of_a_scheduler_that_does_not_answer_nothing_is_known(error: type[SchedulerOutputError]) -> None:
-    def silent(ids: Sequence[str]) -> list[Job]:
+    def silent(ids: Sequence[str]) -> list[QueuedJob]:
         raise error(str(ids))
 
     holders = (ELSEWHERE, replace(ELSEWHERE, restart_count=0))

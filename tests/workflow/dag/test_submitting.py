@@ -13,8 +13,8 @@ import pytest
 from base.errors import SchedulerSilent
 from cluster.schedulers import Jobs, jobs_of
 from cluster.schedulers.jobs import RUN, QueuedJob, Work
-from cluster.schedulers.slurm.answers import COLUMNS, JobInfo
-from cluster.schedulers.slurm.jobs import queued_job
+from cluster.schedulers.slurm.answers import COLUMNS
+from tests.cluster.schedulers.slurm.squeue import squeue_job
 from workflow.dag.queue_view import PolledQueue, QueueView, poll_queue
 from workflow.dag.submitting import FRESH_S, Submissions, Submitted, describe_end, exit_file, is_over, remove_old_exit_files, step
 
@@ -124,7 +124,7 @@ class Cluster:
     def known_jobs(self, job_ids: tuple[str, ...], _patience_s: float) -> tuple[QueuedJob, ...]:
         if self.garbled:
             raise ValueError("no job at all")
-        return self.known or tuple(queued_job(JobInfo(job_id=job_id, state="CANCELLED")) for job_id in job_ids if job_id in self.cancelled)
+        return self.known or tuple(squeue_job(job_id=job_id, state="CANCELLED") for job_id in job_ids if job_id in self.cancelled)
 
     def cancel(self, job_ids: tuple[str, ...], _patience_s: float) -> None:
         if self.silent:
@@ -151,7 +151,7 @@ class Watching:
         return self.capfd.readouterr().err.splitlines()
 
     def shows(self, reason: str) -> None:
-        self.cluster.jobs = (queued_job(JobInfo(job_id="7", state="PENDING", reason=reason, comment=COMMENT, name=self.job.name)),)
+        self.cluster.jobs = (squeue_job(job_id="7", state="PENDING", reason=reason, comment=COMMENT, name=self.job.name),)
 
     def leaves(self, name: str, code: int) -> None:
         path = Path(exit_file(self.job.directory, name))
@@ -166,7 +166,7 @@ def one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Watching:
 
 def test_after_a_job_that_its_node_could_not_start_the_next_one_asks_for_other_nodes(one: Watching) -> None:
     """As PBS ends it, which goes on to give the node to jobs."""
-    one.cluster.known = (replace(queued_job(JobInfo(job_id="7", state="FAILED", nodes="n1")), ended_by="not_started", lost="n1"),)
+    one.cluster.known = (replace(squeue_job(job_id="7", state="FAILED", nodes="n1"), ended_by="not_started", lost="n1"),)
     one.watched.look()
     assert one.ended == [("the run", "job 7 could not be started on n1 and left no exit code")]
     assert one.watched.lost == {(RUN, "a-r1"): ("n1",)}
@@ -196,7 +196,7 @@ def test_a_job_that_a_person_holds_is_waited_for(one: Watching) -> None:
 
 def test_a_job_that_was_refused_the_run_by_nobody_in_the_queue_has_failed(one: Watching) -> None:
     one.leaves(one.job.name, 21)
-    one.cluster.jobs = (queued_job(JobInfo(job_id="7", state="RUNNING", comment=COMMENT)),)
+    one.cluster.jobs = (squeue_job(job_id="7", state="RUNNING", comment=COMMENT),)
     one.watched.look()
     assert one.ended == [], "it may be started once more"
     one.cluster.jobs = ()

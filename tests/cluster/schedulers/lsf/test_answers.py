@@ -9,15 +9,13 @@ import pytest
 
 from base.errors import AllocationError, SubmitError
 from base.process import CommandResult
-from cluster.schedulers.jobs import Stage
+from cluster.schedulers.jobs import QueuedJob, Stage
 from cluster.schedulers.lsf import hosts_of_job, launch_argv, plan_allocation, restart_count
 from cluster.schedulers.lsf.answers import (
     FIELDS,
     LSF,
     NO_SUCH_JOB,
     STAGES,
-    Details,
-    ListedJob,
     ended_by_of,
     parse_details,
     parse_list,
@@ -25,9 +23,8 @@ from cluster.schedulers.lsf.answers import (
     signal_of,
     submit_environ,
     time_of,
-    why_waiting,
+    with_details,
 )
-from cluster.schedulers.lsf.jobs import joined
 from cluster.schedulers.queries import complains_only_of, parse_job_id
 from cluster.types import AllocationRequest
 
@@ -45,7 +42,8 @@ def clock(moment: float | None) -> str:
 
 
 def test_our_jobs_say_what_they_make_and_why_they_wait() -> None:
-    jobs = joined(parse_list(captured("list-ours"), NOW, HOME), parse_details(captured("details-two"), NOW))
+    details = parse_details(captured("details-two"), NOW)
+    jobs = [with_details(job, details.get(job.job_id)) for job in parse_list(captured("list-ours"), NOW, HOME)]
     found = {job.job_id: job for job in jobs}
     runs, waits = found["106"], found["107"]
     assert (runs.stage, runs.state, runs.nodes, runs.name) == ("runs", "RUN", "n2,n1", "slipway-lenet-b32-r1.0a1b2c3d")
@@ -102,10 +100,14 @@ def test_what_was_asked_for_a_job_that_runs_is_in_its_history() -> None:
     assert signal_of(begun + killed + begun) is None, "that was an earlier start"
 
 
+def listed(line: str) -> QueuedJob:
+    (job,) = parse_list(f"{line}\n{line}\n", NOW, HOME)
+    return job
+
+
 def test_every_state_has_a_stage() -> None:
     stages: dict[str, Stage] = {"PEND": "waits", "UNKWN": "runs", "ZOMBI": "ends", "EXIT": "over", "NEW": "runs"}
-    for state, stage in stages.items():
-        assert ListedJob(job_id="1", name="", state=state).stage == stage
+    assert {state: listed(f"9^{state}^-^-^-^-^a").stage for state in stages} == stages
     assert set(STAGES.values()) == {"waits", "runs", "ends", "over"}
 
 
@@ -121,8 +123,8 @@ def test_a_number_of_very_many_digits_and_other_ends_of_lines_hide_no_job() -> N
 
 def test_tasks_of_an_array_are_one_job_and_a_name_may_hold_anything() -> None:
     line = "^".join(["9", "RUN", "-", "-", "8*n1:8*n2", "$HOME/w", "a^b"])
-    (job,) = parse_list(f"{line}\n{line}\n", NOW, HOME)
-    assert (job.name, job.hosts, job.directory, job.submitted) == ("a^b", "n1,n2", f"{HOME}/w", None)
+    job = listed(line)
+    assert (job.name, job.nodes, job.directory, job.submitted) == ("a^b", "n1,n2", f"{HOME}/w", None)
     assert len(FIELDS) == 7
 
 
@@ -144,7 +146,7 @@ def test_times_without_a_year_are_the_last_such_ones(words: str, is_time: str) -
 
 def test_details_of_nothing() -> None:
     assert parse_details("Job <5> is not found\n", NOW) == {}
-    assert why_waiting(ListedJob(job_id="5", name="", state="PEND"), Details()).startswith("LSF has not looked at it")
+    assert with_details(listed("5^PEND^-^-^-^-^a"), None).why.startswith("LSF has not looked at it")
 
 
 def test_jobs_that_are_unknown_or_over_are_no_failure() -> None:

@@ -1,23 +1,24 @@
 """What the server says of jobs, read from captured answers; and what its words mean."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from base.errors import SubmitError
 from cluster.schedulers import pbs
-from cluster.schedulers.jobs import RUN, Work, work_words
+from cluster.schedulers.inside_job import has_processes
+from cluster.schedulers.jobs import RUN, QueuedJob, Work, work_words
 from cluster.schedulers.pbs import jobs
 from cluster.schedulers.pbs.answers import (
     PBS,
-    JobInfo,
+    WORK,
     blocks,
-    ended_by,
     parse_clock,
     parse_entries,
     parse_jobs,
     parse_size,
-    stage_of,
+    read_job,
     time_of,
 )
 from cluster.schedulers.queries import parse_job_id, refusal_words, silence_of
@@ -27,48 +28,48 @@ from tests.cluster.schedulers.pbs.captured import answer, answers
 ALL = {job.job_id: job for job in parse_jobs(answer("qstat-f-F-json-all"))}
 
 
-def info(**words: object) -> JobInfo:
-    return replace(JobInfo(job_id="7.n0", name="a", owner="tester", state="R"), **words)  # type: ignore[arg-type]
+def info(job_id: str = "7.n0", limit: str = "", work: str = "", **words: object) -> QueuedJob:
+    """`words`: by PBS's own names."""
+    return read_job(job_id, {"job_state": "R", "Resource_List": {"walltime": limit}, "Variable_List": {WORK: work}, **words})
 
 
 def test_all_jobs_of_an_answer_are_read() -> None:
-    assert {job_id: stage_of(job.state) for job_id, job in ALL.items()} == {
+    assert {job_id: job.stage for job_id, job in ALL.items() if not job_id.startswith("16[")} == {
         **{job_id: "runs" for job_id in ("10.n0", "12.n0", "13.n0", "14.n0", "15.n0", "19.n0")},
-        **{job_id: "over" for job_id in ("16[0].n0",) if job_id in ALL},
-        **{job_id: stage_of(job.state) for job_id, job in ALL.items() if job_id.startswith("16[")},
         **{job_id: "waits" for job_id in ("17.n0", "18.n0", "20.n0")},
     }
     job = ALL["13.n0"]
-    assert (job.name, job.owner, job.hosts, job.walltime_s, job.restarts) == ("B", "tester", ("n1", "n2"), 15.0, 0)
-    assert pbs.end_of(job) == (job.started or 0) + 15.0
+    assert (job.name, job.nodes, job.restarts, job.state) == ("B", "n1,n2", 0, "running")
+    assert job.end == (job.expected or 0) + 15.0
     assert time_of("Sun Nov 22 05:54:44 2026") == 1795326884.0
 
 
 def test_a_finished_job_says_how_it_ended() -> None:
     (job,) = parse_jobs(answer("qstat-x-f-F-json-finished"))
-    assert (job.state, job.exit_status, ended_by(job)) == ("F", 5, None)
+    assert (job.stage, job.state, job.ended_by) == ("over", "finished", None)
     (deleted,) = parse_jobs(answer("qstat-deleted"))
-    assert (deleted.exit_status, ended_by(deleted), pbs.reason_of(deleted, 0, 0.0)) == (271, "cancelled", "cancelled")
+    assert (deleted.ended_by, pbs.reason_of(deleted, 0, 0.0)) == ("cancelled", "cancelled")
     (late,) = parse_jobs(answer("qstat-deleted-at-walltime"))
-    assert ended_by(late) == "timeout"
-    assert ended_by(info(state="F", exit_status=-20)) == "node_lost"
-    assert ended_by(info(state="F", exit_status=-2)) == "not_started", "a prologue ended with 1"
-    found = jobs.queued_job(info(state="F", exit_status=-2, hosts=("n1", "n2")))
-    assert (found.ended_by, found.lost) == ("not_started", "n1")
-    assert ended_by(info(state="F", exit_status=None)) == "cancelled", "it was deleted while it waited"
-    assert ended_by(info(state="F", exit_status=265)) is None, "a SIGKILL of nobody we know"
+    assert late.ended_by == "timeout"
+    ends = {status: info(job_state="F", Exit_status=status).ended_by for status in (-20, -11, -2, 5, 265, 271)}
+    assert ends == {-20: "node_lost", -11: "requeued", -2: "not_started", 5: None, 265: None, 271: "cancelled"}
+    found = info(job_state="F", Exit_status=-2, exec_host="n1/0*8+n2/0")
+    assert (found.ended_by, found.lost) == ("not_started", "n1"), "a prologue ended with 1"
+    assert info(job_state="F").ended_by == "cancelled", "it was deleted while it waited"
 
 
 def test_what_happens_to_a_running_job_is_known_before_it_has_ended() -> None:
-    running = info(started=1000.0, walltime_s=60.0)
+    begun = {"stime": "Thu Jan  1 00:16:40 1970", "limit": "00:01:00"}
+    running = info(**begun)
+    assert (running.expected, running.end) == (1000.0, 1060.0)
     assert pbs.reason_of(running, 0, 1059.0) is None
     assert pbs.reason_of(running, 0, 1060.0) == "timeout"
-    assert pbs.reason_of(replace(running, comment="Job run at x on (n1) and terminated by tester@n0"), 0, 1001.0) == "cancelled"
+    assert pbs.reason_of(info(comment="Job run at x on (n1) and terminated by tester@n0", **begun), 0, 1001.0) == "cancelled"
     assert pbs.reason_of(replace(running, restarts=1), 0, 1001.0) == "requeued"
-    assert pbs.reason_of(info(state="Q", restarts=1), 0, 1001.0) == "requeued"
+    assert pbs.reason_of(info(job_state="Q", run_count=1), 0, 1001.0) == "requeued"
     holder = Holder(scheduler="pbs", job_id="7", restart_count=0, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
-    assert not pbs.is_running(replace(running, restarts=1), holder)
-    assert pbs.is_running(running, holder)
+    assert not has_processes(replace(running, restarts=1), holder)
+    assert has_processes(running, holder)
 
 
 def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:
@@ -80,22 +81,28 @@ def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:
     assert [job.job_id for job in parse_jobs(broken)] == ["2.n0"]
 
 
-def test_a_job_tells_its_work_and_only_ours_are_ours() -> None:
-    work = Work(mark="slipway=a-1234", rule=RUN, wildcards="a-b-r1")
-    jobs_ = [info(work=work_words(work), hosts=("n1", "n2")), info(owner="other"), info(job_id="10.n0", state="Q", submitted=5.0)]
-    found = jobs.queued_jobs(jobs_, "tester")
-    assert [job.job_id for job in found] == ["7.n0", "10.n0"]
-    assert (found[0].rule, found[0].wildcards, found[0].mark, found[0].nodes) == (RUN, "a-b-r1", "slipway=a-1234", "n1,n2")
-    assert (found[1].stage, found[1].why) == ("waits", "PBS has not looked at it yet")
+@pytest.mark.processes
+def test_a_job_tells_its_work_and_only_ours_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than a few, the jobs of everybody are asked for."""
+    job = info(work=work_words(Work(mark="slipway=a-1234", rule=RUN, wildcards="a-b-r1")), exec_host="n1/0+n2/0")
+    assert (job.rule, job.wildcards, job.mark, job.nodes) == (RUN, "a-b-r1", "slipway=a-1234", "n1,n2")
+    for name, text in (("qselect", "18.n0\n12.n0\n"), ("qstat", answer("qstat-f-F-json-all"))):
+        (tmp_path / "said").with_suffix(f".{name}").write_text(text)
+        (tmp_path / name).write_text(f"#!/bin/sh\ncat {tmp_path}/said.{name}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for few in (16, 1):
+        monkeypatch.setattr(jobs, "FEW", few)
+        assert [job.job_id for job in jobs.our_jobs(0.0, 20.0)] == ["12.n0", "18.n0"]
 
 
 def test_a_job_is_held_by_a_person_or_since_it_failed() -> None:
-    held = jobs.queued_job(info(state="H", comment="maintenance"))
-    assert (held.hold, held.why, jobs.queued_job(info(state="H")).why) == ("held", "held (maintenance)", "held")
+    held = info(job_state="H", comment="maintenance")
+    assert (held.hold, held.why, info(job_state="H").why) == ("held", "held (maintenance)", "held")
     tried = "job held, too many failed attempts to run"  # as the server writes it: src/server/req_runjob.c
-    failed = jobs.queued_job(info(state="H", comment=tried))
+    failed = info(job_state="H", comment=tried)
     assert (failed.hold, failed.why) == ("failed", f"PBS could not start it ({tried})")
-    assert jobs.queued_job(info(state="Q")).hold == ""
+    assert (info(job_state="Q").hold, info(job_state="Q").why) == ("", "PBS has not looked at it yet")
 
 
 def test_silence_is_told_from_refusal() -> None:

@@ -1,14 +1,13 @@
 """What Grid Engine 8.1.9 answered, read again. The first line of each file is the command, the last its exit code."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from base.errors import SchedulerOutputError, SubmitError
 from base.process import CommandResult
-from cluster.schedulers.jobs import job_words
+from cluster.schedulers.jobs import QueuedJob, job_words
 from cluster.schedulers.queries import last_words, parse_job_id
 from cluster.schedulers.sge import launch_environ, parse_hosts, reason_of
 from cluster.schedulers.sge.answers import (
@@ -18,10 +17,9 @@ from cluster.schedulers.sge.answers import (
     parse_accounting,
     parse_details,
     parse_list,
-    submitted_of,
-    why_waiting,
+    with_details,
 )
-from cluster.schedulers.sge.jobs import joined, with_lost
+from cluster.schedulers.sge.jobs import with_lost
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "sge"
 
@@ -31,8 +29,20 @@ def captured(name: str) -> str:
     return re.sub(r"\[exit \d+\]\s*$", "", text.partition("\n")[2])
 
 
+def in_state(letters: str) -> QueuedJob:
+    """A job on n1 that began at 22 Nov 2026 and has an hour, in a list."""
+    began = "<JB_job_number>8</JB_job_number><JAT_start_time>2026-11-22T05:46:26</JAT_start_time><queue_name>all.q@n1</queue_name>"
+    (job,) = parse_list(f'<j><job_list>{began}<state>{letters}</state><hard_request name="h_rt">3600</hard_request></job_list></j>')
+    return job
+
+
+def detailed(jobs: tuple[QueuedJob, ...], details: str) -> list[QueuedJob]:
+    fields = parse_details(captured(details))
+    return [with_details(job, fields.get(job.job_id, {})) for job in jobs]
+
+
 def test_our_jobs_say_what_they_make_and_why_they_wait() -> None:
-    first, second = joined(parse_list(captured("qstat-list-ours")), parse_details(captured("qstat-j-two-of-ours")))
+    first, second = detailed(parse_list(captured("qstat-list-ours")), "qstat-j-two-of-ours")
     assert (first.job_id, first.stage, first.state, first.nodes) == ("8", "runs", "running (r)", "n1")
     assert (second.stage, second.state, second.nodes) == ("waits", "waiting (qw)", "")
     assert (first.rule, first.wildcards, first.mark) == (
@@ -47,30 +57,28 @@ def test_our_jobs_say_what_they_make_and_why_they_wait() -> None:
 
 
 def test_ended_jobs_and_those_being_ended_are_told_apart() -> None:
-    jobs = {job.job_id: job for job in joined(parse_list(captured("qstat-list-with-ended")), {})}
+    jobs = {job.job_id: job for job in parse_list(captured("qstat-list-with-ended"))}
     assert {job_id: job.stage for job_id, job in jobs.items()} == {"1": "over", "6": "over", "7": "over", "8": "ends", "9": "over"}
     assert jobs["7"].name == "slipway-lenet-digits-b32-n2-g1-6b4d903fab-r1.064dfffb"
 
 
 def test_a_job_without_our_context_is_somebodys() -> None:
-    (job,) = joined(parse_list(captured("qstat-xml-running")), parse_details(captured("qstat-j")))
+    (job,) = detailed(parse_list(captured("qstat-xml-running")), "qstat-j")
     assert (job.name, job.rule, job.mark) == ("sge1.sh", "", "")
 
 
 def test_a_job_in_an_error_state_waits_and_says_why() -> None:
-    failed, held = parse_list(captured("qstat-error-state-xml"))
-    assert (failed.stage, failed.words, held.stage, held.words) == ("waits", "in an error state (Eqw)", "waits", "held (hqw)")
-    why = why_waiting(failed, parse_details(captured("qstat-j-error"))["18"])
-    assert "exit_status of job start = 100" in why
-    assert why_waiting(held, {}) == "held"
+    failed, held = detailed(parse_list(captured("qstat-error-state-xml")), "qstat-j-error")
+    assert (failed.stage, failed.state, held.stage, held.state) == ("waits", "in an error state (Eqw)", "waits", "held (hqw)")
+    assert "exit_status of job start = 100" in failed.why
+    assert held.why == "held"
     assert (failed.hold, held.hold) == ("failed", "held")
 
 
 def test_a_complex_that_is_used_up_is_why_a_job_waits() -> None:
-    fields = parse_details(captured("gpu-qstat-j-pending"))["27"]
-    (job,) = parse_list(captured("qstat-xml-running"))
-    assert why_waiting(job, fields).startswith("waiting for slots to become free ((-l gpu=4) cannot run")
-    assert submitted_of(fields) is not None
+    job = with_details(in_state("qw"), parse_details(captured("gpu-qstat-j-pending"))["27"])
+    assert job.why.startswith("waiting for slots to become free ((-l gpu=4) cannot run")
+    assert job.submitted is not None
 
 
 @pytest.mark.parametrize("answer", ["", "error: commlib error", "<job_info>", "\x00"])
@@ -114,45 +122,41 @@ def test_a_job_that_was_put_back_by_force_has_lost_its_node() -> None:
 
 
 def test_a_job_is_lost_whose_first_node_is_unknown() -> None:
-    jobs = with_lost(joined(parse_list(captured("qstat-two-running")), {}), parse_list(captured("qstat-first-node-unknown")))
+    jobs = with_lost(parse_list(captured("qstat-two-running")), parse_list(captured("qstat-first-node-unknown")))
     assert [(job.job_id, job.nodes, job.lost) for job in jobs] == [("1", "n1", "n1"), ("2", "n3", "")]
     assert job_words(jobs[0], 0.0) == "job 1 is running (r) on n1, and n1 does not answer"
 
 
 def test_a_job_put_back_into_the_queue_that_no_node_starts_counts_as_lost_until_it_runs() -> None:
-    one = next(job for job in parse_list(captured("qstat-two-running")) if job.job_id == "1")
-    for letters, lost in (("Rt", "n1"), ("Rr", ""), ("t", "")):
-        (job,) = with_lost(joined([replace(one, letters=letters)], {}), ())
-        assert (letters, job.lost) == (letters, lost)
+    assert [(letters, in_state(letters).lost) for letters in ("Rt", "Rr", "t")] == [("Rt", "n1"), ("Rr", ""), ("t", "")]
 
 
 def test_a_job_put_back_just_before_its_good_end_runs_again() -> None:
     """It stayed so: 8.1.9 had given it nodes anew while one of them still ended the first start."""
-    (job,) = joined(parse_list(captured("qstat-put-back-before-its-end")), {})
+    (job,) = parse_list(captured("qstat-put-back-before-its-end"))
     assert (job.job_id, job.stage, job.restarts, job.lost) == ("11", "runs", 1, "n1")
 
 
 def test_a_job_put_back_into_the_queue_waits_until_it_has_nodes() -> None:
-    one = next(job for job in parse_list(captured("qstat-two-running")) if job.job_id == "1")
-    stages = {letters: replace(one, letters=letters).stage for letters in ("Rq", "hRwq", "Rt", "Rr", "dRq", "qw", "r", "t")}
+    stages = {letters: in_state(letters).stage for letters in ("Rq", "hRwq", "Rt", "Rr", "dRq", "qw", "r", "t")}
     assert stages == {"Rq": "waits", "hRwq": "waits", "Rt": "runs", "Rr": "runs", "dRq": "ends", "qw": "waits", "r": "runs", "t": "runs"}
 
 
 def test_qdel_and_h_rt_are_told_apart_by_the_time() -> None:
     job = next(job for job in parse_list(captured("qstat-list-with-ended")) if job.job_id == "8")
-    assert job.started is not None
-    assert (job.letters, job.h_rt_s) == ("dr", 3600)
-    assert reason_of(job, 0, job.started + 60) == "cancelled"
-    assert reason_of(job, 0, job.started + 3599) == "timeout"
+    assert job.expected is not None
+    assert (job.stage, job.end) == ("ends", job.expected + 3590)
+    assert reason_of(job, 0, job.expected + 60) == "cancelled"
+    assert reason_of(job, 0, job.expected + 3599) == "timeout"
 
 
 def test_a_job_that_was_put_back_into_the_queue_may_run_again_by_now() -> None:
-    job = replace(next(job for job in parse_list(captured("qstat-list-with-ended")) if job.job_id == "8"), started=1000.0)
+    began = in_state("r").expected or 0.0
     for letters in ("Rq", "Rqw", "Rr", "Rt"):
-        assert reason_of(replace(job, letters=letters), 0, 1060.0) == "requeued"
-    assert reason_of(replace(job, letters="Rr"), 1700000000, 1060.0) is None
-    assert reason_of(replace(job, letters="dRr"), 1700000000, 1060.0) == "cancelled"
-    assert reason_of(replace(job, letters="Rr"), 1700000000, 1000.0 + 3599.0) == "timeout"
+        assert reason_of(in_state(letters), 0, began + 60) == "requeued"
+    assert reason_of(in_state("Rr"), 1700000000, began + 60) is None
+    assert reason_of(in_state("dRr"), 1700000000, began + 60) == "cancelled"
+    assert reason_of(in_state("Rr"), 1700000000, began + 3599) == "timeout"
 
 
 @pytest.mark.parametrize(("word", "seconds"), [("300", 300), ("1:00:10", 3610), ("", None), ("1:x", None), ("1:2:3:4", None)])

@@ -8,12 +8,12 @@ import pytest
 from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers.queries import pauses
 from cluster.schedulers.slurm.answers import (
-    COLUMNS,
     job_environ,
     job_info,
     parse_duration,
     parse_queue,
 )
+from tests.cluster.schedulers.slurm.squeue import squeue_job
 
 BATCH = {
     "SLURM_JOB_ID": "7",
@@ -67,28 +67,26 @@ JOBS = {job.job_id: job for job in parse_queue(stdout("squeue-states"))}
 
 def test_a_running_job_is_read() -> None:
     job = JOBS["6"]
-    assert (job.name, job.comment, job.state, job.reason, job.restarts) == ("odd name=1 x", "say=a b", "RUNNING", "", 0)
-    assert (job.nodes, job.limit_s, job.preempted) == ("n1", 5400.0, None)
-    assert (job.submitted, job.started, job.end) == (1795770119.0, 1795770120.0, 1795775520.0)
+    assert (job.name, job.stage, job.state, job.why, job.restarts, job.nodes) == ("odd name=1 x", "runs", "running", "", 0, "n1")
+    assert (job.submitted, job.expected, job.end, job.ended_by) == (1795770119.0, 1795770120.0, 1795775520.0, None)
 
 
 def test_a_requeued_job_waits_again() -> None:
     job = JOBS["2"]
-    assert (job.state, job.reason, job.restarts, job.nodes) == ("PENDING", "BeginTime", 1, "")
+    assert (job.state, job.why, job.restarts, job.nodes) == ("pending", "BeginTime", 1, "")
 
 
 def test_a_job_that_is_over_is_read() -> None:
-    assert (JOBS["3"].state, JOBS["3"].limit_s, JOBS["3"].end) == ("CANCELLED", 7200.0, 1795770018.0)
+    assert (JOBS["3"].state, JOBS["3"].ended_by, JOBS["3"].end) == ("cancelled", "cancelled", 1795770018.0)
 
 
 def test_of_an_array_each_job_is_read() -> None:
-    assert [(JOBS[job_id].name, JOBS[job_id].state) for job_id in ("4", "5")] == [("many", "CANCELLED")] * 2
+    assert [(JOBS[job_id].name, JOBS[job_id].state) for job_id in ("4", "5")] == [("many", "cancelled")] * 2
 
 
 def test_a_state_of_several_words_and_a_job_without_a_limit_are_read() -> None:
-    values = {"job_id": "7", "state": "RUNNING,SIGNALING", "limit_s": "UNLIMITED", "end": "Unknown", "restarts": ""}
-    (job,) = parse_queue("".join(values.get(key, "").ljust(width) for key, _, width in COLUMNS))
-    assert (job.state, job.limit_s, job.end, job.restarts) == ("RUNNING", None, None, 0)
+    job = squeue_job(job_id="7", state="RUNNING,SIGNALING", limit_s="UNLIMITED", end="Unknown")
+    assert (job.state, job.end, job.restarts) == ("running", None, 0)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +128,7 @@ def test_a_line_that_cannot_be_read_may_be_the_job(answering: Path) -> None:
     answer(answering, "squeue", "squeue-states")
     job = job_info("6")
     assert job is not None
-    assert job.state == "RUNNING"
+    assert job.state == "running"
     (answering / "out").write_text("what is this\n")
     with pytest.raises(SchedulerOutputError, match="a line of squeue cannot be read"):
         job_info("6")

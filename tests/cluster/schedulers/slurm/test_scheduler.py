@@ -7,13 +7,15 @@ import pytest
 
 from base.errors import AllocationError, UnsupportedRequest
 from cluster.schedulers import plan_allocation, slurm
-from cluster.schedulers.slurm import is_running, reason_of, srun_environment
-from cluster.schedulers.slurm.answers import JobInfo, slurm_environment
+from cluster.schedulers.inside_job import facts_of, has_processes, reason_of
+from cluster.schedulers.slurm import srun_environment
+from cluster.schedulers.slurm.answers import slurm_environment
 from cluster.types import Allocation, AllocationRequest, Holder, Node
+from tests.cluster.schedulers.slurm.squeue import squeue_job
 
 JOB = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_CPUS_PER_NODE": "16(x2),8", "SLURM_CONF": "/etc/s.conf"}
 ADDRESSES = {"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"}
-INFO = JobInfo(job_id="17", state="RUNNING", restarts=1, submitted=100.0, started=200.0, end=800.0, limit_s=600.0)
+INFO = {"job_id": "17", "state": "RUNNING", "restarts": 1, "submitted": 100, "started": 200, "end": 800, "limit_s": "00:10:00"}
 HOLDER = Holder(scheduler="slurm", job_id="17", restart_count=1, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
 
 
@@ -124,7 +126,7 @@ def test_a_shared_job_is_never_requeued() -> None:
     ],
 )
 def test_whether_a_start_of_a_job_still_runs(changes: dict[str, Any], restart_count: int, expected: bool) -> None:
-    assert is_running(dataclasses.replace(INFO, **changes), dataclasses.replace(HOLDER, restart_count=restart_count)) is expected
+    assert has_processes(squeue_job(**INFO | changes), dataclasses.replace(HOLDER, restart_count=restart_count)) is expected
 
 
 @pytest.mark.parametrize(
@@ -134,11 +136,11 @@ def test_whether_a_start_of_a_job_still_runs(changes: dict[str, Any], restart_co
         ({"restarts": 2}, "requeued"),
         ({"restarts": 2, "state": "COMPLETING"}, "requeued"),
         ({"state": "PREEMPTED"}, "preempted"),
-        ({"state": "COMPLETING", "preempted": 700.0}, "preempted"),
-        ({"state": "COMPLETING", "end": 300.0}, "cancelled"),
+        ({"state": "COMPLETING", "preempted": 700}, "preempted"),
+        ({"state": "COMPLETING", "end": 300}, "cancelled"),
         ({"state": "COMPLETING"}, "timeout"),
-        ({"state": "COMPLETING", "reason": "NodeDown", "end": 300.0}, "node_lost"),
-        ({"state": "COMPLETING", "limit_s": None}, "cancelled"),
+        ({"state": "COMPLETING", "reason": "NodeDown", "end": 300}, "node_lost"),
+        ({"state": "COMPLETING", "limit_s": "UNLIMITED"}, "cancelled"),
         ({"state": "TIMEOUT"}, "timeout"),
         ({"state": "NODE_FAIL"}, "node_lost"),
         ({"state": "CANCELLED"}, "cancelled"),
@@ -146,4 +148,10 @@ def test_whether_a_start_of_a_job_still_runs(changes: dict[str, Any], restart_co
     ],
 )
 def test_why_a_job_ends(changes: dict[str, Any], expected: str | None) -> None:
-    assert reason_of(dataclasses.replace(INFO, **changes), 1) == expected
+    assert reason_of(squeue_job(**INFO | changes), 1) == expected
+
+
+def test_the_times_of_a_job_are_those_of_this_start() -> None:
+    assert facts_of(squeue_job(**INFO), 1) == {"deadline": 800.0, "submitted": 100.0, "started": 200.0}
+    assert facts_of(squeue_job(**INFO | {"limit_s": "UNLIMITED"}), 1)["deadline"] is None
+    assert facts_of(squeue_job(**INFO), 0) == facts_of(None, 0) == {"deadline": None, "submitted": None, "started": None}

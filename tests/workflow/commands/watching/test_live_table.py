@@ -15,9 +15,8 @@ from base.errors import SchedulerSilent, UnsupportedRequest
 from cluster.holder import holder_of
 from cluster.schedulers.jobs import QueuedJob, mark_of
 from cluster.schedulers.slurm import jobs as slurm_jobs
-from cluster.schedulers.slurm.answers import JobInfo
-from cluster.schedulers.slurm.jobs import queued_job
 from cluster.types import Holder
+from tests.cluster.schedulers.slurm.squeue import squeue_job
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
 from workflow.commands.watching.live_table import (
@@ -329,7 +328,7 @@ class FixedQueue(PolledQueue):
 
 def job_of(study: Study, run_id: str, job_id: str = "31", **fields: Any) -> QueuedJob:
     comment = f"rule_stage_train_push_wildcards_{run_id} {mark_of(study.name, str(study.results_dir))} slipway-0a"
-    return queued_job(JobInfo(**{"job_id": job_id, "state": "PENDING", "reason": "Resources", "comment": comment, **fields}))
+    return squeue_job(**{"job_id": job_id, "state": "PENDING", "reason": "Resources", "comment": comment, **fields})
 
 
 def watched(house: House) -> tuple[Study, Clock, FixedQueue, Watch]:
@@ -358,7 +357,7 @@ def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(hous
     study, clock, queue, _ = watched(house)
     names = [run.run_id for run in study.runs]
     watch = Watch(study=study, requested=names, clock=clock, queue=queue, submission="slipway-small-0badcafe")
-    job = queued_job(JobInfo(job_id="24", state="PENDING", reason="PartitionTimeLimit", name="slipway-small-0badcafe"))
+    job = squeue_job(job_id="24", state="PENDING", reason="PartitionTimeLimit", name="slipway-small-0badcafe")
     queue.jobs = (job, replace(job, job_id="25", name="other"))
     (waits,) = activity(watch.look())
     assert waits[0] == "job 24 waits"
@@ -434,7 +433,7 @@ def test_no_time_is_estimated_from_a_run_that_failed(house: House) -> None:
 
 def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
     asked: list[tuple[str, ...]] = []
-    answers: list[Sequence[QueuedJob] | None] = [(queued_job(JobInfo(job_id="1", state="RUNNING")),), None]
+    answers: list[Sequence[QueuedJob] | None] = [(squeue_job(job_id="1", state="RUNNING"),), None]
     moments = [threading.Event(), threading.Event()]
 
     def ask() -> Sequence[QueuedJob]:
