@@ -2,13 +2,17 @@
 exit code."""
 
 import re
+import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from base.errors import AllocationError, SubmitError
 from base.process import CommandResult
+from cluster.schedulers import lsf
 from cluster.schedulers.jobs import QueuedJob, Stage
 from cluster.schedulers.lsf import hosts_of_job, launch_argv, plan_allocation, restart_count
 from cluster.schedulers.lsf.answers import (
@@ -26,11 +30,12 @@ from cluster.schedulers.lsf.answers import (
     with_details,
 )
 from cluster.schedulers.queries import complains_only_of, parse_job_id
-from cluster.types import AllocationRequest
+from cluster.types import Allocation, AllocationRequest, Holder, Node
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "lsf"
 NOW = datetime(2026, 11, 23, 21, 40).timestamp()  # noqa: DTZ001 - LSF says local time
 HOME = "/home/tester"
+GONE: dict[str, Any] = {"restart_count": 0, "host": "?", "pid": 1, "pid_start": 1, "boot_id": "?", "pid_namespace": "?"}
 
 
 def captured(name: str) -> str:
@@ -103,6 +108,51 @@ def test_what_was_asked_for_a_job_that_runs_is_in_its_history() -> None:
 def listed(line: str) -> QueuedJob:
     (job,) = parse_list(f"{line}\n{line}\n", NOW, HOME)
     return job
+
+
+@pytest.fixture
+def lsf_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Commands that answer as captured: `bjobs -o`, `bjobs -l` and `bhist`; a captured file that is empty is a command that fails."""
+
+    def say(listed: str = "", details: str = "", history: str = "") -> None:
+        for name, answers in (("bjobs", (listed, details)), ("bhist", (history, history))):
+            for kind, answer in zip(("o", "l"), answers, strict=True):
+                (tmp_path / f"{name}-{kind}").write_text(captured(answer) if answer else "")
+            file = f'"{tmp_path}/{name}-$(case "$*" in *"-o "*) echo o ;; *) echo l ;; esac)"'
+            (tmp_path / name).write_text(f"#!/bin/sh\n[ -s {file} ] && exec cat {file}\necho 'may not' >&2; exit 255\n")
+            (tmp_path / name).chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return say
+
+
+def job_of(job_id: str, deadline: float | None = None) -> Allocation:
+    node = Node(name="n1", hostname="n1", address="10.0.0.1")
+    return Allocation(scheduler="lsf", job_id=job_id, nodes=(node,), device="cpu", exclusive=True, deadline=deadline)
+
+
+@pytest.mark.processes
+def test_why_our_job_ends_and_when(lsf_says: Callable[..., None]) -> None:
+    lsf_says("list-ours", "details-two", "bhist-requeue")
+    assert [lsf.ended_by(job_of(job_id)) for job_id in ("106", "107", "999")] == ["requeued", "requeued", None]
+    assert lsf.ended_by(job_of("106", deadline=time.time() + 1)) == "timeout"
+    holders = [Holder(scheduler="lsf", job_id=job_id, **GONE) for job_id in ("106", "107", "999")]
+    assert lsf.holders_alive(holders, 0.0) == (True, False, False)
+    facts = lsf.job_facts(job_of("106", deadline=10**10))
+    assert (clock(facts["submitted"]), clock(facts["started"])) == ("2026-11-23 21:36:49", "2026-11-23 21:36:50")
+    assert facts["deadline"] == (facts["started"] or 0) + 3600
+    lsf_says("list-ours", "", "bhist-running")
+    assert lsf.ended_by(job_of("106")) is None
+    assert lsf.job_facts(job_of("106", deadline=7.0)) == {"deadline": 7.0, "submitted": None, "started": None}, "this node may not ask"
+    lsf_says("list-ended", "details-ended")
+    ended = {job.name: job.job_id for job in parse_list(captured("list-ended"), NOW, HOME)}
+    assert {name: lsf.ended_by(job_of(ended[name])) for name in ("killed", "limit", "done")} == {
+        "killed": "cancelled",
+        "limit": "timeout",
+        "done": None,
+    }
+    lsf_says()
+    assert lsf.ended_by(job_of("106")) is None
 
 
 def test_every_state_has_a_stage() -> None:

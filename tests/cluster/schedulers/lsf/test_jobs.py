@@ -1,6 +1,7 @@
 """The batch script for LSF, as text and as what bash makes of it."""
 
 import os
+import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
+from cluster.schedulers import lsf
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, SHARD, BatchJob, JobSize, Work
+from cluster.schedulers.lsf import jobs
 from cluster.schedulers.lsf.jobs import batch_script, bsub_options
+from cluster.types import Allocation, Node
 
 SIZE = JobSize(nodes=2, minutes=90, cores=8, memory_mb=0, queue="gpu", account="p", constraint="type==X86_64")
 JOB = BatchJob(
@@ -80,3 +84,22 @@ def test_the_script_counts_its_starts_and_ignores_the_warning_of_lsf(tmp_path: P
     assert [line for line in log if line.startswith("starts=")] == ["starts=", "starts=1", "starts=2"]
     assert log.count("alive") == 3
     assert log[0] == "slipway: job 12 starts on n1 8"
+
+
+@pytest.mark.processes
+def test_a_job_is_submitted_put_back_and_cancelled_by_lsfs_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, answer in (("bsub", "is submitted to queue <gpu>."), ("brequeue", "is being requeued"), ("bkill", "is being terminated")):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/asked; [ {name} = bsub ] && cat\necho "Job <7> {answer}"\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert jobs.submit(JOB, 0.0) == "7"
+    node = Node(name="n1", hostname="n1", address="10.0.0.1")
+    lsf.requeue(Allocation(scheduler="lsf", job_id="7", nodes=(node,), device="cpu", exclusive=True))
+    jobs.cancel(("7", "8"), 0.0)
+    assert (tmp_path / "asked").read_text() == "bsub \nbrequeue 7\nbkill 7 8\n"
+
+
+def test_what_lsf_does_to_the_programs_of_a_job() -> None:
+    assert lsf.LIMIT_SIGNAL == signal.SIGUSR2
+    environ = {"LSB_JOBID": "7", "TMPDIR": "/tmp/7", "HOSTNAME": "n1", "PWD": "/x", "SLIPWAY_A": "b"}
+    assert lsf.launch_environ(environ) == {"LSB_JOBID": "7", "SLIPWAY_A": "b", "LSB_BLAUNCH_SLEEPTIME": "1"}

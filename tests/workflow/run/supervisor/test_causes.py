@@ -177,6 +177,16 @@ def test_a_node_program_that_is_gone_may_have_been_killed_before_anybody_was_tol
     assert "the node program of n0 is gone: error: commlib error" in (run.scope.ending.reason or "")
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR2, "timeout"), (signal.SIGTERM, "cancelled")])
+def test_a_signal_that_comes_only_at_the_limit_of_a_job_means_that_its_time_is_over(run: RunningAttempt, number: int, status: str) -> None:
+    """As LSF's, which does not say why it ends a job that still runs."""
+    run.job.scheduler = Says(None)  # type: ignore[assignment]
+    run.job.end_by_scheduler("it was told", number=number)
+    run.scope.loop.until(lambda: run.scope.ending is not None)
+    assert run.scope.ending is not None
+    assert run.scope.ending.status == status
+
+
 def test_an_announcement_that_comes_twice_is_no_second_wish_to_end(run: RunningAttempt) -> None:
     """Grid Engine sends USR2 to a process twice; who waits for its reason is not to be hurried by that. TERM is somebody's wish."""
     supervisor = Supervisor("/nowhere", "a-r1", cast(Relay, None), None, DEFAULT_LIMITS)
@@ -212,6 +222,8 @@ def test_a_signal_in_the_last_moments_of_a_supervisor_is_not_its_exit_code(tmp_p
 
 class Says:
     """A scheduler that is asked for an end."""
+
+    LIMIT_SIGNAL = signal.SIGUSR2
 
     def __init__(self, word: str | None) -> None:
         self._word = word
