@@ -53,7 +53,6 @@ OWN_LOCKS = make_own_locks()
 SCOPES: Final[dict[str, str | None]] = {
     "slurm": "slurm",
     "slurm/test_images.py": "docker",
-    "slurm/test_docker_nodes.py": "docker",
     "schedulers": "schedulers",
     "containers": "engines",
     "containers/frameworks": None,

@@ -109,7 +109,7 @@ CASES: Final[Mapping[str, Case]] = {
             "tests/workflow/run/test_runs.py::test_cancelled_while_it_waits_for_its_turn_leaves_nothing",
             "tests/slurm/test_scheduler.py::test_scancel_ends_a_run_with_a_record_and_nothing_stays",
             "tests/slurm/test_scheduler.py::test_a_requeued_job_takes_the_run_over_from_its_own_earlier_start",
-            "tests/slurm/test_scheduler.py::test_a_preempted_run_is_told_so_and_runs_again",
+            "tests/slurm/test_deadline.py::test_a_preempted_job_leaves_a_record_and_begins_again",
             "tests/workflow/test_run_command.py::test_ctrl_c_ends_the_runs_and_says_how_to_go_on",
         ),
     ),

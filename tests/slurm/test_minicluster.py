@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.minicluster import Cluster, ClusterError, missing_here, slurmconf
+from tests.minicluster import missing_here
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.minicluster"]
@@ -48,7 +48,7 @@ def up(name: str, *options: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*PROGRAM, "up", "--name", name, *options], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
-@pytest.mark.parametrize("after_s", [0.05, 0.12, 0.2, 0.3, 0.5])
+@pytest.mark.parametrize("after_s", [0.05, 0.3])
 def test_a_killed_up_leaves_nothing_that_down_does_not_find(name: str, after_s: float) -> None:
     building = up(name, "--nodes", "2", "--storage-mbit", "100")
     try:
@@ -57,30 +57,4 @@ def test_a_killed_up_leaves_nothing_that_down_does_not_find(name: str, after_s: 
         building.send_signal(signal.SIGKILL)
         building.wait()
     subprocess.run([*PROGRAM, "down", "--name", name], cwd=ROOT, check=True)
-    assert traces(name) == []
-
-
-def test_a_name_that_was_only_begun_is_given_back(name: str) -> None:
-    """`up` killed between taking the name and writing what for, and before state.json was whole."""
-    entry = Path("/run/slipway-minicluster") / name
-    directory = Path(f"/tmp/slipway-minicluster-{name}")
-    for text in ("", str(directory)):
-        entry.parent.mkdir(exist_ok=True)
-        entry.write_text(text)
-        directory.mkdir()
-        (directory / ".state.json.part-0").touch()
-        assert subprocess.run([*PROGRAM, "down", "--name", name], cwd=ROOT, check=False).returncode == 0
-        assert not entry.exists()
-        if text:
-            assert traces(name) == []
-        else:
-            (directory / ".state.json.part-0").unlink()
-            directory.rmdir()
-
-
-def test_a_failed_up_says_why_and_leaves_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurmconf, "gres_conf", lambda spec: "Name=gpu Type=p100 File=/dev/no-such-gpu\n")
-    monkeypatch.setattr("tests.minicluster.building.START_LIMIT_S", 3.0)
-    with pytest.raises(ClusterError, match="no-such-gpu"):
-        Cluster.up(name, nodes=1)
     assert traces(name) == []

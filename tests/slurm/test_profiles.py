@@ -117,23 +117,8 @@ def ended(process: subprocess.Popen[Any], limit_s: float = 240) -> str:
     return str(out)
 
 
-def test_a_job_for_every_run(place: Place) -> None:
-    shown = ended(place.snakemake("-n"))
-    assert shown.count("; push (job: ") >= 4, "a line in words for each run"
-    said = ended(place.snakemake())
-    assert "invalid option" not in said
-    assert len(list(place.results.glob("runs/*/record.json"))) == 4
-    runs = place.started()
-    assert len({run for run, _, _ in runs}) == len(runs) == 4
-    assert len({job for _, job, _ in runs}) == 4
-    assert {submission for _, _, submission in runs} == {"-"}
-    sizes = place.cluster.exec("login", ["squeue", "--states=all", "--noheader", "--format=%i %D"]).stdout.split()
-    nodes = dict(zip(sizes[::2], sizes[1::2], strict=True))
-    assert all(nodes[job] == ("2" if "-n2-" in run else "1") for run, job, _ in runs)
-
-
-def test_a_run_says_slurms_reason_and_once_cancelled_is_not_tried_again(place: Place) -> None:
-    """Four runs of one and two nodes on three nodes: some wait."""
+def test_each_run_is_a_job_that_says_slurms_reason_and_once_cancelled_is_not_tried_again(place: Place) -> None:
+    """Four runs of one and two nodes on three nodes: some wait. How runs in jobs of their own end well: test_shared_nodes.py."""
     run = place.slipway("run", f"{place.name}.yaml", seconds=200.0)
 
     def jobs(*options: str) -> list[str]:
@@ -148,13 +133,14 @@ def test_a_run_says_slurms_reason_and_once_cancelled_is_not_tried_again(place: P
     said, _ = beside.communicate(timeout=60)
     assert beside.returncode == 12
     assert "has 4 jobs of slipway submit or slipway run in the queue already" in said
-    assert len(place.cluster.exec("login", ["squeue", "--noheader"]).stdout.splitlines()) == 4
+    assert sorted(place.cluster.exec("login", ["squeue", "--noheader", "--format=%D"]).stdout.split()) == ["1", "1", "2", "2"]
     place.cluster.exec("login", ["scancel", *jobs()])
     said, _ = run.communicate(timeout=240)
     assert run.returncode == 19
     assert said.count("or by an administrator; it is not tried again in this call") == 4
-    runs = [name for name, *_ in place.started()]
-    assert len(set(runs)) == len(runs)
+    runs = place.started()
+    assert len({run for run, *_ in runs}) == len({job for _, job, _ in runs}) == len(runs)
+    assert {submission for *_, submission in runs} == {"-"}
 
 
 def test_one_job_for_the_study(place: Place) -> None:
@@ -231,10 +217,3 @@ def test_a_requeued_job_is_waited_for(place: Place) -> None:
     assert len(list(place.results.glob("runs/*/record.json"))) == 4
     assert len([run for run, job, _ in place.started() if job == job_id]) == 2, said
     assert len({job for _, job, _ in place.started()}) == 4, "no run has a second job"
-
-
-def test_a_profile_that_does_not_fit_is_refused(place: Place) -> None:
-    local = place.snakemake("-n", profile="local")
-    said, _ = local.communicate(timeout=60)
-    assert local.returncode == 10
-    assert "`slipway run STUDY` takes the profile that fits, and `slipway submit STUDY` starts it inside of one job" in said

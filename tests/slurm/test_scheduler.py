@@ -222,19 +222,6 @@ def test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second
     assert world.stays() == []
 
 
-def test_a_preempted_run_is_told_so_and_runs_again(world: ClusterWorld) -> None:
-    run_id = world.cell(nodes=3, measured=2000, step_s=0.05)
-    job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=3", "--ntasks-per-node=1", "--requeue", "--time=5")
-    world.wait_for(lambda: world.ranks("n3"))
-    world.cluster.exec(
-        "login", ["sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=true"], check=True
-    )
-    world.wait_for(lambda: (world.run_dir(run_id) / "attempts" / "1" / "record.json").exists())
-    assert world.record(run_id, 1)["status"] == "preempted", world.log()
-    found = world.wait_for(lambda: (said := world.job(job)) is not None and said.state == "pending" and said)
-    assert found.restarts == 1
-
-
 def test_a_run_begins_and_ends_while_slurmctld_is_silent(world: ClusterWorld) -> None:
     run_id = world.cell(measured=20, step_s=0.05)
     go = f"while [ ! -e {world.path}/go ]; do sleep 0.1; done"

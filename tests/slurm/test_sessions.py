@@ -63,17 +63,10 @@ def test_a_server_on_a_node_is_there_for_its_user_alone_and_goes_with_its_job(cl
     assert ask(cluster, node, "socket", path, nobody=True) == "PermissionError"
     assert ask(cluster, node, "127.0.0.1") == "ConnectionRefusedError"
     assert ask(cluster, "login", node) == "ConnectionRefusedError"
-    cluster.exec("login", ["scancel", session["job_id"]], timeout=60)
+    waits = slipway(cluster, "run", "--detach", "--nodes", "3", "--", "true")  # one node is taken
+    assert "cancelled before it had begun" in slipway(cluster, "stop", session_of(cluster, waits)["session"])
+    slipway(cluster, "stop", "--now", session["session"])
     wait_until(lambda: has_ended(cluster, said), 60.0, "the session has ended")
     wait_until(lambda: not cluster.exec(node, ["pgrep", "-f", "stand_in.py"], timeout=60).stdout, 30.0, "its program is gone")
     assert not (Path(session["directory"]) / "token").exists()
     slipway(cluster, "run", "--", "true")
-
-
-def test_a_session_that_waits_is_taken_from_the_queue(cluster: Cluster) -> None:
-    first = slipway(cluster, "run", "--detach", "--nodes", "3", "--", "sleep", "300")
-    second = slipway(cluster, "serve", "--detach", "--ports", "17500", "--", sys.executable, str(STAND_IN), "17500")
-    assert "cancelled before it had begun" in slipway(cluster, "stop", session_of(cluster, second)["session"])
-    wait_until(lambda: session_of(cluster, first)["stage"] == "ready", 60.0, "the first one runs")
-    slipway(cluster, "stop", "--now", session_of(cluster, first)["session"])
-    assert has_ended(cluster, first)
