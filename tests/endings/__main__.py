@@ -26,8 +26,6 @@ from tests.minicluster.queue import WORDS
 
 KILL_WAIT_S = {"slurm": 30, "pbs": 10, "sge": 0, "lsf": 10}
 """As they have it where nobody says anything; Grid Engine kills at once."""
-SUBMIT_EVERY = 3
-"""Of the endings of kinds that can be done to a submitted study, one in so many is."""
 
 
 def say(text: str) -> None:
@@ -49,42 +47,29 @@ def line_of(number: int, kind: str, result: Result, took_s: float) -> str:
     seconds = "     -" if result.seconds is None else f"{result.seconds:6.1f}"
     verdict = "; ".join(result.problems) or "right"
     notes = f"  ({', '.join(result.notes)})" if result.notes else ""
-    where = f"{result.way:6} {result.nodes} {'node' if result.nodes == 1 else 'nodes':5} {result.moment:14}"
+    where = f"{result.nodes} {'node' if result.nodes == 1 else 'nodes':5} {result.moment:14}"
     return f"{number:3} {kind:18} {where} {seconds} s of {took_s:5.1f}  {verdict}{notes}"
 
 
 def campaign(cluster: Cluster, options: argparse.Namespace, results: dict[str, list[Result]]) -> None:
     place = Place(cluster, "endings", options.engine)
     kinds = kinds_of(options)
-    if options.scheduler == "slurm" and options.engine in STORES and any(FAULTS[kind].submitted for kind in kinds):
-        place.prepare_submissions()
     others = Others(place)
     for number, kind in enumerate(kinds, options.first):
         rng = random.Random(options.seed * 1000 + number)  # noqa: S311 - no secret
-        submitted = place.checkout.exists() and FAULTS[kind].submitted and len(results[kind]) % SUBMIT_EVERY == 1
         began = time.monotonic()
-        result = play(One(place, others, rng, number), kind, submitted=submitted)
+        result = play(One(place, others, rng), kind)
         results[kind].append(result)
         say(line_of(number, kind, result, time.monotonic() - began))
-    if place.checkout.exists():
-        say(reaped(place))
     if options.engine == pyxis_images.ENGINE:
-        results["next start"].append(next_start(One(place, others, random.Random(options.seed), 0)))  # noqa: S311
-
-
-def reaped(place: Place) -> str:
-    """What `slipway reap --remove` leaves of the files of runs whose node program was killed."""
-    for node in place.cluster.nodes:
-        place.slipway(node, "reap", "--remove")
-    files = place.files_left()
-    return f"after `slipway reap --remove` {len(files)} files of runs are left {files or ''}"
+        results["next start"].append(next_start(One(place, others, random.Random(options.seed))))  # noqa: S311
 
 
 def next_start(one: One) -> Result:
     """A run on all nodes that ends by itself: after it nothing is unpacked but its image."""
     result = Result(nodes=len(one.cluster.nodes))
     began = time.monotonic()
-    one.start(submitted=False, much=True, deaf=False, walltime_s=120.0, minutes=5, nodes=result.nodes)
+    one.start(much=True, deaf=False, walltime_s=120.0, minutes=5, nodes=result.nodes)
     while one.listed():
         time.sleep(LOOK_S)
     result.seconds = time.monotonic() - began

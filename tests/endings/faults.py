@@ -28,13 +28,8 @@ class Fault:
     act: Act
     moments: tuple[str, ...] = LATE
     bound_s: float = 15.0
-    submitted_bound_s: float = 15.0
-    """The same, of a submitted study. Slurm does not reach a Snakemake whose slurmstepd was killed: when its runs have ended, it tries them
-    once more, which the ended job refuses, and writes tables and report before it goes."""
     daemon: bool = False
     """It ends dockerd of the struck node."""
-    submitted: bool = False
-    """To runs of `slipway submit` too."""
     own_time: bool = False
     """The moment is the run's own, which gets a short walltime."""
     limited: bool = False
@@ -187,16 +182,14 @@ def _until(condition: Callable[[], bool], what: str, pause_s: float) -> None:
 
 
 FAULTS: dict[str, Fault] = {
-    "cancel": Fault(act=cancel, moments=ALL, submitted=True, words=("cancelled",)),
+    "cancel": Fault(act=cancel, moments=ALL, words=("cancelled",)),
     "supervisor": Fault(act=supervisor, moments=ALL, words=()),
     "client": Fault(act=client, moments=("start", "train"), words=("node_lost",)),
     "dockerd restart": Fault(act=dockerd_restart, daemon=True, bound_s=30.0),
     "node program": Fault(act=node_program, words=("node_lost",)),
     "deadline": Fault(act=deadline, moments=("before",), own_time=True, waits=True, words=("timeout",)),
     "rank": Fault(act=rank, moments=("train",), words=("killed",)),
-    "slurmstepd of job": Fault(
-        act=slurmstepd_of_job, moments=ALL, submitted=True, submitted_bound_s=60.0, words=("cancelled",), only="slurm"
-    ),
+    "slurmstepd of job": Fault(act=slurmstepd_of_job, moments=ALL, words=("cancelled",), only="slurm"),
     "dockerd kill": Fault(act=dockerd_kill, daemon=True, bound_s=30.0),
     "slurmstepd of step": Fault(act=slurmstepd_of_step, words=("cancelled", "node_lost"), only="slurm"),
     "slurmstepd of container": Fault(
@@ -208,7 +201,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "watchdog": Fault(act=watchdog, moments=("train",), words=("killed", "node_lost")),
     "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=30.0, stills=True),
-    "walltime": Fault(act=walltime, moments=("train",), submitted=True, limited=True, waits=True, every=2, words=("timeout",)),
+    "walltime": Fault(act=walltime, moments=("train",), limited=True, waits=True, every=2, words=("timeout",)),
     "server restart": Fault(act=server_restart, moments=("start", "train"), waits=True, every=2, words=("cancelled",)),
     "cut": Fault(act=cut, moments=("train",), waits=True, every=2, words=("node_lost", "cancelled")),
 }
@@ -271,7 +264,6 @@ LIVES_S = 15.0
 """A fault that does not end the job (a slurmstepd is not the run): the job is cancelled after so long, and measured from there."""
 GIVE_UP_S = 120.0
 QUEUE_S = 90.0
-SUBMIT = "submit"
 OWN_TIME_S = (6.0, 16.0)
 RANKS = ("start", "train")
 """Moments at which the supervisor lives, and has what a record needs."""
@@ -284,28 +276,27 @@ class Result:
     """What came of it."""
 
     moment: str = "-"
-    way: str = "batch"
     nodes: int = 0
     seconds: float | None = None
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def play(one: One, kind: str, *, submitted: bool) -> Result:
+def play(one: One, kind: str) -> Result:
     fault, result = FAULTS[kind], Result()
     short = fault.limited and one.place.words.shorten is None
     words = ("preempted",) if short else fault.words  # its supervisor knows from the beginning that the job ends before the run's time
-    name = one.rng.choice([moment for moment in fault.moments if not (submitted and moment == "push")])
-    nodes = 2 if submitted else one.rng.choice((1, 2))
+    name = one.rng.choice(fault.moments)
+    nodes = one.rng.choice((1, 2))
     try:
         if name == "load" or one.rng.random() < 0.2:
             one.place.forget_images()
         walltime_s = one.rng.uniform(*OWN_TIME_S) if fault.own_time else 120.0
         minutes = 1 if short else 5
-        deaf = not submitted and name == "train" and one.rng.random() < DEAF
-        one.start(submitted=submitted, much=name == "push", deaf=deaf, walltime_s=walltime_s, minutes=minutes, nodes=nodes)
+        deaf = name == "train" and one.rng.random() < DEAF
+        one.start(much=name == "push", deaf=deaf, walltime_s=walltime_s, minutes=minutes, nodes=nodes)
         result.notes += ["deaf to TERM"] if deaf else []
-        result.way, result.nodes = SUBMIT if submitted else "batch", len(one.nodes)
+        result.nodes = len(one.nodes)
         after = 0.0 if fault.own_time else await_moment(one, name)
         result.moment = "own" if fault.own_time else f"{name} +{after:.1f} s"
         _strike_and_measure(one, fault, result)
@@ -340,9 +331,8 @@ def _strike_and_measure(one: One, fault: Fault, result: Result) -> None:
         then()
     if fault.stills:
         _measure(one, time.monotonic(), lambda: _left(one), result)
-    bound_s = fault.submitted_bound_s if result.way == SUBMIT else fault.bound_s
-    if result.seconds is not None and result.seconds > bound_s:
-        result.problems.append(f"took {result.seconds:.1f} s, longer than {bound_s:g} s")
+    if result.seconds is not None and result.seconds > fault.bound_s:
+        result.problems.append(f"took {result.seconds:.1f} s, longer than {fault.bound_s:g} s")
 
 
 def _in_containers(one: One) -> list[str]:

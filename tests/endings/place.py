@@ -1,11 +1,10 @@
-"""A cluster with container daemons as a user of one engine finds it: storage, an image, and the checkout that `slipway submit` is of."""
+"""A cluster with container daemons as a user of one engine finds it: storage, and an image."""
 
 import json
 import os
 import random
 import re
 import shlex
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,14 +17,13 @@ from containers.engines import STORES
 from containers.engines.docker_podman import remove_argv
 from containers.images import pyxis_images
 from tests import images, runtimes
-from tests.checkout import copy_checkout
 from tests.minicluster import Cluster, queue
 from tests.minicluster.hosts import environment
 from tests.minicluster.processes import init_of
 from tests.minicluster.spec import USER_ID
 from tests.slurm.test_container_runs import ContainerWorld
 from tests.slurm.test_scheduler import ClusterWorld
-from tests.workflow.run.world import FAKE, ROOT
+from tests.workflow.run.world import ROOT
 from workflow.run.plan import TAG
 
 STEP_S = 0.05
@@ -35,15 +33,6 @@ PUSHED_AFTER = 10
 """Steps of a run that shall be caught while it pushes."""
 GPUS = 2
 """Of a run on each of its nodes."""
-STUDY = """
-study: {name}
-datasets:
-  noise: {{source: synthetic, samples: 40, size: 28, channels: grey, shards: 2}}
-base: {{dataset: noise, model: lenet, batch_size: 8, gpus_per_node: 2, steps: {{warmup: 2, measured: 4000}}, repeats: 1, device: cuda}}
-axes: {{nodes: [2]}}
-baseline: {{nodes: 2}}
-limits: {{walltime: 10m, init: 120s}}
-"""
 
 
 def give_pyxis(cluster: Cluster, user: str | None) -> None:
@@ -92,7 +81,6 @@ class Place(ContainerWorld):
         if self.device == "cuda":
             self.site["gpus_per_node"] = cluster.spec.gpus
         self.user_limits = dict(self.limits)
-        self.checkout = self.path / "checkout"
         self.cell()  # pinning wants a cell
         self.pin()
 
@@ -150,45 +138,6 @@ class Place(ContainerWorld):
             raise RuntimeError(f"{jobs.SERVER.submit[0]} said {done.stdout!r} {done.stderr!r}")
         return found[1] or found[2]
 
-    def prepare_submissions(self) -> None:
-        """A checkout whose framework pytorch is the fake one, and its image on the nodes, where the job looks for it."""
-        self.checkout.mkdir()
-        copy_checkout(self.checkout)
-        framework = self.checkout / "containers" / "frameworks" / "pytorch"
-        (framework / "framework.yaml").write_text(
-            (FAKE / "framework.yaml").read_text().replace("name: fake", "name: pytorch").replace("image: none", f"image: {self.tag}")
-        )
-        program = (FAKE / "program.py").read_text()
-        (framework / "program.py").write_text(program.replace('FAKE.get("step_s", 0.001)', f'FAKE.get("step_s", {STEP_S})'))
-        site = self.cluster.site_file.read_text().replace("engine: bare", f"engine: {self.engine}").replace("device: cpu", "device: cuda")
-        site = re.sub(r"cpus_per_node: .*\nmemory_per_node: .*\n", "cpus_per_node: 4\nmemory_per_node: 1500MB\nshare_nodes: true\n", site)
-        (self.checkout / "site.yaml").write_text(site.replace("/local/slipway", f"/local/{self.path.name}"))
-        for node in self.cluster.nodes:
-            self.make_image(node)
-
-    def make_image(self, node: str) -> None:
-        made = self.told(node, "create", "--network", "host", images.BASE, "true").strip()
-        self.told(node, "commit", "--change", f"LABEL slipway.test={self.path.name}", made, self.tag)
-        self.told(node, "rm", made)
-
-    def slipway(self, host: str, *words: str) -> str:
-        """What the command prints, as a user types it in that checkout."""
-        argv = [sys.executable, "-m", "workflow.commands.main", *words, "--site", str(self.checkout / "site.yaml")]
-        done = self.cluster.exec(host, argv, cwd=self.checkout, env={"PYTHONPATH": str(self.checkout)}, timeout=120)
-        if done.returncode:
-            raise RuntimeError(f"{argv} ended with {done.returncode}: {done.stdout}{done.stderr}")
-        return str(done.stdout)
-
-    def submit_study(self, name: str) -> str:
-        """`slipway submit` of a study of one run on two nodes; the job's id."""
-        study = self.checkout / f"{name}.yaml"
-        study.write_text(STUDY.format(name=name))
-        said = self.slipway("login", "submit", str(study))
-        found = re.search(r"job (\d+)", said)
-        if found is None:
-            raise RuntimeError(f"slipway submit said {said!r}")
-        return found[1]
-
     def forget_images(self) -> None:
         """The nodes load the pinned image again, whatever they had."""
         for node in self.cluster.nodes:
@@ -211,13 +160,9 @@ class Place(ContainerWorld):
 
     def ends(self, since: float) -> list[tuple[str, str]]:
         """Status and reason of the attempts that were recorded since that moment."""
-        paths = [*self.storage.glob("results/*/runs/*/attempts/[!.]*/record.json"), *self.shared_results()]
+        paths = self.storage.glob("results/*/runs/*/attempts/[!.]*/record.json")
         records = [json.loads(path.read_text()) for path in paths if path.stat().st_mtime >= since]
         return [(record["status"], record["status_reason"]) for record in records]
-
-    def shared_results(self) -> list[Path]:
-        """Records of submitted studies, whose storage is the cluster's own."""
-        return list((Path(self.cluster.shared) / "slipway" / "results").glob("*/runs/*/attempts/[!.]*/record.json"))
 
     def files_left(self) -> set[str]:
         """Work directories and leases of datasets, whoever holds them."""
@@ -309,10 +254,10 @@ _ID = re.compile(rb"[0-9a-f]{64}")
 
 
 class One:
-    """A job with one run. `submitted`: through `slipway submit`, Snakemake and all; else by the batch script alone."""
+    """A job with one run, by the batch script alone. How submitted studies end: tests/campaign."""
 
-    def __init__(self, place: Place, others: Others, rng: random.Random, number: int) -> None:
-        self.place, self.others, self.rng, self.number = place, others, rng, number
+    def __init__(self, place: Place, others: Others, rng: random.Random) -> None:
+        self.place, self.others, self.rng = place, others, rng
         self.cluster = place.cluster
         self.nodes: tuple[str, ...] = ()
         self.job = self.run_id = ""
@@ -321,11 +266,7 @@ class One:
         self.began = time.time()
         self.files_before = place.files_left()
 
-    def start(self, *, submitted: bool, much: bool, deaf: bool, walltime_s: float, minutes: int, nodes: int) -> None:  # noqa: PLR0913
-        if submitted:
-            self.nodes = self.cluster.nodes
-            self.job = self.place.submit_study(f"{self.place.engine}-{self.number}")
-            return
+    def start(self, *, much: bool, deaf: bool, walltime_s: float, minutes: int, nodes: int) -> None:
         self.nodes = self.cluster.nodes if nodes == len(self.cluster.nodes) else (self.rng.choice(self.cluster.nodes),)
         self.run_id = self.place.one_run(nodes, walltime_s, much=much, deaf=deaf)
         self.job = self.place.batch(self.run_id, self.nodes, minutes)
@@ -343,7 +284,7 @@ class One:
         queue.order(self.cluster, command, self.job)
 
     def log(self) -> str:
-        """What the supervisor said; a submitted one says it elsewhere."""
+        """What the supervisor said."""
         return "".join(path.read_text(errors="replace") for path in self.place.path.glob(f"log-{self.job}-*"))
 
     # -- processes

@@ -29,6 +29,6 @@ def beside(docker_cluster: Cluster) -> Iterator[Others]:
 @pytest.mark.parametrize("kind", ["cancel", "supervisor", "node program", "slurmstepd of job"])
 def test_nothing_is_left_and_containers_of_others_live(beside: Others, kind: str) -> None:
     seed = random.randrange(1 << 30)
-    one = One(beside.place, beside, random.Random(seed), 0)
-    result = play(one, kind, submitted=False)
+    one = One(beside.place, beside, random.Random(seed))
+    result = play(one, kind)
     assert result.problems == [], f"seed {seed}: {result}, it said: {one.log()}"
