@@ -1,14 +1,23 @@
 """Sessions as jobs of Slurm: on a node, reached by its socket alone, and gone with their job."""
 
 import json
+import os
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.minicluster import Cluster
+from tests.cluster import sshd
+from tests.minicluster import Cluster, missing_here
+from tests.minicluster.spec import USER, USER_ID
 from tests.minicluster.waiting import wait_until
+from tests.slurm.laptop import start_sshd
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -70,3 +79,46 @@ def test_a_server_on_a_node_is_there_for_its_user_alone_and_goes_with_its_job(cl
     wait_until(lambda: not cluster.exec(node, ["pgrep", "-f", "stand_in.py"], timeout=60).stdout, 30.0, "its program is gone")
     assert not (Path(session["directory"]) / "token").exists()
     slipway(cluster, "run", "--", "true")
+
+
+@pytest.fixture
+def reached_by_ssh() -> Iterator[Cluster]:
+    """A cluster whose ordinary user goes from host to host by a key."""
+    if reason := missing_here() or sshd.missing():
+        pytest.skip(reason)
+    with Cluster.up(f"ssh{os.getpid()}", nodes=2, gpus=2, cores=4, for_users=True) as cluster:
+        own, known = cluster.spec.home / ".ssh", []
+        own.mkdir(mode=0o700)
+        sshd.keygen(own / "id_ed25519")
+        with ExitStack() as servers:
+            for node in cluster.nodes:
+                directory = cluster.spec.shared / "sshd" / node
+                directory.mkdir(parents=True)
+                shutil.copy(own / "id_ed25519.pub", directory / "authorized_keys")
+                host = sshd.Host(name=node, address=node, directory=directory, home=cluster.spec.home)
+                host.shell(path=cluster.env["PATH"])
+                server = start_sshd(cluster, node, host)
+                servers.callback(server.wait)
+                servers.callback(server.terminate)
+                known.append(host.known_line())
+            (own / "known_hosts").write_text("".join(known))
+            for path in (own, *own.iterdir()):
+                shutil.chown(path, USER_ID, USER_ID)
+            yield cluster
+
+
+@pytest.mark.long
+def test_a_shell_over_ssh_is_told_before_its_time_is_over(reached_by_ssh: Cluster) -> None:
+    """Typed on the login node, in a terminal."""
+    cluster = reached_by_ssh
+    words = ["slipway", "session", "shell", "--time", "120s", "--gpus", "0", "--site", str(cluster.site_file)]
+    terminal = Terminal(partial(cluster.popen, "login", words, user=USER, cwd=cluster.spec.home))
+    try:
+        terminal.until(r"\$ ")
+        terminal.type("echo $((6*7)) on $(hostname)\n")
+        terminal.until(r"42 on n\d")
+        terminal.until("slipway: this session ends in ")
+        terminal.type("exit 5\n")
+        assert terminal.ended() == 5
+    finally:
+        terminal.close()

@@ -323,16 +323,18 @@ def test_nobody_uses_it(sessions: Sessions) -> None:
 
 
 @pytest.mark.long
-def test_jupyter_asks_for_the_token_on_its_own_socket(sessions: Sessions) -> None:
+@pytest.mark.parametrize(("kind", "name", "page"), [("notebook", "s", "/api/status"), ("tensorboard", "p6006", "/data/runs")])
+def test_a_real_tool_is_behind_its_socket_and_asks_for_the_token(sessions: Sessions, kind: str, name: str, page: str) -> None:
     tools = os.environ.get("SLIPWAY_SESSION_TOOLS")
     if tools is None:
         pytest.skip("JupyterLab is not installed here: SLIPWAY_SESSION_TOOLS names an environment that has it")
-    found = sessions.start("notebook", "--python", f"{tools}/bin/python", "--time", "5m")
+    logdir = ["--logdir", str(sessions.directory)] if kind == "tensorboard" else []
+    found = sessions.start(kind, *logdir, "--python", f"{tools}/bin/python", "--time", "5m")
     assert found.returncode == 0, found.stderr
     (directory,), state = sessions.all(), sessions.state()
-    path, token = f"{state['directory']}/s.sock", (directory / "token").read_text()
-    assert get(path, "/api/status", token)[0] == 200
-    assert get(path, "/api/status", "wrong")[0] == 403
+    path, token = f"{state['directory']}/{name}.sock", (directory / "token").read_text()
+    assert get(path, page, token)[0] == 200
+    assert get(path, page, "wrong")[0] == 403
     assert Path(path).stat().st_mode & 0o777 == 0o600
     assert token.encode() not in secret_places(of_session(directory.name))
     assert sessions.command("stop", directory.name) == 0

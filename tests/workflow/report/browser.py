@@ -6,7 +6,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,13 +85,11 @@ class Browser:
 
 
 @contextmanager
-def browser(program: str, directory: Path, before: Sequence[str] = ()) -> Iterator[Browser]:
-    """A new browser with a new profile in `directory`; its network log is `directory`/net.json when it has ended. `before`: the words of a
-    command that starts it somewhere else."""
+def browser(program: str, directory: Path) -> Iterator[Browser]:
+    """A new browser with a new profile in `directory`; its network log is `directory`/net.json when it has ended."""
     there, writer = os.pipe()
     reader, back = os.pipe()
     argv = [
-        *before,
         program,
         *FLAGS,
         f"--user-data-dir={directory / 'profile'}",
