@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,14 +38,6 @@ class QueueView:
     def known_since(self, moment: float) -> bool:
         """Return True if the answer is of a later moment."""
         return self.began is not None and self.began > moment
-
-
-def intervals(longest_s: float = LONGEST_S) -> Iterator[float]:
-    """Yield the seconds between two questions: more and more, to be polite."""
-    pause = FIRST_S
-    while True:
-        yield pause
-        pause = min(pause * 1.5, longest_s)
 
 
 def describe_cancelled(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[QueuedJob] | None) -> str:
@@ -120,14 +112,13 @@ class PolledQueue:
         self._wake.set()
 
     def _go_on(self) -> None:
-        pauses = intervals(self._longest_s)
+        pause = FIRST_S
         while not self._over.is_set():
-            if self._round():
-                pauses = intervals(self._longest_s)
+            pause = FIRST_S if self._round() else min(pause * 1.5, self._longest_s)
             if self._over.wait(self._pause_s):
                 return
-            if self._wake.wait(max(0.0, next(pauses) - MIN_S)):
-                pauses = intervals(self._longest_s)
+            if self._wake.wait(max(0.0, pause - MIN_S)):
+                pause = FIRST_S
             self._wake.clear()
 
     def _round(self) -> bool:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
 from base.sanitize import printable
@@ -33,8 +33,6 @@ from workflow.study.paths import run_dir
 
 LATE_S: Final = 60.0
 """The seconds for which network storage may hide a file, where Snakemake's --latency-wait does not say it."""
-Step = Literal["goes on", "done", "failed", "gone"]
-"""The state of a watched job. `gone`: the queue has no such job, and it has left no exit code so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,23 +55,17 @@ class Submitted:
     taken_out: str = ""
 
 
-def step(job: Submitted, code: int | None, view: QueueView, now: float) -> tuple[Step, Submitted]:
-    """Return what is known of a job's end now, and the job with what was seen.
+def seen(job: Submitted, code: int | None, view: QueueView, now: float) -> Submitted:
+    """Return the job with what is known of its end now: its exit code, and since when the queue does not have it.
 
     An exit code of 0 is an end at once. Any other code may be of a start that the scheduler repeats, so the queue must have forgotten the
     job, by an answer to a question that was asked later. A forgotten job may have left a file that network storage still hides.
     """
     if code != job.code:
-        job = replace(job, code=code, asked_at=now if code else job.asked_at)
-    if code == 0:
-        return "done", job
+        job = replace(job, code=code, gone=None, asked_at=now if code else job.asked_at)
     if any(queued.job_id == job.job_id for queued in view.jobs):
-        return "goes on", replace(job, gone=None)
-    if not view.known_since(job.asked_at):
-        return "goes on", job
-    if code is not None:
-        return "failed", job
-    return "gone", replace(job, gone=now if job.gone is None else job.gone)
+        return replace(job, gone=None)
+    return replace(job, gone=now) if job.gone is None and view.known_since(job.asked_at) else job
 
 
 def is_over(job: Submitted, known: QueuedJob | None, now: float, late_s: float = LATE_S) -> bool:
@@ -319,14 +311,14 @@ class Submissions:
         doubtful: dict[str, Submitted] = {}
         for job_id, (before, _) in watched.items():
             file = Path(exit_file(before.directory, before.name))
-            found, job = step(before, read_exit(file) if file.name in files[before.directory] else None, view, now)
+            job = seen(before, read_exit(file) if file.name in files[before.directory] else None, view, now)
             if job.code and job.code != before.code:
                 self._queue.ask_soon()
             with self._lock:
                 self._watched[job_id] = (job, self._watched[job_id][1])
-            if found == "done":
+            if job.code == 0:
                 self._end(job, None)
-            elif found != "goes on" and (job.code is not None or job.gone == now or now - (job.gone or now) > self._late_s):
+            elif job.gone is not None and (job.code is not None or job.gone == now or now - job.gone > self._late_s):
                 doubtful[job_id] = job
         if doubtful:
             self._end_doubtful(doubtful, now)

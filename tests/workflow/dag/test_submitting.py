@@ -16,7 +16,7 @@ from cluster.schedulers.jobs import RUN, QueuedJob, Work
 from cluster.schedulers.slurm.answers import COLUMNS
 from tests.cluster.schedulers.slurm.squeue import squeue_job
 from workflow.dag.queue_view import PolledQueue, QueueView, poll_queue
-from workflow.dag.submitting import FRESH_S, Submissions, Submitted, describe_end, exit_file, is_over, remove_old_exit_files, step
+from workflow.dag.submitting import FRESH_S, Submissions, Submitted, describe_end, exit_file, is_over, remove_old_exit_files, seen
 
 MARK = "slipway=a-00000000"
 WORK = Work(mark=MARK, rule=RUN, wildcards="a-r1")
@@ -243,35 +243,30 @@ def submitted_view(began: float, *jobs: QueuedJob) -> QueueView:
     return QueueView(jobs=jobs, began=began)
 
 
-def test_an_exit_code_of_0_is_an_end_whatever_the_queue_says() -> None:
-    for seen in (submitted_view(30.0, QUEUED), GONE, SILENT, QueueView()):
-        assert step(JOB, 0, seen, 31.0)[0] == "done"
-
-
 def test_a_scheduler_that_is_silent_or_was_asked_before_says_nothing() -> None:
-    for seen in (SILENT, QueueView(), submitted_view(9.0)):
-        assert step(JOB, None, seen, 1e6)[0] == "goes on"
+    for view in (SILENT, QueueView(), submitted_view(9.0)):
+        assert seen(JOB, None, view, 1e6) == JOB
 
 
-def test_another_exit_code_counts_when_the_queue_has_forgotten_the_job() -> None:
-    found, job = step(JOB, 3, submitted_view(30.0, QUEUED), 31.0)
-    assert (found, job.asked_at) == ("goes on", 31.0), "it may be put back into the queue"
-    assert step(job, 3, GONE, 33.0)[0] == "goes on", "what was asked before the file was seen says nothing of a requeue"
-    assert step(job, None, submitted_view(34.0, replace(QUEUED, stage="waits")), 35.0)[0] == "goes on"
-    found, job = step(job, 3, submitted_view(34.0), 35.0)
-    assert found == "failed"
+def test_an_exit_code_counts_when_the_queue_has_forgotten_the_job() -> None:
+    job = seen(JOB, 3, submitted_view(30.0, QUEUED), 31.0)
+    assert (job.code, job.gone, job.asked_at) == (3, None, 31.0), "it may be put back into the queue"
+    assert seen(job, 3, GONE, 33.0).gone is None, "what was asked before the file was seen says nothing of a requeue"
+    assert seen(job, None, submitted_view(34.0, replace(QUEUED, stage="waits")), 35.0).gone is None
+    job = seen(job, 3, submitted_view(34.0), 35.0)
+    assert job.gone == 35.0
     assert is_over(job, None, 35.0)
     assert not is_over(job, QUEUED, 35.0)
 
 
 def test_a_job_without_an_exit_file_is_waited_for() -> None:
-    found, job = step(JOB, None, GONE, 31.0)
-    assert (found, job.gone) == ("gone", 31.0)
-    again = step(job, None, GONE, 40.0)[1]
+    job = seen(JOB, None, GONE, 31.0)
+    assert job.gone == 31.0
+    again = seen(job, None, GONE, 40.0)
     assert again.gone == 31.0
     assert not is_over(again, None, 40.0, late_s=60.0)
     assert is_over(again, None, 92.0, late_s=60.0)
-    assert step(again, None, submitted_view(41.0, QUEUED), 42.0)[1].gone is None, "a server that was started anew has it again"
+    assert seen(again, None, submitted_view(41.0, QUEUED), 42.0).gone is None, "a server that was started anew has it again"
     assert is_over(again, replace(QUEUED, stage="over", ended_by="cancelled"), 40.0, late_s=60.0)
     assert not is_over(again, replace(QUEUED, stage="over"), 40.0, late_s=60.0), "it has ended by itself: its file will be seen"
 
@@ -292,9 +287,8 @@ def test_an_end_has_words(ended_by: str | None, code: int | None, words: str) ->
 
 
 def test_a_job_that_was_taken_out_is_over_when_the_queue_has_forgotten_it() -> None:
-    job = replace(JOB, taken_out="was taken out of the queue: n1")
-    found, job = step(job, None, GONE, 31.0)
-    assert found == "gone"
+    job = seen(replace(JOB, taken_out="was taken out of the queue: n1"), None, GONE, 31.0)
+    assert job.gone == 31.0
     assert not is_over(job, QUEUED, 31.0), "the scheduler has not done it yet"
     assert is_over(job, None, 31.0)
     assert describe_end(job, None) == "job 7 was taken out of the queue: n1"
