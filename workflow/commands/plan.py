@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import typer
 from msgspec import structs
@@ -20,7 +20,7 @@ from containers import engines, program_folder
 from containers.spec import EnginePlan, Owner
 from workflow.commands import chosen_study, options, tables
 from workflow.commands.watching import output
-from workflow.commands.watching.watch import STATES, RunState, counts, study_states
+from workflow.commands.watching.watch import RunState, counts, study_states
 from workflow.dag import cell_needs, execution, job_plans, refusals
 from workflow.run import plan as run_plan
 from workflow.run.link import commands
@@ -34,23 +34,18 @@ from workflow.study.site import device_of, refuse_other_scheduler
 from workflow.study.study import Study
 
 
-class CellPlan(NamedTuple):
-    """The plan of one cell: how its runs stand, what a process needs at the least, and how long a run takes by what runs took before."""
-
-    cell: Cell
-    states: Mapping[str, int]
-    memory_bytes: int | None
-    estimate: cell_needs.Estimate | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """The contents of `slipway plan STUDY`."""
+    """The contents of `slipway plan STUDY`.
+
+    By the id of a cell: how its runs stand, and how long one takes by what runs took before.
+    """
 
     study: Study
     states: tuple[RunState, ...]
-    cells: tuple[CellPlan, ...]
-    datasets: tuple[cell_needs.DatasetRequirements, ...]
+    of_cells: Mapping[str, Mapping[str, int]]
+    estimates: Mapping[str, cell_needs.Estimate | None]
+    datasets: Mapping[str, cell_needs.DatasetRequirements]
     notes: tuple[str, ...]
 
     @property
@@ -66,11 +61,16 @@ class StudyPlan:
     @property
     def forecast(self) -> cell_needs.Forecast:
         """Return the estimate for the runs still to be made, as far as anything is known."""
-        return cell_needs.forecast_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
+        return cell_needs.forecast_of(self.to_run, self.study.site, self.estimates)
 
     @property
-    def to_run(self) -> list[Any]:
+    def to_run(self) -> list[Run]:
         return [state.run for state in self.states if state.to_run]
+
+    def memory_bytes(self, cell: Cell) -> int | None:
+        """Return what a process of the cell needs at the least."""
+        need = cell_needs.memory_of(cell, self.datasets.get(cell.dataset))
+        return None if need is None else need.total_bytes
 
 
 def plan_study(study: Study) -> StudyPlan:
@@ -79,35 +79,20 @@ def plan_study(study: Study) -> StudyPlan:
     by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in (*study.cells, *study.profiles)}
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
-    datasets = {name: cell_needs.requirements_of(study, name) for name in datasets_of(study.cells)}
     pasts = cell_needs.past_runs(study.site.storage, study.cells)
-    cells = []
-    for cell in study.cells:
-        need = cell_needs.memory_of(cell, datasets.get(cell.dataset))
-        cells.append(
-            CellPlan(
-                cell=cell,
-                states=counts(by_cell[cell.cell_id]),
-                memory_bytes=None if need is None else need.total_bytes,
-                estimate=cell_needs.estimate_of(cell, device_of(cell.device, study.site), pasts),
-            )
-        )
     return StudyPlan(
         study=study,
         states=states,
-        cells=tuple(cells),
-        datasets=tuple(datasets.values()),
-        notes=(
-            *study.notes,
-            *_baseline_notes(study),
-            *([silence] if silence else []),
-        ),
+        of_cells={cell_id: counts(found) for cell_id, found in by_cell.items()},
+        estimates={cell.cell_id: cell_needs.estimate_of(cell, device_of(cell.device, study.site), pasts) for cell in study.cells},
+        datasets={name: cell_needs.requirements_of(study, name) for name in datasets_of(study.cells)},
+        notes=(*study.notes, *_baseline_notes(study), *([silence] if silence else [])),
     )
 
 
 def nodes_of(plan: StudyPlan, dataset: str) -> int:
     """Return the most nodes of one run on that dataset, which is the number of caches that it fills at once."""
-    return max(cell.cell.nodes for cell in plan.cells if cell.cell.dataset == dataset)
+    return max(cell.nodes for cell in plan.study.cells if cell.dataset == dataset)
 
 
 def _baseline_notes(study: Study) -> Iterator[str]:
@@ -192,15 +177,15 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
         "gpu_hours": {"planned": plan.gpu_hours, "limit": study.limits.gpu_hours},
         "process_hours": plan.process_hours,
         "estimate": asdict(plan.forecast),
-        "datasets": [_dataset_json(plan, needs) for needs in plan.datasets],
+        "datasets": [_dataset_json(plan, needs) for needs in plan.datasets.values()],
         "cells": [
             {
-                **cell.cell.to_json(),
-                "states": dict(cell.states),
-                "memory_bytes": cell.memory_bytes,
-                "estimate": None if cell.estimate is None else asdict(cell.estimate),
+                **cell.to_json(),
+                "states": dict(plan.of_cells[cell.cell_id]),
+                "memory_bytes": plan.memory_bytes(cell),
+                "estimate": None if (found := plan.estimates[cell.cell_id]) is None else asdict(found),
             }
-            for cell in plan.cells
+            for cell in study.cells
         ],
         "notes": list(plan.notes),
         # what the site's own scheduler would be asked, for a job per run and for one job, where a run is left
@@ -248,18 +233,17 @@ def _print(plan: StudyPlan) -> None:
         output.prose(text, INDENT)
     output.line()
     if plan.datasets:
-        output.table(
-            ("dataset", "samples", "bytes", "check", "statistics", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets]
-        )
+        rows = [_dataset_row(plan, needs) for needs in plan.datasets.values()]
+        output.table(("dataset", "samples", "bytes", "check", "statistics", "to stage"), rows)
     else:
         output.line("no dataset: nothing is built or staged")
     output.line()
     differences = keys_not_in_ids(study.cells)
     output.table(
         ("cell", *(["differs by"] if differences else []), "batch", "global", "nodes", "per node", "memory", "a run", "runs"),
-        [_cell_row(cell, differences) for cell in plan.cells[:MAX_ROWS]],
+        [_cell_row(plan, cell, differences) for cell in study.cells[:MAX_ROWS]],
     )
-    _more(len(plan.cells), "cells")
+    _more(len(study.cells), "cells")
     for note in plan.notes:
         output.prose(f"note: {note}", INDENT)
     if schedulers.jobs_of(study.site.scheduler) is not None and plan.to_run:
@@ -320,13 +304,13 @@ def _dataset_row(plan: StudyPlan, needs: cell_needs.DatasetRequirements) -> Sequ
     return needs.name, needs.samples, size, *needs.checked, staged
 
 
-def _cell_row(plan: CellPlan, differences: Mapping[str, str]) -> Sequence[object]:
+def _cell_row(plan: StudyPlan, cell: Cell, differences: Mapping[str, str]) -> Sequence[object]:
     """Return the row of a cell. `differences`: by cell id the keys that its hash stands for; empty where ids name all."""
-    cell = plan.cell
     name = (cell.cell_id, differences[cell.cell_id]) if differences else (cell.cell_id,)
-    states = ", ".join(f"{plan.states[state]} {state}" for state in STATES if plan.states[state])
-    need = None if plan.memory_bytes is None else format_size(plan.memory_bytes)
-    takes = None if plan.estimate is None else f"~{format_duration(plan.estimate.seconds)}"
+    states = ", ".join(f"{count} {state}" for state, count in plan.of_cells[cell.cell_id].items() if count)
+    memory, estimate = plan.memory_bytes(cell), plan.estimates[cell.cell_id]
+    need = None if memory is None else format_size(memory)
+    takes = None if estimate is None else f"~{format_duration(estimate.seconds)}"
     return *name, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, takes, states
 
 

@@ -316,7 +316,7 @@ def estimate_of(cell: Cell, device: str, pasts: Iterable[PastRun]) -> Estimate |
     return Estimate(seconds=beside + training * _work(cell)[1] / _work(nearest.cell)[1], from_cell=nearest.cell.cell_id)
 
 
-def forecast_of(runs: Sequence[Run], site: Site, estimates: dict[str, Estimate | None]) -> Forecast:
+def forecast_of(runs: Sequence[Run], site: Site, estimates: Mapping[str, Estimate | None]) -> Forecast:
     """Sum the estimates of `runs`; runs without an estimate are counted, and are not in the sums."""
     known = [(run, found) for run in runs if (found := estimates.get(run.cell.cell_id)) is not None]
     hours = {"cuda": 0.0, "cpu": 0.0}
