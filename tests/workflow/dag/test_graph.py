@@ -22,6 +22,7 @@ from workflow.dag.refusals import load_graph
 from workflow.run.storage.lease import new_lease
 from workflow.study.next_command import command
 from workflow.study.paths import run_dir
+from workflow.study.publishing import publish_resolved
 from workflow.study.series import train_words, words_of
 
 pytestmark = pytest.mark.processes
@@ -40,10 +41,10 @@ class Place:
         self.site.write_text(SITE)
         self.study = write(root, changed())
 
-    def graph(self, files: Sequence[Path] | None = None, environ: dict[str, str] | None = None, **config: Any) -> Graph:
+    def graph(self, files: Sequence[Path] | None = None, mode: Mode | None = None, **config: Any) -> Graph:
         """The graph as `snakemake --configfile FILE --config KEY=VALUE` loads it now."""
         chosen = [self.study] if files is None else files
-        return load_graph({"site": str(self.site), **config}, chosen, self.root, environ or {})
+        return load_graph({"site": str(self.site), **config}, chosen, self.root, {}, mode)
 
     def record(self, run_id: str, content: dict[str, Any] | str) -> None:
         """The published record of a run."""
@@ -134,7 +135,7 @@ def test_a_place_where_no_receipt_can_be_written_is_named(place: Place, monkeypa
     place.record(run_ids(place.graph())[0], OK)
     Path(".snakemake").write_text("a file is in the way")
     with pytest.raises(StorageError, match=r"cannot be written: \.snakemake"):
-        load_graph({"site": str(place.site)}, [place.study], place.root, {}, Mode())
+        place.graph(mode=Mode())
 
 
 def test_two_studies_with_the_same_cells_have_receipts_of_their_own(place: Place) -> None:
@@ -371,3 +372,52 @@ def test_a_source_that_is_not_there_is_refused_before_anything_starts(place: Pla
         ConfigError, match=rf"study\.yaml:{line}: datasets\.\w+\.path: .*/nowhere does not exist on this machine; give the source's path"
     ):
         place.graph()
+
+
+# Tables are of the study as it is, or of another version, whoever made them: told by what lies beside them.
+
+
+MADE_S = 4_000_000_000  # later than any study.json of the test
+
+
+@pytest.fixture
+def tables(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """records.parquet of a study that has run."""
+    monkeypatch.chdir(place.root)
+    graph = place.graph()
+    publish_resolved(graph.study)
+    made = Path(graph.results_dir, "records.parquet")
+    made.touch()
+    os.utime(made, (MADE_S, MADE_S))
+    return made
+
+
+def outdated(place: Place, mode: Mode | None = Mode(), **changes: Any) -> list[str]:  # noqa: B008 - a value
+    write(place.root, changed(**changes))
+    return place.graph(mode=mode).outdated
+
+
+def test_tables_of_the_study_are_left(place: Place, tables: Path) -> None:
+    assert outdated(place) == []
+    tables.unlink()
+    assert outdated(place, baseline={"nodes": 2}) == [], "Snakemake makes what is missing"
+
+
+def test_after_another_baseline_tables_depend_on_a_new_file(place: Place, tables: Path) -> None:
+    (found,) = outdated(place, baseline={"nodes": 2})
+    assert found == f"{place.graph().outdated_dir}/{MADE_S * 10**9}"
+    assert Path(found).exists()
+    assert tables.exists()
+    assert outdated(place, None, baseline={"nodes": 2}) == [], "who makes no tables does not look"
+
+
+def test_a_start_that_came_to_no_tables(place: Place, tables: Path) -> None:
+    os.utime(tables, (1, 1))
+    assert len(outdated(place)) == 1
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"history": []}'])
+def test_a_study_json_that_tells_nothing(place: Place, tables: Path, content: str | None) -> None:
+    file = tables.parent / "study.json"
+    file.unlink() if content is None else file.write_text(content)
+    assert len(outdated(place)) == 1

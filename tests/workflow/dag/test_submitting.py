@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from base.errors import SchedulerSilent
 from cluster.schedulers import Jobs, jobs_of
 from cluster.schedulers.jobs import RUN, QueuedJob, Work
 from cluster.schedulers.slurm.answers import COLUMNS
+from snakemake_executor_plugin_slipway import Executor
 from tests.cluster.schedulers.slurm.squeue import squeue_job
 from workflow.dag.queue_view import PolledQueue, QueueView, poll_queue
 from workflow.dag.submitting import FRESH_S, Submissions, Submitted, describe_end, exit_file, is_over, remove_old_exit_files, seen
@@ -292,3 +294,25 @@ def test_a_job_that_was_taken_out_is_over_when_the_queue_has_forgotten_it() -> N
     assert not is_over(job, QUEUED, 31.0), "the scheduler has not done it yet"
     assert is_over(job, None, 31.0)
     assert describe_end(job, None) == "job 7 was taken out of the queue: n1"
+
+
+# What Snakemake is told of the ends of jobs by its executor.
+
+
+class Told(Executor):
+    """Of no Snakemake."""
+
+    def __init__(self) -> None:
+        self._scheduler = "slurm"
+        self.failed: list[str] = []
+
+    def report_job_error(self, _info: Any, msg: str | None = None, **_more: Any) -> None:
+        self.failed.append(str(msg))
+
+
+def test_a_job_has_failed_although_nobody_can_look_at_its_log(tmp_path: Path) -> None:
+    """Network storage may fail between two looks. Without the word Snakemake would wait for this job for ever, and for all others."""
+    told = Told()
+    no_name = str(tmp_path / ("a" * 300))  # a path that cannot be looked at, for root too
+    told._ended(SimpleNamespace(job=SimpleNamespace(log=[no_name]), external_jobid="7"), "job 7 has failed with exit code 9")
+    assert told.failed == ["job 7 has failed with exit code 9. "]
