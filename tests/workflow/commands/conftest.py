@@ -1,6 +1,7 @@
 """The command line run inside the test process, on storage and cache of the test's own."""
 
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from base.seal import sealed_text
 from cluster.detection import SIGNS
+from cluster.schedulers.slurm.answers import COLUMNS
 from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
 from workflow.commands import main
@@ -91,3 +93,37 @@ def house(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 def tree() -> Callable[[Path], dict[str, int]]:
     """Every file below a directory with the time of its last change."""
     return lambda root: {str(path): path.lstat().st_mtime_ns for path in root.rglob("*")}
+
+
+class Queue:
+    """Slurm's commands on PATH: what squeue shows, what sbatch was given."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        root.mkdir()
+        monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
+        self.command("sbatch", f"cat > {root}/script; echo 42")
+        self.shows()
+
+    def command(self, name: str, does: str) -> None:
+        (self.root / name).write_text(f"#!/bin/sh\n{does}\n")
+        (self.root / name).chmod(0o755)
+
+    def shows(self, *lines: str) -> None:
+        (self.root / "queue").write_text("\n".join([*lines, ""]))
+        self.command("squeue", f"cat {self.root}/queue")
+
+    @property
+    def script(self) -> str | None:
+        path = self.root / "script"
+        return path.read_text() if path.exists() else None
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    return Queue(tmp_path / "slurm", monkeypatch)
+
+
+def queued(**words: str) -> str:
+    """Return a line of squeue."""
+    return "".join({"restarts": "0", **words}.get(key, "N/A").ljust(width) for key, _, width in COLUMNS)

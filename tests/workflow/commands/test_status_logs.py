@@ -12,8 +12,7 @@ import pytest
 from base.errors import StorageError
 from cluster.holder import holder_of
 from cluster.schedulers.jobs import mark_of
-from cluster.schedulers.slurm.answers import COLUMNS
-from tests.workflow.commands.conftest import House
+from tests.workflow.commands.conftest import House, Queue, queued
 from workflow.commands import status
 from workflow.commands.watching.watch import run_states
 from workflow.dag.cell_needs import images_file
@@ -273,45 +272,30 @@ def test_what_makes_the_numbers_of_a_run_doubtful_is_told_before_what_else_its_m
 
 
 @pytest.mark.processes
-def test_a_look_that_does_not_end_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_does_not_end_is_given_up(house: House, queue: Queue) -> None:
     house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
-    squeue = house.root / "slurm" / "squeue"
-    squeue.parent.mkdir()
-    squeue.write_text("#!/bin/sh\nexec sleep 5\n")  # part of the look: a storage that hangs takes root
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    queue.command("squeue", "exec sleep 5")  # part of the look: a storage that hangs takes root
     with pytest.raises(StorageError, match=r"where the runs of small stand: no answer within 0\.05 s"):
         status.print_status(house.load(), False, storage_s=0.05)
 
 
 @pytest.mark.slow  # for the time that a controller is given
-def test_runs_in_slurms_queue_are_queued_and_a_silent_controller_is_said_so(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_in_slurms_queue_are_queued_and_a_silent_controller_is_said_so(house: House, queue: Queue) -> None:
     house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
     study = house.load()
     names = [run.run_id for run in study.runs]
     house.record(names[0], "ok")
-    squeue = house.root / "slurm" / "squeue"
-    squeue.parent.mkdir()
-    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
-    values = {"job_id": "7", "state": "PENDING", "reason": "Resources", "restarts": "0"}
     mark = mark_of(study.name, str(study.results_dir))
-    one = {**values, "comment": f"rule_stage_train_push_wildcards_{names[1]} {mark} slipway-0a"}
-    whole = {**values, "job_id": "24", "state": "RUNNING", "nodes": "n1", "name": f"slipway-{study.name}-0badcafe"}
-
-    def shows(*jobs: dict[str, str]) -> None:
-        lines = "\n".join("".join(job.get(key, "N/A").ljust(width) for key, _, width in COLUMNS) for job in jobs)
-        squeue.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\n")
-        squeue.chmod(0o755)
-
-    shows(one)
+    comment = f"rule_stage_train_push_wildcards_{names[1]} {mark} slipway-0a"
+    queue.shows(queued(job_id="7", state="PENDING", reason="Resources", comment=comment))
     found = {run["run_id"]: (run["state"], run["reason"]) for run in house.json("status")["runs"]}
     assert found[names[1]] == ("queued", "job 7 waits: Resources")
     assert (found[names[0]][0], found[names[2]][0]) == ("done", "missing")
-    shows(whole)
+    queue.shows(queued(job_id="24", state="RUNNING", reason="Resources", nodes="n1", name=f"slipway-{study.name}-0badcafe"))
     assert house.json("status")["queued"] == 7
     assert "job 24 is running on n1; the run has not begun in it" in house("status").out
     hold(house, names[1], scheduler="slurm", job_id="31", host="n1", boot_id="x")
-    squeue.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    queue.command("squeue", "exec tail -f /dev/null")
     said = house.json("status")
     assert "Slurm's controller does not answer" in said["scheduler"]
     states = {run["run_id"]: run["state"] for run in said["runs"]}

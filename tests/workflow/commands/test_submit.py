@@ -15,8 +15,7 @@ from base.lock import LockFile
 from cluster.holder import holder_of
 from cluster.runtime import runtime_directory
 from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
-from cluster.schedulers.slurm.answers import COLUMNS
-from tests.workflow.commands.conftest import House, Said
+from tests.workflow.commands.conftest import House, Queue, Said, queued
 from workflow.commands import main
 from workflow.run.storage.lease import acquire, new_lease
 from workflow.study.publishing import publish_resolved
@@ -24,35 +23,6 @@ from workflow.study.publishing import publish_resolved
 pytestmark = pytest.mark.processes
 
 Tree = Callable[[Path], dict[str, int]]
-
-
-class Queue:
-    """Slurm's commands on PATH: what squeue shows, what sbatch was given."""
-
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.root = root
-        root.mkdir()
-        monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
-        self.command("sbatch", f"cat > {root}/script; echo 42")
-        self.shows("")
-
-    def command(self, name: str, does: str) -> None:
-        (self.root / name).write_text(f"#!/bin/sh\n{does}\n")
-        (self.root / name).chmod(0o755)
-
-    def shows(self, lines: str) -> None:
-        (self.root / "queue").write_text(lines)
-        self.command("squeue", f"cat {self.root}/queue")
-
-    @property
-    def script(self) -> str | None:
-        path = self.root / "script"
-        return path.read_text() if path.exists() else None
-
-
-@pytest.fixture
-def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    return Queue(tmp_path / "slurm", monkeypatch)
 
 
 @pytest.fixture
@@ -112,11 +82,6 @@ def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Call
     assert log.parent.is_dir()
 
 
-def queued(**words: str) -> str:
-    """Return a line of squeue."""
-    return "".join({"restarts": "0", **words}.get(key, "N/A").ljust(width) for key, _, width in COLUMNS)
-
-
 def test_a_job_beside_others_of_the_same_study_is_refused(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
     assert submit("--print").code == 0  # the site has Slurm now
     study = house.load()
@@ -124,7 +89,7 @@ def test_a_job_beside_others_of_the_same_study_is_refused(house: House, queue: Q
     runs = [{"job_id": str(7 + index), "state": "RUNNING", "comment": work_words(work)} for index, work in enumerate(works)]
     whole = [{"job_id": "8", "state": "PENDING", "name": "slipway-small-0badcafe"}, {"job_id": "9", "name": "slipway-other-0badcafe"}]
     for jobs, words in ((runs, "which is running"), (whole, "the first 8 (slipway-small-0badcafe), which is pending")):
-        queue.shows("\n".join(queued(**job) for job in jobs))
+        queue.shows(*(queued(**job) for job in jobs))
         said = submit()
         assert said.code == 12
         for text in ("the study 'small' has 1 job of slipway submit or slipway run in the queue already", words, "`scancel 8`"):
@@ -200,11 +165,7 @@ def test_a_submission_that_is_asked_for_again_is_done_once(house: House, queue: 
     said = submit("--token", "0a1b2c3d")
     assert said.code == 0, said.err
     assert "job 42 (slipway-small-0a1b2c3d): 8 runs" in said.out
-    queue.shows(
-        "".join(
-            {"job_id": "42", "state": "RUNNING", "name": "slipway-small-0a1b2c3d"}.get(key, "").ljust(width) for key, _, width in COLUMNS
-        )
-    )
+    queue.shows(queued(job_id="42", state="RUNNING", name="slipway-small-0a1b2c3d"))
     queue.command("sbatch", "exit 1")
     again = submit("--token", "0a1b2c3d")
     assert again.code == 0, again.err

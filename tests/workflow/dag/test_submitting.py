@@ -14,11 +14,13 @@ import pytest
 from base.errors import SchedulerSilent
 from cluster.schedulers import Jobs, jobs_of
 from cluster.schedulers.jobs import RUN, QueuedJob, Work
-from cluster.schedulers.slurm.answers import COLUMNS
 from snakemake_executor_plugin_slipway import Executor
 from tests.cluster.schedulers.slurm.squeue import squeue_job
+from tests.workflow.commands.conftest import Queue, queued
 from workflow.dag.queue_view import PolledQueue, QueueView, poll_queue
 from workflow.dag.submitting import FRESH_S, Submissions, Submitted, describe_end, exit_file, is_over, remove_old_exit_files, seen
+
+pytestmark = pytest.mark.processes  # also of the thread that a test before has left to end
 
 MARK = "slipway=a-00000000"
 WORK = Work(mark=MARK, rule=RUN, wildcards="a-r1")
@@ -33,7 +35,6 @@ def submissions(scheduler: str, directory: Path, ended: Callable[[Any, str | Non
     return Submissions(jobs, poll_queue(scheduler, jobs), MARK, str(directory), ended)
 
 
-@pytest.mark.processes
 def test_the_end_of_a_job_is_seen_by_both_who_wait_for_it(tmp_path: Path) -> None:
     file = Path(exit_file(str(tmp_path), "slipway-digits.0"))
     file.parent.mkdir(parents=True)
@@ -57,12 +58,9 @@ def test_exit_codes_of_yesterday_are_taken_away(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["new.exit"]
 
 
-@pytest.mark.processes
 def test_a_second_ctrl_c_does_not_keep_jobs_from_being_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, lines in (("scancel", f'kill -INT $PPID $$\necho "$@" > {tmp_path}/cancelled'), ("squeue", "exit 0")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{lines}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    queue = Queue(tmp_path / "slurm", monkeypatch)
+    queue.command("scancel", f'kill -INT $PPID $$\necho "$@" > {tmp_path}/cancelled')
     before = signal.getsignal(signal.SIGINT)
     one = submissions("slurm", tmp_path)
     one.watch(Submitted(job_id="17", name="slipway-digits.0", work=SHARD, directory=str(tmp_path), asked_at=0.0), None)
@@ -71,23 +69,15 @@ def test_a_second_ctrl_c_does_not_keep_jobs_from_being_cancelled(tmp_path: Path,
     assert signal.getsignal(signal.SIGINT) == before
 
 
-@pytest.mark.processes
 def test_a_job_that_another_snakemake_has_submitted_meanwhile_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def queue_holds(*job_ids: str) -> None:
-        words = {"state": "PENDING", "comment": "rule_stage_train_push_wildcards_a-r1 slipway=a-00000000", "name": "slipway-a-r1.0"}
-        lines = ["".join({**words, "job_id": job_id}.get(key, "").ljust(width) for key, _, width in COLUMNS) for job_id in job_ids]
-        (tmp_path / "answer").write_text("\n".join([*lines, ""]))
-
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    queue_holds()
+    queue = Queue(tmp_path / "slurm", monkeypatch)
     one = submissions("slurm", tmp_path)
     one.close()
     assert one.earlier("stage_train_push", "b-r1") is None
-    queue_holds("17")
+    comment = "rule_stage_train_push_wildcards_a-r1 slipway=a-00000000"
+    queue.shows(queued(job_id="17", state="PENDING", comment=comment, name="slipway-a-r1.0"))
     assert one.earlier("stage_train_push", "a-r1") is None, "one question serves many submissions"
     one._looked -= FRESH_S
     found = one.earlier("stage_train_push", "a-r1")
