@@ -1,6 +1,8 @@
 """Records and studies made by hand, valid by the contract, for tests and benchmarks of the report."""
 
+import csv
 import hashlib
+import io
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +17,8 @@ from workflow.report import cells as report_cells
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import CellResult, LogSample
 from workflow.report.collect import collect
+from workflow.report.formats import to_csv
+from workflow.report.table import Table
 from workflow.study.cell import Cell
 
 DATASET: dict[str, Any] = {
@@ -236,7 +240,17 @@ def collected(
     records = list(records)
     cells = list({record["cell"]["cell_id"]: record["cell"] for record in records}.values()) if cells is None else cells
     write_records(write_study(directory, cells, **study), records)
-    return analyse(collect([directory]))
+    return analysed(directory)
+
+
+def analysed(*directories: Path) -> Analysis:
+    """The analysis of results directories."""
+    return analyse(collect(directories))
+
+
+def csv_rows(table: Table) -> list[dict[str, str]]:
+    """The rows of a table as its CSV has them."""
+    return list(csv.DictReader(io.StringIO(to_csv(table))))
 
 
 def log_sample(values: Sequence[float]) -> LogSample:

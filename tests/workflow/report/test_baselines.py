@@ -1,7 +1,5 @@
 """Which cells are the baseline, what is compared with it, and on which line it stands."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.workflow.report.builder import collected, make_cell, make_record
+from tests.workflow.report.builder import collected, csv_rows, make_cell, make_record
 from tests.workflow.study.studies import changed, write
 from workflow.commands.main import run
 from workflow.report.analysis import Analysis
-from workflow.report.formats import to_csv
 from workflow.report.plots import efficiency, throughput
 from workflow.report.tables import TABLES, baseline_text
 from workflow.study.cell import Cell
@@ -99,10 +96,7 @@ def test_the_table_for_programs_carries_the_same_marks(tmp_path: Path) -> None:
     cells = [make_cell(nodes=nodes) for nodes in (1, 2)]
     records = [make_record(cell, repeat, oversubscribed=True, threads_per_rank=cell["nodes"]) for cell in cells for repeat in (1, 2, 3)]
     analysis = collected(tmp_path / "s", records, cells, repeats=4)  # one of each is missing
-    marks = {
-        name: [set(row["marks"].split("; ")) for row in csv.DictReader(io.StringIO(to_csv(TABLES[name](analysis))))]
-        for name in ("times", "scaling")
-    }
+    marks = {name: [set(row["marks"].split("; ")) for row in csv_rows(TABLES[name](analysis))] for name in ("times", "scaling")}
     for times, scaling in zip(marks["times"], marks["scaling"], strict=True):
         words = {mark.partition(": ")[2] for mark in times}
         assert words == {mark.partition(": ")[2] for mark in scaling}
@@ -213,7 +207,7 @@ def test_a_number_says_which_of_several_baselines_it_is_measured_against(tmp_pat
     analysis = crossed(tmp_path)
     row = shown(analysis)[0]
     assert [text.rpartition(" against ")[2] for text in row[-2:]] == ["1\N{MULTIPLICATION SIGN}1", "1\N{MULTIPLICATION SIGN}2"]
-    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["times"](analysis)))))
+    rows = csv_rows(TABLES["times"](analysis))
     of_a_node = "1 node \N{MULTIPLICATION SIGN} "
     assert [row["against"] for row in rows] == ["", "", f"{of_a_node}1 process", f"{of_a_node}2 processes"]
     for name in ("speedup", "times"):

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import PARTS, make_cell, make_record, write_records, write_study
-from workflow.report.analysis import Analysis, analyse
+from tests.workflow.report.builder import PARTS, collected, make_cell, make_record
+from workflow.report.analysis import Analysis
 from workflow.report.bounds import MIN_SHARE, Bound, advice, bound_of, bounds, judged, share_of
 from workflow.report.cells import Estimate
-from workflow.report.collect import collect
 from workflow.report.page import page
 
 ROOT = Path(__file__).parents[3]
@@ -214,9 +213,7 @@ def study(tmp_path: Path, exposed: dict[int, float], hook: str = "none", of_anch
     for repeat in (1, 2, 3):  # its ranks do not wait; a step in which they did would take 60 ms
         step_s = own * (0.06 + 0.0001 * repeat) / (1 + 0.002 * repeat)
         records.append(make_record(anchor, repeat, step_s=step_s, **of_anchor))
-    results = write_study(tmp_path / "results" / "s", [*cells, anchor])
-    write_records(results, records)
-    return analyse(collect([results]))
+    return collected(tmp_path / "results" / "s", records)
 
 
 def test_cells_of_a_study_with_an_anchor_that_its_keys_find(tmp_path: Path) -> None:
@@ -249,9 +246,7 @@ def test_one_process_has_no_anchor_of_communication(tmp_path: Path) -> None:
 def test_an_anchor_is_marked_as_one_and_not_as_ranks_that_came_apart(tmp_path: Path) -> None:
     cells = [make_cell(nodes=2), make_cell(nodes=2, comm_hook="noop")]
     apart = {"training.replicas": {"checksum": "ef" * 32, "ranks": 2, "apart": [1]}}
-    results = write_study(tmp_path / "results" / "s", cells)
-    write_records(results, [make_record(cell, **apart) for cell in cells])
-    plain, anchor = analyse(collect([results])).cells
+    plain, anchor = collected(tmp_path / "s", [make_record(cell, **apart) for cell in cells]).cells
     assert [{"replicas", "unreduced"} & one.marks for one in (plain, anchor)] == [{"replicas"}, {"unreduced"}]
 
 
@@ -274,9 +269,7 @@ def test_what_a_node_sends_stands_beside_what_its_processes_send(tmp_path: Path)
     """2 nodes of 2 processes: 1.5 times the 0.247 MB of gradients each, and 0.247 MB between the nodes, which take 19.7 ms."""
     cell = make_cell(nodes=2, gpus_per_node=2)
     changes: dict[str, Any] = {"performance.what_if.no_exposed_s": 0.06, "preflight": {"seconds": 1.0, "rate_mbit_median": 100.0}}
-    results = write_study(tmp_path / "results" / "s", [cell])
-    write_records(results, [make_record(cell, repeat, **changes) for repeat in (1, 2, 3)])
-    (sentence,) = advice(analyse(collect([results])))
+    (sentence,) = advice(collected(tmp_path / "s", [make_record(cell, repeat, **changes) for repeat in (1, 2, 3)]))
     assert "Each process sends 0.370 MB in a step, and a node 0.247 MB or more to others, which take 19.7 ms or more at the 100" in sentence
 
 
@@ -301,9 +294,8 @@ def test_one_sentence_for_each_line_and_the_page_hides_what_is_empty(tmp_path: P
 
 def test_records_of_earlier_versions_have_no_chapter(tmp_path: Path) -> None:
     cells = [make_cell(nodes=nodes) for nodes in (1, 2)]
-    results = write_study(tmp_path / "results" / "s", cells)
-    write_records(results, [make_record(cell, repeat, **{"performance.what_if": None}) for cell in cells for repeat in (1, 2, 3)])
-    analysis = analyse(collect([results]))
+    records = [make_record(cell, repeat, **{"performance.what_if": None}) for cell in cells for repeat in (1, 2, 3)]
+    analysis = collected(tmp_path / "s", records)
     assert bounds(analysis).num_rows == 0
     assert advice(analysis) == []
     assert "What bounds it" not in page(analysis, {})

@@ -16,6 +16,7 @@ from base.seal import sealed_text
 from tests.workflow.report.builder import (
     CPU,
     GPU,
+    analysed,
     failed,
     make_cell,
     make_record,
@@ -320,7 +321,7 @@ def test_every_gpu_of_a_node_is_seen(tmp_path: Path, models: list[str], hardware
     record["nodes"][0]["gpus"] = [{"uuid": f"GPU-{index}", "model": model} for index, model in enumerate(models)]
     row = only(study(tmp_path, record, cells=[cell]))
     assert (row["hardware"], row["mixed_hardware"]) == (hardware, mixed)
-    assert ("hardware" in analyse(collect([tmp_path / "results" / "digits"])).cells[0].marks) == mixed
+    assert ("hardware" in analysed(tmp_path / "results" / "digits").cells[0].marks) == mixed
 
 
 def test_a_record_that_lies_in_two_directories_is_refused(tmp_path: Path) -> None:

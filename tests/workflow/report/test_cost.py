@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import collected, make_cell, make_record, write_records, write_study
-from workflow.report.analysis import Analysis, analyse
+from tests.workflow.report.builder import analysed, collected, make_cell, make_record, write_records, write_study
+from workflow.report.analysis import Analysis
 from workflow.report.cell_columns import rows_of
-from workflow.report.collect import collect
 from workflow.report.cost import DIFFERENT, NO_EPOCH, cost, has_cost, prices_of
 from workflow.report.formats import to_values
 from workflow.report.page import page
@@ -43,7 +42,7 @@ def made(place: Path, *loads: dict[str, Any] | None, prices: dict[str, Any] | No
             node["load"] = one
         records.append(record)
     write_records(place, records)
-    return analyse(collect([place]))
+    return analysed(place)
 
 
 def row(analysis: Analysis) -> dict[str, Any]:
@@ -121,7 +120,7 @@ def test_processors_of_shares_of_one_machine_are_one_node(tmp_path: Path) -> Non
         for node in record["nodes"]:
             node["hostname"] = "here"
     write_records(tmp_path / "s", records)
-    found = row(analyse(collect([tmp_path / "s"])))
+    found = row(analysed(tmp_path / "s"))
     assert found["run_price"] == pytest.approx(found["run_process_h"] / 2)
     assert found["watts"] == pytest.approx(4e3 / 40)
     assert row(made(tmp_path / "t", None, prices={"currency": "CHF", "gpu_hour": 1.0}, cell=cell))["run_price"] is None, "it had no GPU"

@@ -1,7 +1,5 @@
 """The table of layers: from the traces of profile runs, beside the measured runs."""
 
-import csv
-import io
 import json
 import shutil
 from pathlib import Path
@@ -15,8 +13,8 @@ from containers.models import build
 from containers.models.facts import layer_costs
 from tests.checkout import ROOT
 from tests.extras.profile.traces import Events
-from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
-from workflow.report.formats import to_csv, to_values
+from tests.workflow.report.builder import csv_rows, failed, make_cell, make_record, write_records, write_study
+from workflow.report.formats import to_values
 from workflow.report.layers_table import STACKED, layers_of_trace, profiles, stacked, step_of
 from workflow.report.outputs import write_collected
 from workflow.report.page import page
@@ -72,7 +70,7 @@ def results(tmp_path: Path, exchange: object = None, trace: bytes | None = TRACE
 
 def rows(directory: Path) -> dict[str, dict[str, str]]:
     table = TABLES["layers"](write_collected([directory], directory))
-    return {row["layer"]: row for row in csv.DictReader(io.StringIO(to_csv(table)))}
+    return {row["layer"]: row for row in csv_rows(table)}
 
 
 def told(directory: Path) -> RunProfile:

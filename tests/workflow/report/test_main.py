@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.console import Console
 from base.process import run
 from tests.workflow.report.builder import collected, failed, make_record, scaling_cells, write_records, write_study
 from workflow.report.__main__ import main
+from workflow.report.analysis import Analysis
 from workflow.report.files import PLOT_FILES, PLOT_NAMES, TABLE_FILES, TABLE_NAMES, TABLE_SUFFIXES
 from workflow.report.formats import FORMATS
 from workflow.report.outputs import read_or_collect, read_plots, write_all
@@ -73,14 +75,18 @@ def test_errors_end_with_a_message_and_the_code_of_their_class(tmp_path: Path, c
     assert usage.value.code == 2
 
 
+def shown(analysis: Analysis, page: Path | None = None, **terminal: Any) -> str:
+    """What the terminal shows; it has lost a row for each that failed."""
+    out = io.StringIO()
+    console = Console(**{"file": out, "width": 120, "color_system": None, **terminal})
+    assert print_speedup(analysis, page, console) == analysis.summary.failed_rows
+    return out.getvalue()
+
+
 def test_the_terminal_shows_table_marks_failures_and_where_the_page_is(tmp_path: Path) -> None:
     cells = scaling_cells(nodes=[1, 2, 4])
     records = [make_record(cells[0]), make_record(cells[1], oversubscribed=True), failed(cells[2])]
-    out = io.StringIO()
-    console = Console(file=out, width=120, color_system=None)
-    count = print_speedup(collected(tmp_path / "digits", records, cells, repeats=1), Path("/x\u202e/report.html"), console)
-    text = out.getvalue()
-    assert count == 1
+    text = shown(collected(tmp_path / "digits", records, cells, repeats=1), Path("/x\u202e/report.html"))
     for words in (
         "1 (baseline)",
         "2.000 (100.0 %) n=1, no CIᵃ",
@@ -95,42 +101,35 @@ def test_the_terminal_shows_table_marks_failures_and_where_the_page_is(tmp_path:
 
 def test_a_terminal_without_room_says_how_wide_the_table_is(tmp_path: Path) -> None:
     analysis = collected(tmp_path / "digits", [make_record(scaling_cells(nodes=[1])[0])], repeats=1)
-    out = io.StringIO()
-    print_speedup(analysis, None, Console(file=out, width=200, color_system=None, force_terminal=True))
-    widest = max(map(len, out.getvalue().splitlines()[1:3]))
-    assert "less -S" not in out.getvalue()
-    print_speedup(analysis, None, Console(file=out, width=24, color_system=None, force_terminal=True))
-    assert f"Each row is one line in {widest} columns:" in " ".join(out.getvalue().split())
-    assert "| less -S" in out.getvalue()
+    wide, narrow = (shown(analysis, width=width, force_terminal=True) for width in (200, 24))
+    widest = max(map(len, wide.splitlines()[1:3]))
+    assert "less -S" not in wide
+    assert f"Each row is one line in {widest} columns:" in " ".join(narrow.split())
+    assert "| less -S" in narrow
 
 
 def test_the_terminal_says_once_what_brackets_are(tmp_path: Path) -> None:
     cells = scaling_cells(nodes=[1, 2])
     records = [make_record(cell, repeat) for cell in cells for repeat in (1, 2, 3)]
-    out = io.StringIO()
-    print_speedup(collected(tmp_path / "digits", records, cells, repeats=3), None, Console(file=out, width=120, color_system=None))
-    assert out.getvalue().count(f"\n {BRACKETS}\n") == 1
+    assert shown(collected(tmp_path / "digits", records)).count(f"\n {BRACKETS}\n") == 1
 
 
 def test_the_terminal_tells_rates_where_there_is_one_size(tmp_path: Path) -> None:
     cells = scaling_cells(framework=["pytorch", "jax"], nodes=[1])
     records = [make_record(cell, repeat, step_s=step_s) for cell, step_s in zip(cells, (0.1, 0.2), strict=True) for repeat in (1, 2, 3)]
-    out = io.StringIO()
-    print_speedup(collected(tmp_path / "digits", records, cells), None, Console(file=out, width=120, color_system=None))
-    rows = {line.split()[1]: line for line in out.getvalue().splitlines() if line.startswith("lenet")}
-    assert "Samples/s" in out.getvalue()
+    text = shown(collected(tmp_path / "digits", records))
+    rows = {line.split()[1]: line for line in text.splitlines() if line.startswith("lenet")}
+    assert "Samples/s" in text
     assert "320.0" in rows["pytorch"]
     assert "160.0" in rows["jax"]
 
 
 def test_the_terminal_says_which_baseline_a_number_is_measured_against(tmp_path: Path) -> None:
     cells = scaling_cells(nodes=[1, 2], gpus_per_node=[1, 2])
-    out = io.StringIO()
-    records = [make_record(cell) for cell in cells]
-    print_speedup(collected(tmp_path / "digits", records, cells, repeats=1), None, Console(file=out, width=120, color_system=None))
-    assert "against 1\N{MULTIPLICATION SIGN}2" in out.getvalue()
-    assert "Against: the baseline of a number, as nodes" in out.getvalue()
-    assert "Nodes are shares of one machine, not machines: its cores in 2 parts" in out.getvalue()
+    text = shown(collected(tmp_path / "digits", map(make_record, cells), repeats=1))
+    assert "against 1\N{MULTIPLICATION SIGN}2" in text
+    assert "Against: the baseline of a number, as nodes" in text
+    assert "Nodes are shares of one machine, not machines: its cores in 2 parts" in text
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.workflow.report.builder import (
+    analysed,
     collected,
     failed,
     make_cell,
@@ -23,8 +24,7 @@ from tests.workflow.report.builder import (
     write_study,
 )
 from tests.workflow.report.test_tables import hostile
-from workflow.report.analysis import Analysis, analyse
-from workflow.report.collect import collect
+from workflow.report.analysis import Analysis
 from workflow.report.outputs import write_page
 from workflow.report.page import MAX_DRAWN, SCRIPT, findings, page, places_of, runs_table, tiles, warnings
 from workflow.report.table import estimate_text
@@ -159,7 +159,7 @@ def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
     for site in ("alps", "jura"):
         records = [{**record, "site": site} for record in plausible_records(cells)]
         write_records(write_study(tmp_path / site / "digits", cells, site=site), records)
-    text = page(analyse(collect([tmp_path / "alps" / "digits", tmp_path / "jura" / "digits"])), {})
+    text = page(analysed(tmp_path / "alps" / "digits", tmp_path / "jura" / "digits"), {})
     assert "12 runs, sites alps and jura" in text
     assert "<h3>alps</h3>" in text
     assert "<td>jura</td>" in text
@@ -171,7 +171,7 @@ def test_a_page_of_two_studies_names_both(tmp_path: Path) -> None:
         cells = scaling_cells(nodes=[1, 2])
         records = [{**record, "study": name} for record in plausible_records(cells)]
         write_records(write_study(tmp_path / "results" / name, cells, study=name), records)
-    text = page(analyse(collect([tmp_path / "results" / "alpha", tmp_path / "results" / "omega"])), {})
+    text = page(analysed(tmp_path / "results" / "alpha", tmp_path / "results" / "omega"), {})
     assert "<title>alpha and omega: scaling report</title>" in text
     assert "<h1>alpha and omega: scaling report</h1>" in text
 
@@ -442,7 +442,7 @@ def test_links_of_two_studies_from_a_page_elsewhere(tmp_path: Path) -> None:
         write_records(write_study(tmp_path / "results" / name, scaling_cells(nodes=[1, 2]), study=name), records)
         with_files(tmp_path / "results" / name)
     (tmp_path / "out").mkdir()
-    two_models = analyse(collect([tmp_path / "results" / name for name in ("al pha", "om%65ga")]))
+    two_models = analysed(*(tmp_path / "results" / name for name in ("al pha", "om%65ga")))
     write_page(two_models, tmp_path / "out", {})
     files = linked_files(tmp_path / "out" / "report.html")
     assert len(files) == 12 * 4
@@ -457,7 +457,7 @@ def test_names_of_runs_and_cells_stay_text_and_their_links_stay_links(tmp_path: 
     directory = write_study(tmp_path / "digits", [cell], repeats=1)
     write_records(directory, [{**make_record(cell), "run_id": f"{name}-r1"}])
     with_files(directory)
-    write_page(analyse(collect([directory])), directory, {})
+    write_page(analysed(directory), directory, {})
     html = directory / "report.html"
     (row,) = Rows(html.read_text()).runs
     assert row["cells"][0] == f"{name}-r1"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from base.seal import sealed_text
-from tests.workflow.report.builder import failed, make_cell, make_record, scaling_cells, sealed_bytes, write_records, write_study
+from tests.workflow.report.builder import analysed, failed, make_cell, make_record, scaling_cells, sealed_bytes, write_records, write_study
 from tests.workflow.report.poison import FORMULAS, LONG, MARKUP, paths, poisoned, with_value
 from tests.workflow.run.valid import validate_record
-from workflow.report.analysis import Analysis, analyse
+from workflow.report.analysis import Analysis
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.formats import FORMATS
@@ -59,7 +59,7 @@ def study(directory: Path, contents: list[bytes]) -> Path:
 
 def everything(directory: Path, *, plots: bool) -> Analysis:
     """All of a report, in memory; the baseline's numbers must be what they are."""
-    analysis = analyse(collect([directory]))
+    analysis = analysed(directory)
     texts = [to_text(table) for table in all_tables(analysis) for to_text in FORMATS.values()]
     texts += [json.dumps(build(analysis), allow_nan=False) for build in PLOTS.values()]
     for text in [*texts, page(analysis, {})]:
@@ -171,7 +171,7 @@ def test_markup_and_formulas_stay_text(tmp_path: Path) -> None:
     for cell, formula in zip(cells, FORMULAS, strict=True):
         record = failed(cell, **{"status_reason": formula, "nodes": [{**RECORD["nodes"][0], "hostname": MARKUP, "cpu_model": formula}]})
         write_records(directory, [with_value(record, ("failed_rank", "host"), formula)])
-    analysis = analyse(collect([directory]))
+    analysis = analysed(directory)
     for table in all_tables(analysis):
         for row in csv.reader(io.StringIO(FORMATS["csv"](table))):
             assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\N{FULLWIDTH EQUALS SIGN}"))]

@@ -1,16 +1,14 @@
 """The table of predictions, of records whose rates follow a ring exactly."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import collected, make_cell, make_record
+from tests.workflow.report.builder import collected, csv_rows, make_cell, make_record
 from workflow.report.analysis import Analysis
-from workflow.report.formats import to_csv, to_markdown
+from workflow.report.formats import to_markdown
 from workflow.report.page import page
 from workflow.report.prediction_table import MILLION, prediction, prediction_words
 
@@ -31,7 +29,7 @@ def study(path: Path, nodes: Sequence[int], *, repeats: int = 1, changes: dict[s
 
 
 def rows(analysis: Analysis, *sizes: int, samples: float = MILLION) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(to_csv(prediction(analysis, sizes, samples)))))
+    return csv_rows(prediction(analysis, sizes, samples))
 
 
 def test_twice_and_four_times_the_nodes_are_predicted(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ import pytest
 
 from containers.program_folder import copy, look_at
 from extras.verify.runs import program_digests, verify_runs, why_not_kept
-from tests.workflow.report.builder import collected, make_cell, make_record, write_records, write_study
-from workflow.report.analysis import Analysis, analyse
-from workflow.report.collect import collect
+from tests.workflow.report.builder import analysed, collected, make_cell, make_record, write_records, write_study
+from workflow.report.analysis import Analysis
 from workflow.report.page import page
 from workflow.report.provenance import Block, reproduction
 
@@ -37,7 +36,7 @@ def with_site(place: Path, site: dict[str, Any], **record: Any) -> Analysis:
     analysis(place, **record)
     content = json.loads((place / "study.json").read_text())
     (place / "study.json").write_text(json.dumps({**content, "site": site}))
-    return analyse(collect([place]))
+    return analysed(place)
 
 
 def block(blocks: tuple[Block, ...], title: str) -> Block:
@@ -115,7 +114,7 @@ def test_two_studies_have_files_of_their_own(tmp_path: Path) -> None:
     for place in places:
         record = {**make_record(make_cell(), 1), "study": place.name}
         write_records(write_study(place, [make_cell()], repeats=1, study=place.name), [record])
-    codes = "\n".join(one.code for one in reproduction(analyse(collect(places))))
+    codes = "\n".join(one.code for one in reproduction(analysed(*places)))
     assert all(f"cat > study{number}.yaml" in codes and f"slipway run study{number}.yaml" in codes for number in (1, 2))
 
 
@@ -149,13 +148,13 @@ def results(folder: Path, tmp_path: Path) -> Path:
 
 
 def kept_block(results: Path) -> Block:
-    return next(one for one in reproduction(analyse(collect([results]))) if one.title == "The programs")
+    return next(one for one in reproduction(analysed(results)) if one.title == "The programs")
 
 
 def test_a_table_over_runs_of_different_files_is_marked(results: Path) -> None:
-    assert [comparison.marks & {"program"} for comparison in analyse(collect([results])).primary] == [{"program"}]
+    assert [comparison.marks & {"program"} for comparison in analysed(results).primary] == [{"program"}]
     shutil.rmtree(results / "runs" / f"{make_cell()['cell_id']}-r3")
-    assert [comparison.marks & {"program"} for comparison in analyse(collect([results])).primary] == [set()]
+    assert [comparison.marks & {"program"} for comparison in analysed(results).primary] == [set()]
 
 
 @pytest.mark.processes

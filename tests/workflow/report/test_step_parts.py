@@ -1,18 +1,14 @@
 """The table of what happens in a step: means that close, by hand, and nothing where no program tells anything."""
 
-import csv
-import io
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import make_cell, make_record, write_records, write_study
-from workflow.report.analysis import Analysis, analyse
+from tests.workflow.report.builder import collected, csv_rows, make_cell, make_record
+from workflow.report.analysis import Analysis
 from workflow.report.cell_columns import SEPARATOR
-from workflow.report.collect import collect
-from workflow.report.formats import to_csv
 from workflow.report.page import page
 from workflow.report.plots import PART_COLOURS, PLOTS
 from workflow.report.step_parts import STEP_PARTS, mean_parts
@@ -31,13 +27,12 @@ OTHER = {
 def analysed(path: Path, *runs: dict[str, Any] | None) -> Analysis:
     """One cell on two nodes with a run for each of `runs`."""
     cell = make_cell(nodes=2, batch_size=8)
-    write_study(path, [cell], repeats=len(runs))
-    write_records(path, [make_record(cell, number, **{"performance.parts": parts}) for number, parts in enumerate(runs, 1)])
-    return analyse(collect([path]))
+    records = [make_record(cell, number, **{"performance.parts": parts}) for number, parts in enumerate(runs, 1)]
+    return collected(path, records, repeats=len(runs))
 
 
 def row(analysis: Analysis) -> dict[str, str]:
-    (found,) = csv.DictReader(io.StringIO(to_csv(TABLES["parts"](analysis))))
+    (found,) = csv_rows(TABLES["parts"](analysis))
     return found
 
 
@@ -70,11 +65,8 @@ def test_the_parts_of_two_runs_are_means_that_close(tmp_path: Path) -> None:
 def test_what_a_process_sends_stands_beside_what_the_network_takes_for_it(
     tmp_path: Path, keys: dict[str, Any], mbit: float | None, sent: float | None, seconds: float | None
 ) -> None:
-    cell = make_cell(**keys)
-    write_study(tmp_path, [cell])
     preflight = None if mbit is None else {"seconds": 1.0, "rate_mbit_median": mbit}
-    write_records(tmp_path, [make_record(cell, preflight=preflight)])
-    analysis = analyse(collect([tmp_path]))
+    analysis = collected(tmp_path, [make_record(make_cell(**keys), preflight=preflight)])
     caption = TABLES["parts"](analysis).caption
     assert ("Sent:" in caption, "preflight's rate:" in caption) == (sent is not None, seconds is not None), (
         "of columns that are there alone"
@@ -123,9 +115,7 @@ def test_the_picture_stacks_what_the_table_has(tmp_path: Path) -> None:
 
 def test_frameworks_stand_beside_each_other(tmp_path: Path) -> None:
     cells = [make_cell(framework=name, nodes=nodes) for name in ("jax", "pytorch") for nodes in (1, 2)]
-    write_study(tmp_path, cells, repeats=1)
-    write_records(tmp_path, [make_record(cell) for cell in cells])
-    labels = PLOTS["step_parts"](analyse(collect([tmp_path])))["encoding"]["y"]["sort"]
+    labels = PLOTS["step_parts"](collected(tmp_path, map(make_record, cells), repeats=1))["encoding"]["y"]["sort"]
     assert [(label.split(SEPARATOR)[1], label[-3:]) for label in labels] == [
         ("jax", "1×1"), ("pytorch", "1×1"), ("jax", "2×1"), ("pytorch", "2×1"),
     ]  # fmt: skip

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import make_cell, make_record, write_records, write_study
-from workflow.report.analysis import Analysis, analyse
-from workflow.report.collect import collect
+from tests.workflow.report.builder import analysed, make_cell, make_record, write_records, write_study
+from workflow.report.analysis import Analysis
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
 from workflow.report.tables import TABLES
@@ -34,7 +33,7 @@ def machine(path: Path, steps_s: Mapping[int, float], *, scheduler: str = "slurm
 
 def survey_of(paths: Sequence[Path]) -> tuple[Analysis, list[dict[str, Any]], list[dict[str, str]]]:
     """Return the analysis, and the rows of the table as they are in CSV and as they are read."""
-    analysis = analyse(collect(paths))
+    analysis = analysed(*paths)
     table = TABLES["survey"](analysis)
     keys = [column.key for column in table.columns]
     raw = [{key: value.raw for key, value in zip(keys, row, strict=True)} for row in table.rows]

@@ -19,7 +19,9 @@ from containers.frameworks.spec import load_other_facts
 from tests.workflow.report.builder import (
     CPU,
     GPU,
+    analysed,
     collected,
+    csv_rows,
     drift_of,
     failed,
     make_cell,
@@ -30,7 +32,7 @@ from tests.workflow.report.builder import (
     write_study,
 )
 from tests.workflow.run.valid import validate_record
-from workflow.report.analysis import Analysis, analyse
+from workflow.report.analysis import Analysis
 from workflow.report.cells import MARKS, Estimate, LogSample, ratio
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
@@ -122,7 +124,7 @@ def test_the_unit_of_a_column_of_times_follows_the_longest(tmp_path: Path, step_
     table = TABLES["times"](collected(tmp_path / "digits", [make_record(make_cell(), step_s=step_s)], repeats=1))
     assert title in [column.title for column in table.columns]
     assert cells_of(table, "run_s") == [shown]
-    assert next(csv.DictReader(io.StringIO(to_csv(table))))["run_s"].startswith(str(int(215 * step_s + 5)))
+    assert csv_rows(table)[0]["run_s"].startswith(str(int(215 * step_s + 5)))
 
 
 def test_dlbench_view(analysis: Analysis) -> None:
@@ -158,13 +160,13 @@ def test_arguments_of_a_program_are_columns_for_people_and_for_programs(tmp_path
         for width in (8, 16)
     ]
     analysis = collected(tmp_path / "digits", plausible_records(cells))
-    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["scaling"](analysis)))))
+    rows = csv_rows(TABLES["scaling"](analysis))
     assert {(row["args.width"], row["args.fast"]) for row in rows} == {("8", "true"), ("16", "true")}
     assert [column.title for column in TABLES["speedup"](analysis).columns][:4] == ["Model", "Args.nodes", "Width", "Scaling"]
 
 
 def test_scaling_table_has_every_comparison_with_its_numbers(analysis: Analysis) -> None:
-    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["scaling"](analysis)))))
+    rows = csv_rows(TABLES["scaling"](analysis))
     assert [(row["scaling"], row["reason"]) for row in rows] == [("baseline", ""), ("weak", ""), ("weak", "missing, oom")]
     assert float(rows[1]["speedup"]) == pytest.approx(1.6)
     assert float(rows[1]["speedup_low"]) < 1.6 < float(rows[1]["speedup_high"])
@@ -401,7 +403,7 @@ def test_hostile_text_is_text_in_every_format(tmp_path: Path) -> None:
 )
 def test_formulas_are_quoted_in_csv_and_numbers_are_not(raw: str | float | None, shown: str) -> None:
     table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A", values=[raw]),))
-    assert next(iter(csv.DictReader(io.StringIO(to_csv(table)))))["a"] == shown
+    assert csv_rows(table)[0]["a"] == shown
 
 
 def test_latex_escapes_everything_that_means_something() -> None:
@@ -525,7 +527,7 @@ def test_a_batch_that_a_row_of_dlbench_has_not(tmp_path: Path) -> None:
 
 
 def test_facts_of_all_frameworks_and_of_a_study(tmp_path: Path) -> None:
-    rows = {row["framework"]: row for row in csv.DictReader(io.StringIO(to_csv(facts_table())))}
+    rows = {row["framework"]: row for row in csv_rows(facts_table())}
     others = list(load_other_facts())
     assert list(rows) == [*framework_folders(), *others]
     for row in (rows.pop(name) for name in others):
@@ -552,24 +554,23 @@ def test_facts_of_all_frameworks_and_of_a_study(tmp_path: Path) -> None:
 
 
 def rows(analysis: Analysis) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(to_csv(TABLES["hours"](analysis)))))
+    return csv_rows(TABLES["hours"](analysis))
 
 
 def test_every_attempt_counts_once_by_how_it_ended(tmp_path: Path) -> None:
     cell = make_cell(nodes=2, gpus_per_node=2, device="cuda")
-    directory = write_study(tmp_path / "s", [cell], repeats=3)
     record = make_record(cell, run_s=3600.0, attempt=3)
     records = [failed(cell, status="killed", attempt=1, run_s=1800.0), failed(cell, status="oom", attempt=2, run_s=360.0), record]
     records += [failed(cell, 2, status="storage", run_s=720.0), failed(cell, 3, status="nan", run_s=72.0)]
-    write_records(directory, records)
-    (row,) = rows(analyse(collect([directory])))
+    analysis = collected(tmp_path / "s", records)
+    (row,) = rows(analysis)
     assert [float(row[f"{part}_process_h"]) for part in ("measured", "failed", "prevented", "repeated")] == pytest.approx(
         [4, 0.08, 2.8, 0.4]
     )
     assert float(row["process_h"]) == pytest.approx(7.28)
     assert float(row["gpu_h"]) == pytest.approx(7.28)
-    assert GPU in str(analyse(collect([directory])).frame["hardware"][0])
-    assert "In all 7.28 process hours, 2.80 of them prevented; 7.28 GPU hours" in TABLES["hours"](analyse(collect([directory]))).caption
+    assert GPU in str(analysis.frame["hardware"][0])
+    assert "In all 7.28 process hours, 2.80 of them prevented; 7.28 GPU hours" in TABLES["hours"](analysis).caption
 
 
 def test_attempts_of_a_run_whose_newest_record_is_torn_keep_their_hours(tmp_path: Path) -> None:
@@ -580,7 +581,7 @@ def test_attempts_of_a_run_whose_newest_record_is_torn_keep_their_hours(tmp_path
     run = directory / "runs" / f"{cell['cell_id']}-r1"
     (run / "attempts" / "3" / "record.json").write_text("{")
     (run / "record.json").write_text("{")
-    analysis = analyse(collect([directory]))
+    analysis = analysed(directory)
     assert analysis.frame["status"].to_list() == ["unreadable"]
     (row,) = rows(analysis)
     parts = {part: float(row[f"{part}_process_h"]) for part in ("measured", "failed", "prevented", "repeated", "aside")}
@@ -600,15 +601,13 @@ def test_attempts_that_lie_beside_another_have_a_column_of_their_own(tmp_path: P
     (attempts / "2.lost-0badcafe" / "record.json").write_bytes((attempts / "1.lost-0badcafe" / "record.json").read_bytes())
     if others:
         write_records(directory, [make_record(cell, run_s=3600.0)])
-    (row,) = rows(analyse(collect([directory])))
+    (row,) = rows(analysed(directory))
     assert (float(row["aside_process_h"]), float(row["measured_process_h"])) == (1, 2 * others), "that of attempt 1, in its own place"
 
 
 def test_on_cpus_gpu_hours_are_none_and_not_missing(tmp_path: Path) -> None:
     cells = [make_cell(), make_cell(nodes=2)]
-    directory = write_study(tmp_path / "s", cells, repeats=1)
-    write_records(directory, [make_record(cells[0], run_s=3600.0)])
-    (row,) = rows(analyse(collect([directory])))
+    (row,) = rows(collected(tmp_path / "s", [make_record(cells[0], run_s=3600.0)], cells, repeats=1))
     assert (float(row["process_h"]), float(row["gpu_h"])) == (1, 0)
 
 
@@ -630,12 +629,12 @@ def test_a_run_that_ended_ok_without_a_rate_is_a_failed_row_everywhere(tmp_path:
     analysis = collected(tmp_path / "s", records)
     assert analysis.summary.closing_line() == "2 of 3 runs ok, 1 failed (1 not measured)"
     assert (analysis.summary.ok, analysis.summary.failed_rows) == (2, 1)
-    (failure,) = csv.DictReader(io.StringIO(to_csv(TABLES["failures"](analysis))))
+    (failure,) = csv_rows(TABLES["failures"](analysis))
     assert (failure["run"], failure["end"]) == (records[2]["run_id"], "ok")
     assert failure["reason"] == "ended ok, but no rate could be measured"
     (row,) = rows(analysis)
     assert [float(row[f"{part}_process_h"]) for part in ("measured", "failed")] == [2.0, 0.5]
-    (times,) = csv.DictReader(io.StringIO(to_csv(TABLES["times"](analysis))))
+    (times,) = csv_rows(TABLES["times"](analysis))
     assert times["runs"] == "2/3"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
+from tests.workflow.report.builder import analysed, collected, failed, make_cell, make_record
 from workflow.commands.main import run as slipway
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect, read_records
@@ -32,13 +32,11 @@ def evaluations(*accuracies: float, step_s: float, told: bool = True) -> list[di
 def made(place: Path, *curves: list[dict[str, Any]] | None, **changes: Any) -> Analysis:
     """A study of one cell of so many runs; None: a run that ended without memory."""
     cell = make_cell(epochs=4, steps=None)
-    write_study(place, [cell], repeats=len(curves))
     records = [
         failed(cell, repeat) if curve is None else make_record(cell, repeat, **{"training.evaluations": curve, **changes})
         for repeat, curve in enumerate(curves, 1)
     ]
-    write_records(place, records)
-    return analyse(collect([place]))
+    return collected(place, records, repeats=len(curves))
 
 
 def row(analysis: Analysis, target: float | None = None) -> dict[str, Any]:
@@ -85,22 +83,20 @@ def test_the_target_of_the_study_is_that_of_its_page(tmp_path: Path) -> None:
     made(tmp_path, *CURVES)
     content = json.loads((tmp_path / "study.json").read_text())
     (tmp_path / "study.json").write_text(json.dumps({**content, "target_accuracy": 0.91}))
-    analysis = analyse(collect([tmp_path]))
+    analysis = analysed(tmp_path)
     assert (row(analysis)["target"], row(analysis)["reached"]) == (0.91, "2/3")
     assert row(analysis, 0.9)["target"] == 0.9
     assert "Until the first evaluation with 91.0 % or more: epochs" in page(analysis, {})
     write_collected(collect([tmp_path]), tmp_path)
     assert row(analyse(read_records(tmp_path / "records.parquet")))["target"] == 0.91
     (tmp_path / "study.json").write_text(json.dumps({**content, "target_accuracy": "high"}))
-    assert row(analyse(collect([tmp_path])))["target"] == 0.9
+    assert row(analysed(tmp_path))["target"] == 0.9
 
 
 def test_a_run_that_broke_off_is_not_what_all_reached(tmp_path: Path) -> None:
     cell = make_cell(epochs=4, steps=None)
-    write_study(tmp_path, [cell], repeats=3)
     broken = failed(cell, 3, status="error", training=make_record(cell, **{"training.evaluations": CURVES[2][:1]})["training"])
-    write_records(tmp_path, [*[make_record(cell, repeat, **{"training.evaluations": CURVES[1]}) for repeat in (1, 2)], broken])
-    analysis = analyse(collect([tmp_path]))
+    analysis = collected(tmp_path, [*[make_record(cell, repeat, **{"training.evaluations": CURVES[1]}) for repeat in (1, 2)], broken])
     assert (row(analysis)["target"], row(analysis)["reached"]) == (0.91, "2/3")
     assert row(analysis)["note"] == "not reached: repeat 3: error, at most 70.0 %"
 
@@ -119,9 +115,8 @@ def test_the_split_counts_that_was_evaluated_most_often_with_an_accuracy(tmp_pat
 
 def test_prevented_and_missing_runs_count_on_no_side(tmp_path: Path) -> None:
     cell = make_cell(epochs=4, steps=None)
-    write_study(tmp_path, [cell], repeats=3)
-    write_records(tmp_path, [make_record(cell, 1, **{"training.evaluations": CURVES[0]}), failed(cell, 2, status="preempted")])
-    assert row(analyse(collect([tmp_path])))["reached"] == "1/1"
+    records = [make_record(cell, 1, **{"training.evaluations": CURVES[0]}), failed(cell, 2, status="preempted")]
+    assert row(collected(tmp_path, records))["reached"] == "1/1"
 
 
 def test_one_evaluation_at_the_end_is_a_row_and_no_chapter(tmp_path: Path) -> None:
