@@ -15,7 +15,7 @@ from workflow.commands.options import JsonOption, RetryOption, SiteOption, snake
 from workflow.report.files import without_garbage_collection
 
 if TYPE_CHECKING:
-    from workflow.report.networks import Use
+    from workflow.report.layers_table import Use
 
 IMAGE: Final = re.compile(r"([0-9]{1,5})x([0-9]{1,5})x([0-9]{1,5})")
 
@@ -71,7 +71,7 @@ def _network(name: str, batch_size: int, precision: str, image: str | None) -> U
     """Return the network that was traced. Raises BadParameter, and ConfigError for an unknown network or one that does not fit."""
     from containers.models.facts import usual
     from containers.models.memory import ACTIVATION_BYTES
-    from workflow.report.networks import Use
+    from workflow.report.layers_table import Use
 
     shape = None if image is None else IMAGE.fullmatch(image)
     if image is not None and shape is None:
@@ -86,8 +86,8 @@ def _of_trace(trace: Path, step_ms: float | None, use: Use | None, as_json: bool
     from extras.profile.tables import print_profile
     from workflow.commands.watching import output
     from workflow.report.formats import to_values
+    from workflow.report.layers_table import layers_in_trace
     from workflow.report.model_tables import convolutions_of_trace
-    from workflow.report.networks import layers_in_trace
     from workflow.report.profile.profile import profile_of
     from workflow.report.profile.trace import read_trace
     from workflow.report.terminal import print_table

@@ -31,8 +31,7 @@ def main(
     """
     results = results_as_they_are(study, site, places or [])
     report_outputs()
-    from extras.verify.result import Verified, summary
-    from extras.verify.runs import verify_runs
+    from extras.verify.runs import Verified, summary, verify_runs
 
     total = Verified()
     for directory in results:

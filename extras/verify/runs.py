@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from base import humanize, seal
+from base import seal
 from base.calls import LimitedCall, call_limited, moved
 from base.errors import DatasetError, RecordError, SlipwayError, StorageError
+from base.humanize import counted, format_size, is_name, some
 from base.jsonfile import canonical_json, read_content, read_json
 from containers.program_folder import look_at
 from data_prep.hashing import hash_file
-from extras.verify.result import Verified
 from workflow.report import collect, provenance
 from workflow.run.record.events import RequestedSteps, most_steps, read_events, requested_steps
 from workflow.run.record.machine_load import loads
@@ -31,6 +31,62 @@ from workflow.run.record.run_record import join_measurements, measured
 from workflow.study import programs, publishing
 from workflow.study.cell import NO_EXCHANGE, Cell, Keys
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE, kept_program
+
+# What was verified, and what was found, summed up in a line.
+
+
+@dataclass
+class Verified:
+    """What was verified, and what was found."""
+
+    runs: int = 0
+    records: int = 0
+    not_sealed: int = 0
+    """Records of a version that had no seals."""
+    recomputed: int = 0
+    files: int = 0
+    bytes: int = 0
+    runs_not_verified: int = 0
+    """Runs on storage that did not answer, and those that were not begun after that."""
+    runs_without_record: int = 0
+    """Runs of the study without a record: not begun, not finished, or removed by somebody."""
+    programs_not_verified: int = 0
+    programs: list[str] = field(default_factory=list)
+    """Digests of the folders of programs that records name."""
+    findings: list[str] = field(default_factory=list)
+
+    def add(self, other: "Verified") -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.findings or self.runs_not_verified or self.programs_not_verified)
+
+
+def summary(found: Verified, sources: Sequence[Path]) -> str:
+    """Describe what was verified and what was not, in one line."""
+    sealed = f", {found.not_sealed} of them without a seal: of an earlier version" if found.not_sealed else ""
+    where = ", ".join(str(source) for source in sources)
+    parts = [
+        f"{where}: {counted(found.runs, 'run')}, {counted(found.records, 'record')}{sealed}, {counted(found.files, 'file')} "
+        f"({format_size(found.bytes)})",
+        f"numbers of {counted(found.recomputed, 'attempt')} computed again",
+        f"{counted(len(set(found.programs)), 'state')} of programs' folders" if found.programs else "",
+        f"{counted(found.runs_without_record, 'run')} of the study without a record" if found.runs_without_record else "",
+        f"{counted(found.runs_not_verified, 'run')} not verified: storage did not answer" if found.runs_not_verified else "",
+        f"{counted(found.programs_not_verified, 'state')} of programs' folders not verified" if found.programs_not_verified else "",
+    ]
+    return f"{'; '.join(part for part in parts if part)}: {_verdict(found)}"
+
+
+def _verdict(found: Verified) -> str:
+    if found.findings:
+        return counted(len(found.findings), "finding")
+    if not found.runs and not found.records:
+        return "nothing was looked at"
+    return "all is what was written" if found.is_whole else "what was looked at is what was written"
+
 
 # The numbers of a record, computed again from the pushed events.
 
@@ -171,7 +227,7 @@ def _identifying(cell: Keys) -> Keys:
 
 
 def _differing(one: Keys, other: Keys) -> str:
-    return humanize.some([key for key in sorted(one.keys() & other.keys()) if one[key] != other[key]], MAX_KEYS)
+    return some([key for key in sorted(one.keys() & other.keys()) if one[key] != other[key]], MAX_KEYS)
 
 
 MAX_RESULTS: Final = 10_000
@@ -253,7 +309,7 @@ def _result(call: LimitedCall, num_runs: int) -> Verified:
 def _listed(results: Path) -> tuple[list[str], dict[str, object], dict[str, object]]:
     """Return the runs, the findings about study.json, and what it asks for, as a child can send it."""
     collect.check_directory(results)
-    there = sorted(name for name in names(str(results / "runs")) if humanize.is_name(name))
+    there = sorted(name for name in names(str(results / "runs")) if is_name(name))
     asked, findings = read_study_runs(results)
     return there, asdict(Verified(runs_without_record=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
 

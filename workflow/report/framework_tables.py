@@ -1,17 +1,33 @@
-"""Make the tables that compare frameworks, what is known of each of them, and precisions and memory layouts."""
+"""Make the tables that compare frameworks, on several machines too, what is known of each of them, and precisions and memory layouts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.spec import Facts, FrameworkSpec, describe_capabilities, load_other_facts
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import cell_links, key_columns, sentence, several_shapes, shape_key, shape_title, size_columns
+from workflow.report.bounds import is_anchor
+from workflow.report.cell_columns import cell_links, cell_table, key_columns, sentence, several_shapes, shape_key, shape_title, size_columns
 from workflow.report.cells import MEASURING, CellResult, Shape, ratio
 from workflow.report.speedup import mixed_marks
-from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, estimate_text, numbers, significant, words
+from workflow.report.table import (
+    MILLI,
+    NO_MARKS,
+    NONE,
+    Column,
+    Marks,
+    Reason,
+    Table,
+    estimate_text,
+    numbers,
+    scaled,
+    significant,
+    with_interval,
+    words,
+)
 
 # Table `framework-facts`: what is claimed of each framework, and what a test of ours ran. It is made from framework.yaml and
 # other-frameworks.yaml, not from records.
@@ -237,3 +253,39 @@ def _ratio(cell: CellResult | None, base: CellResult) -> tuple[str, Marks]:
         return "1 (base)", cell.measuring
     marks = (cell.marks | mixed_marks(cell, base)).intersection(MEASURING)
     return estimate_text(ratio(cell.rate, base.rate)), marks | ({"baseline"} if base.measuring - marks else NO_MARKS)
+
+
+# Table `survey`: what each framework does with each network on each machine, by its device and threads.
+
+
+def survey(analysis: Analysis) -> Table:
+    """Build the table: one row per measured cell, those of one network and framework together."""
+    measured = [cell for cell in analysis.cells if cell.num_measured and not is_anchor(cell)]
+    cells = sorted(measured, key=lambda cell: (cell.cell.model, cell.cell.framework))
+    columns = [
+        words("ran_on", "Ran on", [_each(cell, "device") for cell in cells]),
+        words("threads_per_process", "Threads used", [_each(cell, "threads_per_rank") for cell in cells], number=True),
+        *with_interval("step_p50_s", "Step p50 [ms]", partial(scaled, MILLI), [cell.step_s for cell in cells]),
+        *with_interval(
+            "rate_per_s",
+            analysis.rate_words.capitalize(),
+            partial(significant, digits=4),
+            [cell.rate_per_s for cell in cells],
+            [cell.measuring for cell in cells],
+        ),
+    ]
+    return cell_table(
+        analysis,
+        cells,
+        columns,
+        name="survey",
+        title="Survey of frameworks, networks and machines",
+        caption=[
+            "Step: median, and rate of all processes together: geometric means over runs, with the 95 % interval from 3 runs on. Ran on, "
+            "threads used: of each process"
+        ],
+    )
+
+
+def _each(cell: CellResult, name: str) -> str:
+    return ", ".join(sorted(map(str, cell.distinct[name]))) or NONE

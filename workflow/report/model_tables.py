@@ -13,9 +13,8 @@ from containers.models.memory import estimate_memory
 from workflow.report.analysis import Analysis
 from workflow.report.cell_columns import SEPARATOR, sentence
 from workflow.report.cells import detail_title, series_words
-from workflow.report.layers_table import profiles
+from workflow.report.layers_table import Use, layers_in_trace, networks, profiles
 from workflow.report.meanings import describe_columns
-from workflow.report.networks import Use, layers_in_trace, networks
 from workflow.report.profile.profile import Layer, Profile, short_kernel
 from workflow.report.table import GIGA, MEGA, MIB, MILLI, NONE, Column, Table, numbers, scaled, whole, words
 

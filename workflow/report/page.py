@@ -24,7 +24,7 @@ from workflow.report.formats import CSP, EMPTY, STYLE, Explained, coded, footnot
 from workflow.report.framework_tables import FACTS, PRECISION, in_parts
 from workflow.report.layers_table import profiles, step_of
 from workflow.report.prediction_table import line_models, prediction_words, rows_of
-from workflow.report.profile.copies import advice_on, described
+from workflow.report.profile.profile import advice_on, described
 from workflow.report.provenance import Block, provenance, reproduction
 from workflow.report.speedup import Comparison
 from workflow.report.table import (

@@ -30,7 +30,7 @@ from workflow.report.cell_columns import (
 )
 from workflow.report.cells import ENDED_WELL, MEASURED, CellResult, Estimate
 from workflow.report.cost import cost
-from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision
+from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision, survey
 from workflow.report.layers_table import layers
 from workflow.report.meanings import describe_columns
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
@@ -38,7 +38,6 @@ from workflow.report.prediction_table import prediction
 from workflow.report.speedup import Comparison, has_several_baselines
 from workflow.report.step_parts import parts
 from workflow.report.storage_table import storage
-from workflow.report.survey_table import survey
 from workflow.report.table import (
     GIB,
     GIGA,

@@ -12,8 +12,7 @@ from tests.extras.profile.test_captured import profile
 from tests.extras.profile.test_layers import gpu
 from tests.extras.profile.traces import Events
 from workflow.commands.main import run
-from workflow.report.profile.copies import advice_on
-from workflow.report.profile.profile import short_kernel
+from workflow.report.profile.profile import advice_on, short_kernel
 from workflow.report.profile.trace import MAX_EVENTS, read_trace
 
 REFUSED = {

@@ -11,8 +11,8 @@ from containers.models.facts import usual
 from tests.extras.profile.test_captured import CAPTURED, profile
 from workflow.commands import main
 from workflow.report.formats import to_values
+from workflow.report.layers_table import Use
 from workflow.report.model_tables import convolutions_of_trace
-from workflow.report.networks import Use
 from workflow.report.profile.profile import Layer, Profile, algorithm_of
 
 

@@ -14,8 +14,7 @@ import pytest
 from blake3 import blake3
 
 from base.seal import sealed_text
-from extras.verify.result import Verified, summary
-from extras.verify.runs import each_run, verify_runs
+from extras.verify.runs import Verified, each_run, summary, verify_runs
 from tests.workflow.report.builder import make_record, scaling_cells, write_study
 from workflow.commands.main import run
 from workflow.report.collect import collect
