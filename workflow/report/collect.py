@@ -274,8 +274,7 @@ def read_records(path: Path) -> Collection:
         metadata = pl.read_parquet_metadata(io.BytesIO(content))
         if metadata.get(_META_COLUMNS) != _columns():
             raise RecordError(f"{path} has other columns than this version of Slipway reads; `slipway tables` makes it anew")
-        known = Source.__dataclass_fields__  # an earlier version wrote has_study, too
-        sources = tuple(Source(**{key: value for key, value in found.items() if key in known}) for found in json.loads(metadata[_META]))
+        sources = tuple(Source(**found) for found in json.loads(metadata[_META]))
         return Collection(frame=pl.read_parquet(io.BytesIO(content)), sources=sources)
     except (pl.exceptions.PolarsError, KeyError, ValueError, TypeError) as error:
         raise RecordError(f"{path} cannot be read as collected records ({error}); collect them again") from error

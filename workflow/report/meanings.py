@@ -28,6 +28,12 @@ EVERYWHERE: Final[dict[str, str]] = {
 }
 """Columns that mean the same in each table."""
 
+
+def everywhere(*keys: str) -> dict[str, str]:
+    """Return the meanings of columns that mean the same in each table."""
+    return {key: EVERYWHERE[key] for key in keys}
+
+
 COLUMNS: Final[dict[str, dict[str, str]]] = {
     "speedup": {
         "scaling": "weak or strong",
@@ -36,24 +42,16 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "speed-up; or why there is no number. `against 1x2` names the baseline's nodes x processes per node if the row has several",
     },
     "times": {
-        "runs": "",
-        "allocations": "",
-        "node_sets": "",
+        **everywhere("runs", "allocations", "node_sets"),
         "run_s": "from the start of the supervisor to the published record, mean",
         "training_s": "rank 0's steps, warm-up included; of a program that writes no events the whole program; mean",
-        "step_p50_s": "",
+        **everywhere("step_p50_s"),
         "step_p95_s": "95th percentile of the steps, geometric mean of the runs",
-        "window_s": "",
-        "input_wait_ratio": "",
-        "samples_per_s": "",
-        "tokens_per_s": "",
-        "speedup": "",
-        "efficiency": "",
-        "scaling": "",
+        **everywhere("window_s", "input_wait_ratio", "samples_per_s", "tokens_per_s", "speedup", "efficiency", "scaling"),
         "against": "the baseline of this number, if a line has several",
         "accuracy": "accuracy of the last evaluation, mean",
         "perplexity": "e to the power of the mean loss of the last evaluation, if tokens are counted",
-        "note": "",
+        **everywhere("note"),
     },
     "failures": {
         "run": "id of the run",
@@ -107,7 +105,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "no_host_factor": "how many times as fast the cell would be at most without the work of the host",
         "rate_without_per_s": "rate without the part that bounds it, in samples or tokens",
         "basis": "`estimate`, or which factors an `anchor` measured",
-        "note": "",
+        **everywhere("note"),
     },
     "cost": {
         "run_process_h": "hours of one run times its processes",
@@ -128,7 +126,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "basis": "size of the cell whose rate is taken",
         "sample_bytes": "bytes of the stored dataset over its samples",
         "samples_per_s": "samples per second of one process, as measured",
-        "input_wait_ratio": "",
+        **everywhere("input_wait_ratio"),
         "processes_N": "need of so many processes of a node in bytes per second: `samples_per_s / (1 - input_wait_ratio) * "
         "sample_bytes` each",
         "supply_bytes_per_s": "bytes per second that the place of the dataset gives, by `slipway dataset bench`",
@@ -167,7 +165,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     },
     "prediction": {
         "batch": "what the line keeps constant",
-        "processes": "",
+        **everywhere("processes"),
         "nodes": "number of nodes that the prediction is for",
         "rate_per_s": "predicted rate",
         "efficiency": "predicted efficiency",
@@ -197,8 +195,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "survey": {
         "ran_on": "`cuda` or `cpu`",
         "threads_per_process": "CPU threads of each process",
-        "step_p50_s": "",
-        "rate_per_s": "",
+        **everywhere("step_p50_s", "rate_per_s"),
     },
     "framework-facts": {
         "framework": "name of the framework",
@@ -264,26 +261,20 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     },
     "scaling": {
         "cell": "id of the cell",
-        "processes": "",
+        **everywhere("processes"),
         "primary": "1 if other tables show this comparison",
-        "runs": "",
-        "allocations": "",
-        "node_sets": "",
+        **everywhere("runs", "allocations", "node_sets"),
         "step_s": "median step, geometric mean of the runs",
         "step_low_s": "lower end of the interval of `step_s`",
         "step_high_s": "upper end of the interval of `step_s`",
-        "samples_per_s": "",
-        "tokens_per_s": "",
-        "window_s": "",
+        **everywhere("samples_per_s", "tokens_per_s", "window_s"),
         "partner": "the cell that it is compared with",
-        "scaling": "",
-        "speedup": "",
-        "efficiency": "",
+        **everywhere("scaling", "speedup", "efficiency"),
         "interval": "how the interval was made: `paired` or `welch`",
         "reason": "why there is no number",
     },
 }
-"""Table -> column -> its meaning; empty: that of EVERYWHERE. `processes_N` and the like stand for a column of each number."""
+"""Table -> column -> its meaning. `processes_N` and the like stand for a column of each number."""
 
 
 def describe_columns(table: str, columns: Iterable[Column], keys: Collection[str]) -> list[str]:
@@ -300,9 +291,10 @@ _END: Final = re.compile(r"_(low|high)\b")
 def meaning(table: str, key: str) -> str | None:
     """Return what a column of a table means, or None for one that has no meaning here."""
     columns = COLUMNS.get(table, {})
-    found = columns.get(key) or EVERYWHERE.get(key)
-    if found is not None or key in CellKeys.model_fields:
-        return found or without_links(CellKeys.model_fields[key].description or "")
+    if found := columns.get(key) or EVERYWHERE.get(key):
+        return found
+    if key in CellKeys.model_fields:
+        return without_links(CellKeys.model_fields[key].description or "")
     if numbered := _NUMBERED.fullmatch(key):
         return columns.get(f"{numbered[1]}_N")
     if ratio := _OF_PRECISION.fullmatch(key):
