@@ -33,8 +33,8 @@ NEVER_REFUSED = {
 are read first (running.py)."""
 REFUSED: Final = 0.6
 """Of the damaged ones of a kind at least: three in four changes are to a value that means something, and most of these break a type."""
-REFUSED_OF: Final = {"nvidia-smi apps": 0.3, "nvidia-smi": 0.5, "trace of a profiler": 0.3}
-"""Where less is: a damaged name of a node, a process or a GPU is a name too."""
+REFUSED_OF: Final = {"nvidia-smi apps": 0.3, "nvidia-smi": 0.5, "trace of a profiler": 0.3, "words of a container": 0.4}
+"""Where less is: a damaged name of a node, a process or a GPU is a name too, and a damaged exit code is one."""
 
 
 def test_the_lists_name_kinds() -> None:
