@@ -15,7 +15,6 @@ from workflow.commands.chosen_study import results_as_they_are
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.collect import collect
-from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import find_record, read_value
 from workflow.study.cell import Cell, plain_text
 from workflow.study.series import IMPLIED_BY_FRAMEWORK, flat
@@ -46,7 +45,7 @@ def _facts(runs: Path, run_id: str) -> Facts:
     found = find_record(str(runs), run_id)
     try:
         return facts_of(read_value(found.content or b""))
-    except NotBelieved as error:
+    except RecordError as error:
         raise RecordError(f"{runs / str(found.path)}: {error}") from error
     except RecursionError as error:
         raise RecordError(f"{runs / str(found.path)}: what a program told in it is nested too deeply") from error

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from base.errors import RecordError
 from workflow.run.record.events import RankEvents, read_events
-from workflow.run.record.model import NotBelieved, OwnKeys
+from workflow.run.record.model import OwnKeys
 from workflow.run.record.reading import find_record, names, read_record, read_value
 from workflow.study import paths, series
 from workflow.study.cell import SIZES, Keys
@@ -45,7 +45,7 @@ def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = N
         try:
             number = read_record(found.content).attempt
             record = read_value(found.content)
-        except NotBelieved as error:
+        except RecordError as error:
             raise RecordError(f"{runs / str(found.path)} cannot be exported: {error}; `slipway verify {results}` says more") from error
         if record["cell"].get("profile") is not None:
             continue

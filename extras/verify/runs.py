@@ -24,9 +24,9 @@ from data_prep.hashing import hash_file
 from workflow.report import collect, provenance
 from workflow.run.record.events import RequestedSteps, most_steps, read_events, requested_steps
 from workflow.run.record.machine_load import loads
-from workflow.run.record.model import NotBelieved, OwnKeys, RunRecord
+from workflow.run.record.model import OwnKeys, RunRecord
 from workflow.run.record.outcome import other_device
-from workflow.run.record.reading import ASIDE, MAX_BYTES, attempt_directories, names, read_value, record_of
+from workflow.run.record.reading import ASIDE, attempt_directories, names, read_value, record_at
 from workflow.run.record.run_record import join_measurements, measured
 from workflow.study import programs, publishing
 from workflow.study.cell import NO_EXCHANGE, Cell, Keys
@@ -371,12 +371,8 @@ def _believed(found: Verified, path: Path, attempt: int | None) -> bytes | None:
     found.records += 1
     try:
         if path.is_symlink():
-            raise NotBelieved("it is a link, and nobody of ours made one")
-        content = read_content(path, max_bytes=MAX_BYTES)
-        record_of(content, path.parents[0 if attempt is None else 2].name, attempt)
-    except NotBelieved as error:
-        found.findings.append(f"{path}: {error}")
-        return None
+            raise RecordError(f"{path}: it is a link, and nobody of ours made one")
+        _, content = record_at(path, path.parents[0 if attempt is None else 2].name, attempt)
     except RecordError as error:
         found.findings.append(str(error))
         return None

@@ -64,7 +64,7 @@ from workflow.run.record.run_record import Measurements, join_measurements, meas
 from workflow.run.record.walltime import Budget, budget_of
 from workflow.run.storage import lease
 from workflow.run.storage.attempt import complete_delivered
-from workflow.run.storage.results import published_result, records, results_of
+from workflow.run.storage.results import records, results_of
 from workflow.study.cell import Cell
 from workflow.study.publishing import find_run, read_resolved
 from workflow.study.site import local_site
@@ -564,9 +564,8 @@ def _record_sample(_directory: Path) -> tuple[bytes, ...]:
 
 def _read_record(content: bytes, directory: Path) -> None:
     """What is done with a record besides the tables: the graph's look, the attempts to resume from."""
-    path = _written(content, directory / "run" / "record.json")
+    path = _written(content, directory / f"{make_cell()['cell_id']}-r1" / "record.json")
     canonical_json(result_at(path))
-    published_result(path.parent)
     _written(content, path.parent / "attempts" / "1" / "record.json")
     results_of(path.parent)
 

@@ -10,15 +10,13 @@ from typing import Final
 
 from base.errors import ConfigError, RecordError
 from base.humanize import some
-from base.jsonfile import read_content
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
 from workflow.commands.watching import output
 from workflow.report import same_network
 from workflow.report.same_network import Compared, FirstRun, Group
-from workflow.run.record.model import NotBelieved
 from workflow.run.record.rate import FIRST_STEPS, first_losses, ranks_text
-from workflow.run.record.reading import MAX_BYTES, read_record
+from workflow.run.record.reading import record_at
 from workflow.study.cell import Run
 from workflow.study.next_command import command
 from workflow.study.series import words_of
@@ -41,12 +39,9 @@ def first_runs(study: Study, cell_ids: Sequence[str]) -> dict[str, FirstRun]:
 
 def _first_run(path: Path) -> FirstRun | None:
     """Return the first losses of a run, or None where it did not end well, or told no losses."""
-    try:
-        record = read_record(read_content(path, RecordError, MAX_BYTES))
-        losses = first_losses(record) if record.status == "ok" else {}
-        return FirstRun(losses=losses, replicas=None if record.training is None else record.training.replicas) if losses else None
-    except NotBelieved as error:
-        raise RecordError(f"{path}: {error}") from error
+    record, _ = record_at(path, path.parent.name)
+    losses = first_losses(record) if record.status == "ok" else {}
+    return FirstRun(losses=losses, replicas=None if record.training is None else record.training.replicas) if losses else None
 
 
 MAX_NAMED: Final = 5

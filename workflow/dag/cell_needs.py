@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from base import humanize, jsonfile
+from base import humanize
 from base.errors import ConfigError, RecordError, SlipwayError
 from containers.engines import in_container
 from containers.models import MODELS, Model, build, build_for_tokens, memory, reads_tokens
@@ -23,8 +23,7 @@ from data_prep.manifest import Manifest
 from data_prep.sequences.manifest import END_OF_BYTES, SequenceManifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import TreeManifest
-from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import MAX_BYTES, record_of
+from workflow.run.record.reading import record_at
 from workflow.study import paths, publishing
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.site import Site, device_of
@@ -261,8 +260,8 @@ def _of_study(results: Path, keys_of_cells: Collection[Mapping[str, object]]) ->
 
 def _past(results: Path, run_id: str, cell: Cell) -> PastRun | None:
     try:
-        record = record_of(jsonfile.read_content(paths.record_path(results, run_id), max_bytes=MAX_BYTES), run_id)
-    except (RecordError, NotBelieved):
+        record, _ = record_at(paths.record_path(results, run_id), run_id)
+    except RecordError:
         return None
     training_s = None if record.training is None else record.training.train_s
     if record.status != "ok" or record.resumed_from is not None or training_s is None:

@@ -6,8 +6,7 @@ from typing import TypedDict
 
 from base import errors, jsonfile
 from workflow.report.files import RECORDS_FILE
-from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import MAX_BYTES, record_of
+from workflow.run.record.reading import record_at
 from workflow.study.paths import STUDY_FILE
 from workflow.study.publishing import refuse_unless_owner
 
@@ -74,9 +73,9 @@ def result_at(path: Path, study: str | None = None) -> PublishedResult:
     where it can be read, or a new one.
     """
     try:
-        record = record_of(jsonfile.read_content(path, max_bytes=MAX_BYTES), path.parent.name, study=study)
+        record, _ = record_at(path, path.parent.name, study=study)
         if record.result_number is not None:  # else it is of a prevented attempt
             return {"status": record.status, "result_number": record.result_number}
-    except (errors.RecordError, NotBelieved):
+    except errors.RecordError:
         pass
     return {"status": "unreadable", "result_number": 0}

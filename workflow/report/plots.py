@@ -30,7 +30,6 @@ from workflow.report.speedup import Comparison
 from workflow.report.step_parts import STEP_PARTS, mean_parts
 from workflow.report.table import MILLI, percent, range_text, significant, time_unit
 from workflow.report.time_to_accuracy import curves
-from workflow.run.record.model import NotBelieved
 from workflow.run.record.parquet_columns import SHOWN_STEPS, Point
 from workflow.run.record.reading import read_record
 
@@ -511,7 +510,7 @@ def losses_of(path: Path) -> Sequence[tuple[int, float]]:
     """Read the losses of a record; none if it was removed or changed after it was collected."""
     try:
         training = read_record(read_content(path)).training
-    except (RecordError, NotBelieved):
+    except RecordError:
         return ()
     return (training.losses or ()) if training is not None else ()
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from workflow.run.record.model import NotBelieved, RunRecord
+from base.errors import RecordError
+from workflow.run.record.model import RunRecord
 from workflow.run.record.parquet_columns import FIELDS, MACHINES, row_of, values_of
 from workflow.run.record.reading import FoundRecord, beside, find_record, record_of
 from workflow.study.cell import SIZES, WORDS, Cell
@@ -28,7 +29,7 @@ def read_rows(found: Sequence[FoundRecord], cells: Mapping[str, Cell], study: st
     for place, one in enumerate(found):
         try:
             rows.append(row_of(_checked(one, cells[one.run_id], study)))  # at once, while it is in the cache of the processor
-        except NotBelieved as error:
+        except RecordError as error:
             problems[place] = str(error)
     values = values_of(rows)
     frame = pl.DataFrame([pl.Series(name, values[name], dtype=dtype) for name, dtype in ROW_SCHEMA.items()])
@@ -41,12 +42,12 @@ def read_rows(found: Sequence[FoundRecord], cells: Mapping[str, Cell], study: st
 
 
 def _checked(found: FoundRecord, cell: Cell, study: str | None) -> RunRecord:
-    """Return the record. Raises NotBelieved, also where it is not of the run, the attempt and the cell that it should be of."""
+    """Return the record. Raises RecordError, also where it is not of the run, the attempt and the cell that it should be of."""
     attempt = (found.path or "").rpartition("/attempts/")[2].partition("/")[0]
     record = record_of(found.content or b"", found.run_id, int(attempt) if attempt.isdecimal() else None, study)
     differing = [key for key in _SAME if (own := getattr(record.cell, key)) is not None and own != getattr(cell, key)]
     if differing:
-        raise NotBelieved(f"its cell differs from the study's cell of the same run: {', '.join(differing)}")
+        raise RecordError(f"its cell differs from the study's cell of the same run: {', '.join(differing)}")
     return record
 
 

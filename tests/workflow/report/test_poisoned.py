@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from base.errors import RecordError
 from base.seal import sealed_text
 from tests.workflow.report.builder import analysed, failed, make_cell, make_record, scaling_cells, sealed_bytes, write_records, write_study
 from tests.workflow.report.poison import FORMULAS, LONG, MARKUP, paths, poisoned, with_value
@@ -21,7 +22,6 @@ from workflow.report.outputs import write_all
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
 from workflow.report.tables import all_tables
-from workflow.run.record.model import NotBelieved
 from workflow.run.record.parquet_columns import FIELDS
 from workflow.run.record.reading import read_record
 
@@ -195,6 +195,6 @@ def test_every_place_of_a_record_may_hold_null() -> None:
 def _reason(content: bytes) -> str | None:
     try:
         read_record(content)
-    except NotBelieved as error:
+    except RecordError as error:
         return str(error)
     return None

@@ -8,7 +8,7 @@ import msgspec
 
 from base.errors import RecordError
 from workflow.run.record import reading, step_clock
-from workflow.run.record.model import NotBelieved, RunRecord, Steps
+from workflow.run.record.model import RunRecord, Steps
 
 CLOSING_RATIO: Final = 0.01
 CLOSING_S: Final = 0.001
@@ -28,14 +28,14 @@ def validate_record(value: Any, where: str = "the record") -> RunRecord:
         record = reading.decoded(json.dumps(value).encode())
         unknown = next(_unknown(value, msgspec.to_builtins(record)), None)
         if unknown is not None:
-            raise NotBelieved(f"unknown key {unknown}")
+            raise RecordError(f"unknown key {unknown}")
         if (record.status == "ok") != (record.status_reason is None):
-            raise NotBelieved(f"its status is {record.status}, and its status_reason {record.status_reason!r}")
+            raise RecordError(f"its status is {record.status}, and its status_reason {record.status_reason!r}")
         steps = {entry.name: getattr(record.steps_s, entry.name) or 0.0 for entry in msgspec.structs.fields(Steps)}
         total = sum(seconds for step, seconds in steps.items() if step not in step_clock.BESIDE)
         if abs(total - record.run_s) > max(CLOSING_RATIO * record.run_s, CLOSING_S):
-            raise NotBelieved(f"stage to release add up to {total:g} s, run_s is {record.run_s:g} s")
-    except ValueError as error:
+            raise RecordError(f"stage to release add up to {total:g} s, run_s is {record.run_s:g} s")
+    except (RecordError, ValueError) as error:
         raise RecordError(f"{where} is not a valid record: {error}") from error
     return record
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from base.errors import SchedulerOutputError, SchedulerSilent
+from base.errors import RecordError, SchedulerOutputError, SchedulerSilent
 from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder
@@ -25,7 +25,7 @@ from workflow.commands.watching.live_table import Active, Ended, StudyState
 from workflow.dag import cell_needs, queue_view
 from workflow.run.record.events import SHORT_BYTES, messages
 from workflow.run.record.machine_load import together
-from workflow.run.record.model import NotBelieved, RunRecord
+from workflow.run.record.model import RunRecord
 from workflow.run.record.progress_line import STATUS as WAITING
 from workflow.run.record.progress_line import waiting_reason
 from workflow.run.record.rate import NOT_COMPARED
@@ -109,7 +109,7 @@ def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
 def _read_record(found: FoundRecord, run: Run, study: str) -> tuple[RunRecord | None, str]:
     try:
         return (None if found.content is None else record_of(found.content, run.run_id, study=study)), "it is gone"
-    except NotBelieved as error:
+    except RecordError as error:
         return None, str(error)
 
 

@@ -14,7 +14,6 @@ from base.sanitize import printable, text
 from data_prep.hashing import hash_file
 from workflow.report.profile.profile import Profile, profile_of
 from workflow.report.profile.trace import read_trace
-from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import find_record, names, record_of
 from workflow.study.cell import Cell, profile_run
 
@@ -57,7 +56,7 @@ def profile_of_run(run_dir: Path) -> RunProfile | str | None:
         return None
     try:
         record = record_of(found.content, run_dir.name)
-    except NotBelieved as error:
+    except RecordError as error:
         return printable(f"its record is not believed: {error}")
     if record.status != "ok":
         return printable(f"{record.status}: {record.status_reason or ''}")

@@ -24,10 +24,6 @@ OwnKeys = dict[str, Any]
 """A record as JSON, or an object in it with keys that are not ours."""
 
 
-class NotBelieved(ValueError):
-    """What keeps a record from being believed, in words."""
-
-
 @dataclass(frozen=True)
 class Column:
     """A mark for `Annotated`: the field is a column of records.parquet, under this name, or under its own."""

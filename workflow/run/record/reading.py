@@ -1,6 +1,5 @@
 """Find and read the record of a run, checked."""
 
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -12,9 +11,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 import msgspec
 
 from base import jsonfile
+from base.errors import RecordError
 from base.seal import seal_state
 from workflow.run.record import outcome
-from workflow.run.record.model import NotBelieved, OwnKeys, RunRecord, StepSeconds
+from workflow.run.record.model import OwnKeys, RunRecord, StepSeconds
 
 # The attempt that counts: the latest result, else the latest prevented one.
 #
@@ -25,7 +25,6 @@ from workflow.run.record.model import NotBelieved, OwnKeys, RunRecord, StepSecon
 MAX_BYTES: Final = 4 << 20
 ASIDE: Final = re.compile(r"([1-9][0-9]{0,8})\.lost-[^/]+")
 """The directory of an attempt beside another one that has its number."""
-_FIRST_READ: Final = 1 << 16  # a record is 10 kB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,23 +52,64 @@ def find_record(runs_dir: str, run_id: str) -> FoundRecord:
     there = names(f"{runs_dir}/{run_id}/attempts")
     numbers = sorted((int(name) for name in there if name.isascii() and name.isdecimal()), reverse=True)
     aside = tuple([name for name in there if ASIDE.fullmatch(name)])
-    published = _Candidate.read(runs_dir, f"{run_id}/record.json")
-    simple = published is not None and len(numbers) <= 1
-    chosen = published if simple else _latest(runs_dir, run_id, numbers, published)
-    path, content = (None, None) if chosen is None else (chosen.path, chosen.content)
+    path: str | None = f"{run_id}/record.json"
+    content = _read(f"{runs_dir}/{path}")
+    if content is None or len(numbers) > 1:
+        path, content = _latest(runs_dir, run_id, numbers, content)
     return FoundRecord(run_id=run_id, path=path, content=content, attempts=tuple(numbers), aside=aside)
+
+
+def _latest(runs_dir: str, run_id: str, numbers: Sequence[int], published: bytes | None) -> tuple[str | None, bytes | None]:
+    """Return path and bytes of the published record, or of a result that is newer; where neither is there, of the newest attempt."""
+    best = (None, None) if published is None else (f"{run_id}/record.json", published)
+    said = None if published is None else _head(published)
+    if published is not None and said is None:
+        return best
+    for number in numbers:
+        if said is not None and number <= said.attempt:
+            break
+        path = f"{run_id}/attempts/{number}/record.json"
+        content = _read(f"{runs_dir}/{path}")
+        if content is None:
+            continue
+        head = _head(content)
+        if (head is None and best[1] is None) or (head is not None and head.kind == "result"):
+            return path, content
+        if head is not None and best[1] is None:
+            best = path, content
+    return best
+
+
+class _Head(msgspec.Struct):
+    attempt: int
+    kind: str
+
+
+def _head(content: bytes) -> _Head | None:
+    """Return the attempt and the kind of a record, None if it cannot be read. Its reader checks whether it is believed."""
+    try:
+        return msgspec.convert(msgspec.json.decode(content), _Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _read(path: str) -> bytes | None:
+    """Return the bytes of a file, None if it is missing. One that cannot be read, or is too large, gives none, which no record is."""
+    try:
+        return jsonfile.read_content(Path(path), max_bytes=MAX_BYTES)
+    except RecordError as error:
+        return None if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError) else b""
 
 
 def beside(runs_dir: str, found: FoundRecord, counted: int | None) -> list[OtherAttempt]:
     """Return the attempts of a run without the one that counts. Records that are not believed are left out."""
     others = []
     for name in (*(str(number) for number in found.attempts if number != counted), *found.aside):
-        candidate = _Candidate.read(runs_dir, f"{found.run_id}/attempts/{name}/record.json")
         try:
-            record = read_record(candidate.content) if candidate else None
-        except NotBelieved:
+            record, _ = record_at(Path(runs_dir, found.run_id, "attempts", name, "record.json"), found.run_id)
+        except RecordError:
             continue
-        if record is not None and record.run_id == found.run_id and str(record.attempt) == name.partition(".")[0]:
+        if str(record.attempt) == name.partition(".")[0]:
             num_gpus = sum(len(node.gpus) for node in record.nodes)
             others.append(OtherAttempt("aside" if name in found.aside else record.kind, record.run_s, num_gpus))
     return others
@@ -88,81 +128,31 @@ def attempt_directories(attempts: Path) -> list[int]:
     return sorted(int(name) for name in names(str(attempts)) if name.isascii() and name.isdecimal())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Candidate:
-    path: str
-    content: bytes
-
-    @classmethod
-    def read(cls, runs_dir: str, path: str) -> "_Candidate | None":
-        try:
-            return cls(path=path, content=_read(f"{runs_dir}/{path}"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    def says(self) -> tuple[int, str] | None:
-        """Return (attempt, kind), or None if the record cannot be read. Its reader checks whether it is believed."""
-        try:
-            record = json.loads(self.content)
-            attempt, kind = record["attempt"], record["kind"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return (attempt, str(kind)) if type(attempt) is int else None
-
-
-def _latest(runs_dir: str, run_id: str, numbers: Sequence[int], published: _Candidate | None) -> _Candidate | None:
-    best, said = published, published.says() if published else None
-    if published and said is None:
-        return published
-    for number in numbers:
-        if said and number <= said[0]:
-            break
-        candidate = _Candidate.read(runs_dir, f"{run_id}/attempts/{number}/record.json")
-        if candidate is None:
-            continue
-        speaks = candidate.says()
-        if (speaks is None and best is None) or (speaks and speaks[1] == "result"):
-            return candidate
-        best = best or (candidate if speaks else None)
-    return best
-
-
-def _read(path: str) -> bytes:
-    """Read at most MAX_BYTES + 1 bytes. A file that cannot be read gives empty bytes, which no record is. Raises FileNotFoundError."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError:
-        return b""
-    try:
-        content = part = os.read(descriptor, _FIRST_READ)
-        while part and _FIRST_READ <= len(content) <= MAX_BYTES:
-            part = os.read(descriptor, MAX_BYTES + 1 - len(content))
-            content += part
-        return content
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
 _DECODER: Final = msgspec.json.Decoder(RunRecord)
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
+def record_at(path: Path, run_id: str, attempt: int | None = None, study: str | None = None) -> tuple[RunRecord, bytes]:
+    """Read the record in a file, as `record_of` does. Return it and the file's bytes. Raises RecordError, which names the file."""
+    content = jsonfile.read_content(path, max_bytes=MAX_BYTES)
+    try:
+        return record_of(content, run_id, attempt, study), content
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from error
+
+
 def read_record(content: bytes) -> RunRecord:
-    """Return the record that a file's bytes are. Raises NotBelieved."""
+    """Return the record that a file's bytes are. Raises RecordError, which says why they are not believed."""
     _check_bytes(content)
     return decoded(content)
 
 
 def decoded(content: bytes) -> RunRecord:
-    """Return the record of a JSON text, whoever wrote it. Raises NotBelieved."""
+    """Return the record of a JSON text, whoever wrote it. Raises RecordError."""
     try:
         record = _DECODER.decode(content)
     except msgspec.ValidationError as error:
-        raise NotBelieved(_mismatch(str(error))) from error
+        raise RecordError(_mismatch(str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _refuse_json(error)
     _check(record)
@@ -170,27 +160,27 @@ def decoded(content: bytes) -> RunRecord:
 
 
 def read_value(content: bytes) -> OwnKeys:
-    """Return the plain JSON of a record, its seal checked. Raises NotBelieved."""
+    """Return the plain JSON of a record, its seal checked. Raises RecordError."""
     _check_bytes(content)
     try:
         value = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _refuse_json(error)
     if type(value) is not dict:
-        raise NotBelieved(f"found {shown(value)}, expected an object")
+        raise RecordError(f"found {shown(value)}, expected an object")
     return value
 
 
 def record_of(content: bytes, run_id: str, attempt: int | None = None, study: str | None = None) -> RunRecord:
-    """Return the record in the bytes. Raises NotBelieved, also where it is of another run, or of another attempt than `attempt`, or of
+    """Return the record in the bytes. Raises RecordError, also where it is of another run, or of another attempt than `attempt`, or of
     another study than `study`, whose cells may have the same runs: the tables believe none of those."""
     record = read_record(content)
     if record.run_id != run_id or (attempt is not None and record.attempt != attempt):
-        raise NotBelieved(f"it says that it is of run {record.run_id}, attempt {record.attempt}")
+        raise RecordError(f"it says that it is of run {record.run_id}, attempt {record.attempt}")
     if run_id != f"{record.cell.cell_id}-r{record.repeat}":
-        raise NotBelieved(f"its cell is {record.cell.cell_id}, repeat {record.repeat}, which is not its run")
+        raise RecordError(f"its cell is {record.cell.cell_id}, repeat {record.repeat}, which is not its run")
     if study is not None and record.study not in (None, study):
-        raise NotBelieved(f"it says that it is of the study {record.study}, and lies in the results of {study}")
+        raise RecordError(f"it says that it is of the study {record.study}, and lies in the results of {study}")
     return record
 
 
@@ -204,18 +194,16 @@ def shown(value: Any) -> str:
 
 
 def _check_bytes(content: bytes) -> None:
-    """Refuse what is too large or not what was written."""
-    if len(content) > MAX_BYTES:
-        raise NotBelieved(f"it has more than {MAX_BYTES} bytes: this is not a record of ours")
+    """Refuse what is not what was written."""
     if seal_state(content) == "broken":
         advice = "`slipway run STUDY --retry failed` takes the record of its attempt, or makes the run again"
-        raise NotBelieved(f"it is not what was written: its seal does not fit; {advice}")
+        raise RecordError(f"it is not what was written: its seal does not fit; {advice}")
     if not content or content.isspace():
-        raise NotBelieved("it is empty")
+        raise RecordError(f"it is empty, cannot be read, or has more than {MAX_BYTES} bytes")
 
 
 def _refuse_json(error: Exception) -> NoReturn:
-    raise NotBelieved(f"it is no JSON: {error}") from error
+    raise RecordError(f"it is no JSON: {error}") from error
 
 
 def _mismatch(reason: str) -> str:
@@ -228,28 +216,28 @@ def _mismatch(reason: str) -> str:
 def _check(record: RunRecord) -> None:
     kind = "result" if outcome.TABLE[record.status] is None else outcome.PREVENTED
     if record.kind != kind or (record.result_number is None) != (kind == outcome.PREVENTED):
-        raise NotBelieved(
+        raise RecordError(
             f"its status {record.status} needs kind {kind!r} {'without' if kind == outcome.PREVENTED else 'with'} a result_number, "
             f"found kind {record.kind!r} and {record.result_number}"
         )
     if record.status == "ok" and record.status_reason is not None:
-        raise NotBelieved(f"its status is ok, and its status_reason is {shown(record.status_reason)}")
+        raise RecordError(f"its status is ok, and its status_reason is {shown(record.status_reason)}")
     cell, world = record.cell, record.world_size
     if world != cell.world_size or cell.global_batch_size != cell.batch_size * world or len(record.nodes) != cell.nodes:
-        raise NotBelieved(
+        raise RecordError(
             f"its numbers contradict: a cell of {cell.nodes} nodes x {cell.gpus_per_node} with batch {cell.batch_size} each and "
             f"{cell.global_batch_size} in all, {len(record.nodes)} nodes and world_size {world}"
         )
     start, end = _MOMENT.fullmatch(record.time.start), _MOMENT.fullmatch(record.time.end)
     if start is None or end is None or (start[2] == end[2] and start[1] > end[1]):
-        raise NotBelieved(f"its time is from {shown(record.time.start)} to {shown(record.time.end)}")
+        raise RecordError(f"its time is from {shown(record.time.start)} to {shown(record.time.end)}")
     if record.performance is not None:
         _check_steps(record.performance.step_s, record.performance.window_s)
 
 
 def _check_steps(steps: StepSeconds, window_s: float | None) -> None:
     if steps.p50 <= 0 or (window_s is not None and window_s <= 0):
-        raise NotBelieved(f"its median step is {steps.p50} s, its window {window_s} s")
+        raise RecordError(f"its median step is {steps.p50} s, its window {window_s} s")
 
 
 # Records that are larger than their readers accept.

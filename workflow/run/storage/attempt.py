@@ -254,7 +254,7 @@ def _facts_of(run_dir: Path, note: EndedNote) -> RunFacts:
 
 
 def _record(directory: Path, note: EndedNote, facts: RunFacts, whole: bool, files: Sequence[File]) -> OwnKeys:
-    """Return the record that the attempt has now, if everything that reads records believes it. Raises RecordError, NotBelieved."""
+    """Return the record that the attempt has now, if everything that reads records believes it. Raises RecordError."""
     facts = replace(facts, attempt=int(directory.name))
     found = read_measured(str(directory), facts.cell, note.parameters, note.steps, facts.allocation.device, note.ending.status)
     ending = noted_ending(note.ending)

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from base import errors, jsonfile, seal, system
+from base import errors, seal, system
 from cluster.types import Allocation
 from workflow.run.record import events, outcome, progress_line, resume
-from workflow.run.record.model import NotBelieved, RunRecord
-from workflow.run.record.reading import MAX_BYTES, names, read_record, record_of
+from workflow.run.record.model import RunRecord
+from workflow.run.record.reading import names, record_at
 from workflow.study.cell import Cell, RunLimits
 from workflow.study.paths import supervisor_log
 from workflow.study.site import Site
@@ -48,60 +48,43 @@ def refuse_failing_storage(error: errors.RecordError) -> None:
         raise errors.StorageError(f"{error}; it is not known whether there is a result: try again, or see to the storage") from error
 
 
-def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[RunRecord]:
-    """Yield the records of these attempts, without those that are missing, torn or changed. Raises StorageError."""
+def records(run_dir: Path, numbers: Sequence[int], study: str | None = None) -> Iterator[RunRecord]:
+    """Yield the records of these attempts that are believed. Raises StorageError."""
     for number in numbers:
-        path = run_dir / "attempts" / str(number) / RECORD
-        try:
-            if path.is_file():
-                yield read_record(jsonfile.read_content(path, max_bytes=MAX_BYTES))
-        except errors.RecordError as error:
-            refuse_failing_storage(error)
-        except NotBelieved:
-            continue
+        record, _ = _believed(run_dir, number, study)
+        if record is not None:
+            yield record
 
 
 def results_of(run_dir: Path, study: str | None = None) -> list[Result]:
     """List all results, newest attempt first; the published one too, whose attempt's directory somebody may have removed. A record that its
     reader does not believe is none, nor is one of another study than `study`. Raises StorageError."""
-    own = (_believed(run_dir, attempt, study)[1] for attempt in attempt_numbers(run_dir))
-    found = {result.attempt: result for result in own if result is not None}
-    published = published_result(run_dir, study)
-    if published is not None:
-        found.setdefault(published.attempt, published)
+    published, _ = _believed(run_dir, study=study)
+    own = records(run_dir, attempt_numbers(run_dir), study)
+    every = (*([] if published is None else [published]), *own)
+    found = {one.attempt: Result(one.result_number, one.attempt, one.status) for one in every if one.result_number is not None}
     return [found[attempt] for attempt in sorted(found, reverse=True)]
-
-
-def published_result(run_dir: Path, study: str | None = None) -> Result | None:
-    """Return the result in the run's record.json, None if it is missing or not believed. Raises StorageError."""
-    return _believed(run_dir, study=study)[1]
 
 
 def publish_newest(run_dir: Path, results: Sequence[Result]) -> bool:
     """Make record.json a copy of the record of the newest of `results`, unless it is or that record is gone. Return True if written. Raises
     PushError, StorageError."""
-    content, result = _believed(run_dir, results[0].attempt) if results else (b"", None)
-    if result is None or content == _believed(run_dir)[0]:
+    record, content = _believed(run_dir, results[0].attempt) if results else (None, b"")
+    if record is None or record.result_number is None or content == _believed(run_dir)[1]:
         return False
     seal.publish_checked(run_dir / RECORD, content)
     return True
 
 
-def _believed(run_dir: Path, attempt: int | None = None, study: str | None = None) -> tuple[bytes, Result | None]:
-    """Return the bytes of an attempt's record (None: of the published one) and the result that it is, None if it is missing, prevented, or
-    not believed by the reader of the tables. Raises StorageError."""
+def _believed(run_dir: Path, attempt: int | None = None, study: str | None = None) -> tuple[RunRecord | None, bytes]:
+    """Return an attempt's record (None: the published one) and its bytes; None and none if it is missing, torn, changed, or of another run
+    or study: the tables do not believe it. Raises StorageError."""
     path = run_dir / RECORD if attempt is None else run_dir / "attempts" / str(attempt) / RECORD
     try:
-        content = jsonfile.read_content(path, max_bytes=MAX_BYTES)
-        record = record_of(content, run_dir.name, attempt, study)
+        return record_at(path, run_dir.name, attempt, study)
     except errors.RecordError as error:
         refuse_failing_storage(error)
-        return b"", None
-    except NotBelieved:
-        return b"", None
-    if record.result_number is None:
-        return content, None
-    return content, Result(number=record.result_number, attempt=record.attempt, status=record.status)
+        return None, b""
 
 
 # The value that all later steps of a run share, once its lease is held.

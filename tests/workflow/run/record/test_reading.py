@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from base.errors import RecordError
 from base.jsonfile import json_text
 from base.seal import sealed_text
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.run.record.events import MAX_LINE, MAX_PROVENANCE, parse_events
-from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import MAX_BYTES, find_record, fitting, read_record
+from workflow.run.record.reading import MAX_BYTES, find_record, fitting, read_record, record_at
 from workflow.run.record.run_record import measured
 
 
@@ -47,11 +47,15 @@ def test_the_newest_prevented_attempt_counts_and_a_result_before_it_more(tmp_pat
     assert find_record(str(tmp_path), "a-r1").path == "a-r1/attempts/4/record.json"
 
 
-def test_a_record_that_is_too_large_is_not_read() -> None:
-    content = sealed_text(make_record(make_cell(), warnings=["x" * 60_000] * 70))
-    assert len(content) > MAX_BYTES
-    with pytest.raises(NotBelieved, match=f"it has more than {MAX_BYTES} bytes"):
-        read_record(content)
+def test_a_record_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a-r1").mkdir()
+    (tmp_path / "a-r1" / "record.json").write_bytes(sealed_text(make_record(make_cell(), warnings=["x" * 60_000] * 70)))
+    found = find_record(str(tmp_path), "a-r1")
+    assert (found.path, found.content) == ("a-r1/record.json", b"")
+    with pytest.raises(RecordError, match=f"it is empty, cannot be read, or has more than {MAX_BYTES} bytes"):
+        read_record(found.content or b"")
+    with pytest.raises(RecordError, match=f"{found.path} holds more than {MAX_BYTES} bytes"):
+        record_at(tmp_path / str(found.path), "a-r1")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +71,7 @@ def test_a_record_that_is_too_large_is_not_read() -> None:
 )
 def test_a_value_that_is_not_of_its_type_is_not_believed_and_named(path: str, value: Any, message: str) -> None:
     record = make_record(make_cell(), **{path: value})
-    with pytest.raises(NotBelieved, match=f"^{re.escape(message)}$"):
+    with pytest.raises(RecordError, match=f"^{re.escape(message)}$"):
         read_record(sealed_text(record))
 
 

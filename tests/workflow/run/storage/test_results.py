@@ -17,7 +17,7 @@ from cluster.schedulers.slurm import plan_allocation
 from cluster.types import AllocationRequest
 from tests.workflow.report.builder import failed, make_cell, make_record
 from tests.workflow.run.world import World
-from workflow.dag.storage_view import results_in
+from workflow.dag.storage_view import result_at, results_in
 from workflow.dag.submitting import Submissions
 from workflow.run.record.model import RunRecord
 from workflow.run.record.outcome import Ending, RankEnd, judge_missing
@@ -30,7 +30,6 @@ from workflow.run.storage.results import (
     avoided,
     parse_requested,
     publish_newest,
-    published_result,
     requested_result,
     results_of,
 )
@@ -98,7 +97,6 @@ def test_the_record_is_that_of_the_newest_readable_result(run_dir: Path) -> None
     assert read_sealed(run_dir / "record.json") == newest
     assert not publish_newest(run_dir, results_of(run_dir)), "it is there"
     (run_dir / "record.json").write_text("{")
-    assert published_result(run_dir) is None
     assert publish_newest(run_dir, results_of(run_dir))
     remove_tree(run_dir / "attempts")
     assert results_of(run_dir) == [Result(2, 3, "ok")], "attempts may be removed to have room"
@@ -137,7 +135,7 @@ def test_the_attempts_own_copy_replaces_a_published_one_that_is_not_it(run_dir: 
         path.unlink()
         if damage == "a pipe":
             os.mkfifo(path)
-    assert (published_result(run_dir) is None) == (damage != "the same result in other bytes")
+    assert (result_at(path)["status"] == "unreadable") == (damage != "the same result in other bytes")
     assert results_of(run_dir) == [Result(1, 1, "ok")]
     assert publish_newest(run_dir, results_of(run_dir))
     assert path.read_bytes() == before
@@ -260,19 +258,21 @@ def test_a_run_s_next_job_asks_for_other_nodes_or_for_any_where_there_are_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], full: bool
 ) -> None:
     end = datetime.now(UTC).isoformat()
-    attempt = tmp_path / "runs" / "a-r1" / "attempts" / "1"
+    failed_before = record("n2", end=end)
+    run_id = failed_before["run_id"]
+    attempt = tmp_path / "runs" / run_id / "attempts" / "1"
     attempt.mkdir(parents=True)
-    publish_sealed(attempt / "record.json", record("n2", end=end))
+    publish_sealed(attempt / "record.json", failed_before)
     asked = Asked(full=full)
     submissions = Submissions.__new__(Submissions)
     submissions.jobs, submissions._mark, submissions._directory = cast(Any, asked), "slipway=x", str(tmp_path)
     submissions.lost = {(RUN, "c-r1"): ("n3",)}
-    submissions.submit(RUN, "a-r1", JobSize(nodes=1, minutes=1), "true")
+    submissions.submit(RUN, run_id, JobSize(nodes=1, minutes=1), "true")
     submissions.submit(RUN, "c-r1", JobSize(nodes=1, minutes=1), "true")
     submissions.submit(RUN, "b-r1", JobSize(nodes=1, minutes=1), "true")
     again = [()] if full else []
     assert [size.exclude for size in asked.sizes] == [("n2",), *again, ("n3",), *again, ()]
-    assert ("no job without n2, where a-r1 failed before, so with any nodes" in capsys.readouterr().err) == full
+    assert (f"no job without n2, where {run_id} failed before, so with any nodes" in capsys.readouterr().err) == full
 
 
 def test_a_job_that_may_be_in_the_queue_is_not_submitted_again(tmp_path: Path) -> None:
