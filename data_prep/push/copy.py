@@ -28,7 +28,7 @@ from data_prep.hashing import hash_file, new_hasher
 
 
 MAX_FILES: Final = 10_000
-"""A record lists them all, and a reader takes records of up to 4 MiB."""
+"""A record lists them all."""
 MAX_LOOKED_AT: Final = 10 * MAX_FILES
 MAX_REFUSED: Final = 1_000
 PATH_BYTES: Final = 1 << 20

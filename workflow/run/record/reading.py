@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -22,7 +21,8 @@ from workflow.run.record.model import OwnKeys, RunRecord, StepSeconds
 # answer unless newer attempts lie beside it; where there is none (its supervisor died before it was published) the attempts are asked.
 
 
-MAX_BYTES: Final = 4 << 20
+MAX_BYTES: Final = 64 << 20
+"""A record is some kB. Of a thousand nodes, each with its load and the files that it may push, it is some ten MB."""
 ASIDE: Final = re.compile(r"([1-9][0-9]{0,8})\.lost-[^/]+")
 """The directory of an attempt beside another one that has its number."""
 
@@ -238,25 +238,3 @@ def _check(record: RunRecord) -> None:
 def _check_steps(steps: StepSeconds, window_s: float | None) -> None:
     if steps.p50 <= 0 or (window_s is not None and window_s <= 0):
         raise RecordError(f"its median step is {steps.p50} s, its window {window_s} s")
-
-
-# Records that are larger than their readers accept.
-
-
-MAX_RECORD_BYTES: Final = MAX_BYTES - (1 << 10)
-"""Room is left for the seal."""
-
-
-def fitting(record: OwnKeys) -> OwnKeys:
-    """Return the record as it is if it has at most MAX_RECORD_BYTES, else with as many of its files as have room, and a warning.
-
-    A large record is never a reason to have no readable result.
-    """
-    if len(jsonfile.json_text(record)) <= MAX_RECORD_BYTES:
-        return record
-    files = record["files"]
-    warning = f"this record would have more than {MAX_RECORD_BYTES} bytes: it names {{}} of {len(files)} files"
-    left = MAX_RECORD_BYTES - len(jsonfile.json_text({**record, "files": [], "warnings": [warning, *record["warnings"]]}))
-    ends = accumulate(len(jsonfile.json_text([[file]])) for file in files)
-    kept = sum(end <= left for end in ends)
-    return {**record, "files": files[:kept], "warnings": [warning.format(kept), *record["warnings"]]}

@@ -69,7 +69,7 @@ def publish_result(run: PreparedRun, part: str, files: Sequence[File], make_reco
     target = run_dir / "attempts" / str(number)
     there = Path(part).is_dir()
     new = make_record()
-    record = reading.fitting(new.to_json())
+    record = new.to_json()
     if not leases.holds(run_dir, run.token):
         aside = target.with_name(f"{number}.lost-{run.token[:8]}")
         if there:
@@ -263,7 +263,7 @@ def _record(directory: Path, note: EndedNote, facts: RunFacts, whole: bool, file
         ending = dataclasses.replace(ending, status=was["status"], reason=was["status_reason"])
     elif ending.status == "ok" and found.contradiction is not None:
         ending = Ending(status="error", reason=found.contradiction)
-    record = reading.fitting(build_record(facts, ending, note.times, found, files).to_json())
+    record = build_record(facts, ending, note.times, found, files).to_json()
     reading.decoded(json.dumps(record).encode())
     return record
 

@@ -14,7 +14,7 @@ from workflow.run.record.events import parse_events
 from workflow.run.record.model import Performance
 from workflow.run.record.outcome import Ending
 from workflow.run.record.parquet_columns import PROVENANCE
-from workflow.run.record.reading import fitting, read_record
+from workflow.run.record.reading import read_record
 from workflow.run.record.run_record import Measurements, RunFacts, RunTimes, build_record, measured
 
 NUMBERS = (0, -0.0, -1e-9, -5, 1e-300, 1e-15, 1e-9, 0.1, 0.1, 0.1, 0.2, 1, 3, 1e9, 1e16, 1e300, 2**63 - 1, 2**62, True, None, "0.1", 1.5)
@@ -54,7 +54,7 @@ def built(plain: dict[str, Any], found: Measurements, earlier: dict[str, Any] | 
     before = None if earlier is None else {**checkpoint, **earlier}
     run = msgspec.convert({**plain, "allocation": allocation, "earlier": before, "result_number": 1, "warnings": []}, RunFacts)
     times = msgspec.convert({**plain["time"], "run_s": plain["run_s"], "steps_s": plain["steps_s"]}, RunTimes)
-    return dict(fitting(build_record(run, Ending(status="ok"), times, found, []).to_json()))
+    return build_record(run, Ending(status="ok"), times, found, []).to_json()
 
 
 def recorded(cell: dict[str, Any], found: Measurements, earlier: dict[str, Any] | None) -> dict[str, Any]:
