@@ -7,6 +7,7 @@ happened in it is never missed, and what happened just beside it may be in it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -15,7 +16,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from base import calls, sanitize, untrusted
-from workflow.run.record.energy import energy_of
 from workflow.run.record.events import RankEvents, bounded_lines, reporting_ranks
 from workflow.run.record.model import Busiest, GpuLoad, Load, LoadOf, Node, Rapl
 from workflow.run.record.rate import moments, window_of
@@ -311,6 +311,25 @@ def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], span: Span) -> Gpu
         others_max=_count(max(known("others"), default=None)),
         energy_j=energy_of([(t, look.joules) for t, look in timed if look.joules is not None], begin, end),
     )
+
+
+MIN_COVERED: Final = 0.5
+"""The part of the window that looks at a counter must cover."""
+
+
+def energy_of(counted: Sequence[tuple[float, float]], begin: float, end: float) -> float | None:
+    """Return the joules from `begin` to `end`: the mean power from the first look between them to the last one, times their distance.
+
+    `counted`: moments in seconds and the counter in joules then. Looks beside the window are not used: what a machine does there is
+    something else. None where the looks cover too little of it, and where the counter began again.
+    """
+    inside = [(t, joules) for t, joules in counted if begin <= t <= end]
+    if len(inside) < 2 or inside[-1][0] - inside[0][0] < MIN_COVERED * (end - begin):
+        return None
+    if any(after < before for (_, before), (_, after) in pairwise(inside)):
+        return None
+    (first, before), (last, after) = inside[0], inside[-1]
+    return round((after - before) / (last - first) * (end - begin), 3) if last > first else None
 
 
 REASONS: Final = {

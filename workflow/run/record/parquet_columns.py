@@ -4,10 +4,10 @@ measured.
 Series of losses stay in the records: they are read where a curve is drawn, and would be most of the bytes here.
 """
 
+import math
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
 
 import msgspec
@@ -15,7 +15,6 @@ import polars as pl
 from msgspec import UnsetType
 
 from workflow.run.record import model, outcome, step_clock
-from workflow.run.record.energy import energy_of_nodes
 
 # The nodes of a run in the words in which machines are bought: processors, cores, memory, GPUs, network. What is not known is left out.
 
@@ -50,32 +49,27 @@ class Machines(model.Part, frozen=True, kw_only=True):
     """Mean of the GPUs that were looked at."""
 
 
-class _Machine(NamedTuple):
-    gpus: frozenset[str]
-    name: str
-    words: str
-
-
 def machines_of(nodes: Sequence[model.Node]) -> Machines:
     """Sum up the nodes of a record: hosts, hardware, GPUs, staged bytes, and the loads."""
-    gpus = [tuple([gpu.model for gpu in node.gpus]) for node in nodes]
-    machines = {
-        _machine(own, node.cpu_model, node.machine_cores, node.memory_bytes, node.network) for own, node in zip(gpus, nodes, strict=True)
+    kinds = {
+        (node.cpu_model, node.machine_cores, node.memory_bytes, tuple([gpu.model for gpu in node.gpus]), node.network or ())
+        for node in nodes
     }
-    models = frozenset().union(*(machine.gpus for machine in machines))
-    names = {machine.name for machine in machines if machine.name}
+    gpus = [frozenset(filter(None, one)) for _, _, _, one, _ in kinds]
+    models = frozenset().union(*gpus)
+    names = {", ".join(filter(None, (" and ".join(sorted(own)), cpu))) for own, (cpu, *_) in zip(gpus, kinds, strict=True)} - {""}
     loads = [node.load for node in nodes if isinstance(node.load, model.Load)]
     stages = [node.stage for node in nodes]
     during = [load.during for load in loads if load.during is not None]
     gpus_busy = [gpu.busy_ratio_mean for part in during for gpu in part.gpus or () if gpu.busy_ratio_mean is not None]
-    energy = energy_of_nodes(nodes)
+    gpu_j, node_j, why = energy_of_nodes(nodes)
     return Machines(
         hosts=",".join([node.hostname for node in nodes]) or None,
         hardware=" + ".join(sorted(names)) or None,
-        machine=" + ".join(sorted({machine.words for machine in machines if machine.words})) or None,
+        machine=" + ".join(sorted({machine_words(*kind) for kind in kinds} - {""})) or None,
         gpu_models=" + ".join(sorted(models)) or None,
-        mixed_hardware=len(names) > 1 or any(len(machine.gpus) > 1 for machine in machines),
-        num_gpus=sum(map(len, gpus)),
+        mixed_hardware=len(names) > 1 or any(len(own) > 1 for own in gpus),
+        num_gpus=sum(len(node.gpus) for node in nodes),
         memory_per_node_bytes=min((node.memory_bytes for node in nodes if node.memory_bytes is not None), default=None),
         staged_bytes=_total([None if stage is None else stage.bytes for stage in stages]),
         copied_bytes=_total([None if stage is None else stage.copied_bytes for stage in stages]),
@@ -85,9 +79,9 @@ def machines_of(nodes: Sequence[model.Node]) -> Machines:
             (part.major_faults / part.seconds for part in during if part.major_faults is not None and part.seconds), default=None
         ),
         gpu_busy_ratio=sum(gpus_busy) / len(gpus_busy) if gpus_busy else None,
-        energy_gpu_j=energy.gpu_j,
-        energy_node_j=energy.node_j,
-        energy_note=energy.note,
+        energy_gpu_j=gpu_j,
+        energy_node_j=node_j,
+        energy_note=why,
     )
 
 
@@ -99,20 +93,6 @@ def _total(values: Sequence[int | None]) -> int | None:
 def _unseen(nodes: Sequence[model.Node]) -> bool | None:
     watched = [node.load for node in nodes if not isinstance(node.load, UnsetType)]
     return any(load is None or load.during is None or load.during.others_cores is None for load in watched) if watched else None
-
-
-@lru_cache(maxsize=1024)
-def _machine(
-    gpus: tuple[str | None, ...],
-    cpu: str | None,
-    cores: model.MachineCores | None,
-    memory_bytes: int | None,
-    network: tuple[model.Interface, ...] | None,
-) -> _Machine:
-    """Return the machine in words; most nodes of a study are alike, so each kind is looked at once."""
-    models = frozenset(gpu for gpu in gpus if gpu)
-    name = ", ".join(part for part in (" and ".join(sorted(models)), cpu) if part)
-    return _Machine(models, name, machine_words(cpu, cores, memory_bytes, gpus, network or ()))
 
 
 def machine_words(
@@ -144,6 +124,45 @@ def _rate(mbit: int | None) -> str:
     if mbit is None:
         return ""
     return f"{mbit / 1000:g} Gbit/s" if mbit >= 1000 else f"{mbit} Mbit/s"
+
+
+INSTANCE: Final = "MIG-"
+NO_COUNTER: Final = "GPUs: no counter, or too few looks at it"
+OF_INSTANCES: Final = "GPUs: a MIG instance has no counter of its own"
+NO_RAPL: Final = {
+    "not permitted": "processors: only root may read RAPL there",
+    "none": "processors: no RAPL, as in most virtual machines",
+    "read": "processors: too few looks at RAPL in the window",
+    None: "processors: nobody looked at RAPL in the window",
+}
+"""What a node knows of RAPL -> why there is no energy of the processors."""
+
+
+def energy_of_nodes(nodes: Sequence[model.Node]) -> tuple[float | None, float | None, str | None]:
+    """Return the joules of the window of all GPUs, those of the processors and memory of all machines, each None unless all are known, and
+    why one of them is not. Nodes that are shares of one machine, by its name, tell of its processors once."""
+    loads = [node.load if isinstance(node.load, model.Load) else None for node in nodes]
+    parts = [None if load is None else load.during for load in loads]
+    gpu_j, why = _of_gpus(nodes, parts)
+    machines: dict[str, float | None] = {}
+    for node, part in zip(nodes, parts, strict=True):
+        joules = None if part is None else part.package_j
+        machines[node.hostname] = max((one for one in (machines.get(node.hostname), joules) if one is not None), default=None)
+    known = [joules for joules in machines.values() if joules is not None]
+    if len(known) == len(machines):
+        return gpu_j, math.fsum(known), why
+    without = [load for load, node in zip(loads, nodes, strict=True) if machines[node.hostname] is None]
+    reasons = dict.fromkeys(NO_RAPL[None if load is None or load.during is None else load.rapl] for load in without)
+    return gpu_j, None, "; ".join(filter(None, (why, *reasons)))
+
+
+def _of_gpus(nodes: Sequence[model.Node], parts: Sequence[model.LoadOf | None]) -> tuple[float | None, str | None]:
+    """Return the joules of all GPUs, or why they are not known; neither where there are none."""
+    granted = [gpu for node in nodes for gpu in node.gpus]
+    known = [gpu.energy_j for part in parts if part is not None for gpu in part.gpus or () if gpu.energy_j is not None]
+    if len(known) < len(granted):
+        return None, OF_INSTANCES if any((gpu.uuid or "").startswith(INSTANCE) for gpu in granted) else NO_COUNTER
+    return (math.fsum(known) if granted else None), None
 
 
 RESULTS: Final = tuple(status for status, error in outcome.TABLE.items() if error is None)

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workflow.run.record.test_machine_load import CORES, content, line
-from workflow.run.record.energy import NO_COUNTER, OF_INSTANCES, Energy, energy_of, energy_of_nodes
-from workflow.run.record.machine_load import load_of, parse_watched
+from workflow.run.record.machine_load import energy_of, load_of, parse_watched
 from workflow.run.record.model import Gpu, GpuLoad, Load, LoadOf, Node
-from workflow.run.record.parquet_columns import machines_of
+from workflow.run.record.parquet_columns import NO_COUNTER, OF_INSTANCES, energy_of_nodes, machines_of
 
 
 @given(
@@ -81,19 +80,19 @@ def test_looks_become_joules_of_gpus_and_processors() -> None:
     assert [gpu.energy_j for gpu in load.during.gpus] == [pytest.approx(400 * 30), pytest.approx(300 * 30)]
     assert load.during.package_j == pytest.approx(150 * 30)
     found = energy_of_nodes([node("n1", load, "GPU-1", "GPU-2"), node("n2", load, "GPU-1", "GPU-2")])
-    assert found == Energy(pytest.approx(2 * 700 * 30), pytest.approx(2 * 150 * 30), None)
+    assert found == (pytest.approx(2 * 700 * 30), pytest.approx(2 * 150 * 30), None)
     assert machines_of([node("n1", load, "GPU-1", "GPU-2")]).energy_gpu_j == pytest.approx(700 * 30)
 
 
 def test_a_gpu_without_counter_has_no_energy() -> None:
     load = looks({"uuid": "GPU-1", "watts": 300.0, "counts": False})
-    assert energy_of_nodes([node("n1", load, "GPU-1")]) == Energy(None, pytest.approx(150 * 30), NO_COUNTER)
+    assert energy_of_nodes([node("n1", load, "GPU-1")]) == (None, pytest.approx(150 * 30), NO_COUNTER)
 
 
 def test_shares_of_one_machine_have_its_processors_once() -> None:
     load = looks()
-    assert energy_of_nodes([node("here", load), node("here", load)]).node_j == pytest.approx(150 * 30)
-    assert energy_of_nodes([node("n1", load), node("n2", load)]).node_j == pytest.approx(2 * 150 * 30)
+    assert energy_of_nodes([node("here", load), node("here", load)])[1] == pytest.approx(150 * 30)
+    assert energy_of_nodes([node("n1", load), node("n2", load)])[1] == pytest.approx(2 * 150 * 30)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +100,16 @@ def test_shares_of_one_machine_have_its_processors_once() -> None:
     [("not permitted", "processors: only root may read RAPL there"), ("none", "processors: no RAPL, as in most virtual machines")],
 )
 def test_why_a_node_has_none(rapl: str, note: str) -> None:
-    assert energy_of_nodes([node("n1", looks(rapl=rapl)), node("n2", looks())]) == Energy(None, None, note)
+    assert energy_of_nodes([node("n1", looks(rapl=rapl)), node("n2", looks())]) == (None, None, note)
 
 
 def test_one_gpu_that_is_not_known_makes_all_unknown() -> None:
     load = Load(cores=1, rapl="read", during=LoadOf(seconds=9.0, package_j=5.0, gpus=(GpuLoad(uuid="GPU-1", looks=3, energy_j=7.0),)))
-    assert energy_of_nodes([node("n1", load, "GPU-1", "GPU-2")]) == Energy(None, 5.0, NO_COUNTER)
-    assert energy_of_nodes([node("n1", load, "MIG-1", "MIG-2")]).note == OF_INSTANCES
+    assert energy_of_nodes([node("n1", load, "GPU-1", "GPU-2")]) == (None, 5.0, NO_COUNTER)
+    assert energy_of_nodes([node("n1", load, "MIG-1", "MIG-2")])[2] == OF_INSTANCES
     older = "processors: nobody looked at RAPL in the window"
-    assert energy_of_nodes([node("n1", None, "GPU-1")]) == Energy(None, None, f"{NO_COUNTER}; {older}")
+    assert energy_of_nodes([node("n1", None, "GPU-1")]) == (None, None, f"{NO_COUNTER}; {older}")
 
 
 def test_a_record_of_an_earlier_version_has_none() -> None:
-    assert energy_of_nodes([Node(name="n1", hostname="h", gpus=())]) == Energy(note="processors: nobody looked at RAPL in the window")
+    assert energy_of_nodes([Node(name="n1", hostname="h", gpus=())]) == (None, None, "processors: nobody looked at RAPL in the window")
