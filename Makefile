@@ -66,8 +66,6 @@ lint: .venv/.dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
-	$(BIN)/python -m workflow.study.schemas --check
-	$(BIN)/python -m workflow.run.record.schema --check
 	$(BIN)/python -m docs.generate --check
 
 types: .venv/.dev
@@ -77,8 +75,6 @@ types: .venv/.dev
 check: lint types test processes slow historic  ## all that CI checks
 
 schemas: .venv/.dev  ## write config/schemas and the tables of docs/reference from the code
-	$(BIN)/python -m workflow.study.schemas
-	$(BIN)/python -m workflow.run.record.schema
 	$(BIN)/python -m docs.generate
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for

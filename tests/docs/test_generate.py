@@ -40,6 +40,15 @@ def test_a_change_of_a_generated_block_is_noticed() -> None:
     assert generate.page_text(changed) == page
 
 
+def test_all_files_are_current_and_a_missing_schema_is_noticed_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert generate.main(["--check"]) == 0
+    monkeypatch.setattr(generate, "SCHEMAS", tmp_path)
+    assert generate.main(["--check"]) == 1
+    assert list(tmp_path.iterdir()) == []
+    assert generate.main([]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["record.schema.json", "site.schema.json", "study.schema.json"]
+
+
 def nested(annotation: Any) -> Iterator[type[BaseModel]]:
     """Models inside an annotation, and in their fields."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -2,7 +2,6 @@
 
 import functools
 import json
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -17,16 +16,8 @@ from workflow.study.study import load_study
 
 @functools.cache
 def validator(model: type) -> jsonschema.Draft202012Validator:
-    """By the schema of `model`; that it is one is a test below."""
+    """By the schema of `model`; that it is one is a test below, that it is current one of docs.generate."""
     return jsonschema.Draft202012Validator(json.loads(schemas.schema_text(model)))
-
-
-def test_the_schemas_are_current() -> None:
-    assert schemas.outdated() == []
-
-
-def test_a_changed_schema_is_noticed(tmp_path: Path) -> None:
-    assert len(schemas.outdated(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("model", [StudyFile, SiteFile])

@@ -22,7 +22,6 @@ from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.rate import performance, summarise, thinned, training
 from workflow.run.record.reading import read_record
 from workflow.run.record.run_record import Measurements, RunFacts, RunTimes, build_record, disagreements, measured
-from workflow.run.record.schema import SCHEMA_FILE, schema_text
 
 
 def rank_events(seconds: list[float], warmup: int = 0, **start: Any) -> RankEvents:
@@ -336,10 +335,6 @@ def test_ranks_that_measure_different_steps_are_warned_of() -> None:
     events = {rank: rank_events([0.1] * (7 if rank == 2 else 5), framework="f") for rank in range(4)}
     (warning,) = validate_record(record(found=measured(events, 4, 8))).warnings
     assert warning == ("ranks measure different steps: 5 (0 to 4) on ranks 0, 1, 3, 7 (0 to 6) on rank 2")
-
-
-def test_the_schema_in_config_is_current() -> None:
-    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "python -m workflow.run.record.schema writes it"
 
 
 CAPTURED = Path(__file__).parents[3] / "captured"
