@@ -101,8 +101,8 @@ def _beside(runs_dir: str, found: Sequence[FoundRecord], rows: pl.DataFrame) -> 
             continue
         others = beside(runs_dir, run, attempt)
         kinds = ("prevented", "aside", "result")
-        prevented, aside, results = (math.fsum(other.run_s for other in others if other.kind == kind) for kind in kinds)
-        gpu_s = math.fsum(other.run_s * other.num_gpus for other in others)
+        prevented, aside, results = (math.fsum(record.run_s for of, record in others if of == kind) for kind in kinds)
+        gpu_s = math.fsum(record.run_s * sum(len(node.gpus) for node in record.nodes) for _, record in others)
         took.append([prevented, *((results, 0.0) if attempt is not None else (0.0, results)), aside, gpu_s])
     return pl.DataFrame(took, schema=dict.fromkeys(BESIDE, pl.Float64()), orient="row")
 

@@ -5,12 +5,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Final, TypeVar
 
 import msgspec
 
 from base import jsonfile
 from base.errors import RecordError
+from base.sanitize import quoted
 from base.seal import seal_state
 from workflow.run.record import outcome
 from workflow.run.record.model import OwnKeys, RunRecord, StepSeconds
@@ -21,6 +22,7 @@ from workflow.run.record.model import OwnKeys, RunRecord, StepSeconds
 # answer unless newer attempts lie beside it; where there is none (its supervisor died before it was published) the attempts are asked.
 
 
+T = TypeVar("T")
 MAX_BYTES: Final = 64 << 20
 """A record is some kB. Of a thousand nodes, each with its load and the files that it may push, it is some ten MB."""
 ASIDE: Final = re.compile(r"([1-9][0-9]{0,8})\.lost-[^/]+")
@@ -37,14 +39,6 @@ class FoundRecord:
     content: bytes | None = None
     attempts: tuple[int, ...] = ()
     aside: tuple[str, ...] = ()
-
-
-class OtherAttempt(NamedTuple):
-    """Another attempt than the one that counts: `prevented` or `result`; `aside` where another one has its number."""
-
-    kind: str
-    run_s: float
-    num_gpus: int
 
 
 def find_record(runs_dir: str, run_id: str) -> FoundRecord:
@@ -101,17 +95,17 @@ def _read(path: str) -> bytes | None:
         return None if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError) else b""
 
 
-def beside(runs_dir: str, found: FoundRecord, counted: int | None) -> list[OtherAttempt]:
-    """Return the attempts of a run without the one that counts. Records that are not believed are left out."""
-    others = []
+def beside(runs_dir: str, found: FoundRecord, counted: int | None) -> list[tuple[str, RunRecord]]:
+    """Return the records of a run without the one that counts, each with its kind, or `aside` where another attempt has its number. Records
+    that are not believed are left out."""
+    others: list[tuple[str, RunRecord]] = []
     for name in (*(str(number) for number in found.attempts if number != counted), *found.aside):
         try:
             record, _ = record_at(Path(runs_dir, found.run_id, "attempts", name, "record.json"), found.run_id)
         except RecordError:
             continue
         if str(record.attempt) == name.partition(".")[0]:
-            num_gpus = sum(len(node.gpus) for node in record.nodes)
-            others.append(OtherAttempt("aside" if name in found.aside else record.kind, record.run_s, num_gpus))
+            others.append(("aside" if name in found.aside else record.kind, record))
     return others
 
 
@@ -128,7 +122,6 @@ def attempt_directories(attempts: Path) -> list[int]:
     return sorted(int(name) for name in names(str(attempts)) if name.isascii() and name.isdecimal())
 
 
-_DECODER: Final = msgspec.json.Decoder(RunRecord)
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
@@ -149,12 +142,7 @@ def read_record(content: bytes) -> RunRecord:
 
 def decoded(content: bytes) -> RunRecord:
     """Return the record of a JSON text, whoever wrote it. Raises RecordError."""
-    try:
-        record = _DECODER.decode(content)
-    except msgspec.ValidationError as error:
-        raise RecordError(_mismatch(str(error))) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        _refuse_json(error)
+    record = _decoded(content, RunRecord)
     _check(record)
     return record
 
@@ -162,13 +150,16 @@ def decoded(content: bytes) -> RunRecord:
 def read_value(content: bytes) -> OwnKeys:
     """Return the plain JSON of a record, its seal checked. Raises RecordError."""
     _check_bytes(content)
+    return _decoded(content, OwnKeys)
+
+
+def _decoded(content: bytes, kind: type[T]) -> T:
     try:
-        value = msgspec.json.decode(content)
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise RecordError(_mismatch(str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        _refuse_json(error)
-    if type(value) is not dict:
-        raise RecordError(f"found {shown(value)}, expected an object")
-    return value
+        raise RecordError(f"it is no JSON: {error}") from error
 
 
 def record_of(content: bytes, run_id: str, attempt: int | None = None, study: str | None = None) -> RunRecord:
@@ -184,15 +175,6 @@ def record_of(content: bytes, run_id: str, attempt: int | None = None, study: st
     return record
 
 
-def shown(value: Any) -> str:
-    """Return a value for a message: short, and its type where it is no scalar."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    text = repr(value) if isinstance(value, str) else "null" if value is None else str(value)
-    text = text.lower() if isinstance(value, bool) else text
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _check_bytes(content: bytes) -> None:
     """Refuse what is not what was written."""
     if seal_state(content) == "broken":
@@ -200,10 +182,6 @@ def _check_bytes(content: bytes) -> None:
         raise RecordError(f"it is not what was written: its seal does not fit; {advice}")
     if not content or content.isspace():
         raise RecordError(f"it is empty, cannot be read, or has more than {MAX_BYTES} bytes")
-
-
-def _refuse_json(error: Exception) -> NoReturn:
-    raise RecordError(f"it is no JSON: {error}") from error
 
 
 def _mismatch(reason: str) -> str:
@@ -221,7 +199,7 @@ def _check(record: RunRecord) -> None:
             f"found kind {record.kind!r} and {record.result_number}"
         )
     if record.status == "ok" and record.status_reason is not None:
-        raise RecordError(f"its status is ok, and its status_reason is {shown(record.status_reason)}")
+        raise RecordError(f"its status is ok, and its status_reason is {quoted(record.status_reason)}")
     cell, world = record.cell, record.world_size
     if world != cell.world_size or cell.global_batch_size != cell.batch_size * world or len(record.nodes) != cell.nodes:
         raise RecordError(
@@ -230,7 +208,7 @@ def _check(record: RunRecord) -> None:
         )
     start, end = _MOMENT.fullmatch(record.time.start), _MOMENT.fullmatch(record.time.end)
     if start is None or end is None or (start[2] == end[2] and start[1] > end[1]):
-        raise RecordError(f"its time is from {shown(record.time.start)} to {shown(record.time.end)}")
+        raise RecordError(f"its time is from {quoted(record.time.start)} to {quoted(record.time.end)}")
     if record.performance is not None:
         _check_steps(record.performance.step_s, record.performance.window_s)
 

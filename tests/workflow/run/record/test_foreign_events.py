@@ -44,6 +44,7 @@ BROKEN = [
     "[" * 100_000,
     "9" * 5000,
     "nonsense",
+    "",
     json.dumps({"event": "warning", "message": "x" * MAX_LINE}),
 ]
 
@@ -51,7 +52,7 @@ BROKEN = [
 @pytest.mark.parametrize("line", BROKEN)
 def test_a_broken_line_is_counted_and_ends_nothing(tmp_path: Path, line: str) -> None:
     path = tmp_path / "events-0.jsonl"
-    path.write_text(f"{line}\n{STEP}\n")
+    path.write_text(f"{line}\n{STEP}\n" + STEP.replace('"step": 0', '"step": 9'))  # torn at the end of the program
     found = read_events(tmp_path, 1)
     assert (found[0].broken_lines, list(found[0].steps)) == (1, [0])
     canonical_json(msgspec.to_builtins(measured(found, 1, 8)))

@@ -16,7 +16,7 @@ from base.errors import RecordError
 from base.seal import sealed_text
 from tests.workflow.run.record.test_machine_load import node
 from tests.workflow.run.valid import validate_record
-from workflow.run.record.events import RankEvents, RunStart, RunStop, Step, parse_events
+from workflow.run.record.events import RankEvents, RunStart, RunStop, Step
 from workflow.run.record.model import File, Performance, Steps, StepSeconds
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.rate import performance, summarise, thinned, training
@@ -132,30 +132,6 @@ def test_losses_are_means_over_ranks_and_at_most_200() -> None:
 def test_without_rank_0_there_is_no_training() -> None:
     assert training({1: rank_events([0.1])}, 2) is None
     assert training({0: RankEvents()}, 1) is None
-
-
-LINES = [
-    b'{"event": "phase", "phase": "init"}\n',
-    b'{"event": "run_start", "parameters": 3}\n',
-    b"\n",
-    b"not json\n",
-    b"[" * 100000 + b"\n",
-    b'{"event": "step", "step": 0, "seconds": 0.5, "measured": true, "samples": 4, "loss": NaN}\n',
-    b'{"event": "step", "step": 1, "seconds": -1}\n',
-    b'{"event": "step", "step": "x", "seconds": 1}\n',
-    b'{"event": "step", "seconds": Infinity, "step": 2}\n',
-    b'{"event": 3}\n',
-    b'{"event": "something_else"}\n',
-    b'{"event": "step", "step": 9, "seconds": 0.5}',
-]
-
-
-def test_bad_lines_are_counted_and_a_torn_last_one_is_dropped() -> None:
-    events = parse_events(LINES)
-    assert list(events.steps) == [0]
-    assert events.steps[0].loss is None
-    assert events.broken_lines == 7
-    assert events.phase == "init"
 
 
 def test_ranks_that_disagree_are_a_warning() -> None:
