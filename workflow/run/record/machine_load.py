@@ -6,7 +6,6 @@ happened in it is never missed, and what happened just beside it may be in it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -76,22 +75,16 @@ class Sample(Struct, frozen=True):
     package_j: Seen = UNSET
 
 
-class _Head(Struct, frozen=True):
+class Watched(Struct, frozen=True):
+    """The file of one node: its head, and the samples in order of their times. Where the kernel's threads cannot be seen, nobody knows
+    what of the rest was theirs and what was of others."""
+
     schema: Literal["slipway.load/1"]
     cores: Annotated[int, Meta(gt=0, lt=1 << 20)]
+    """How many cores the run had."""
     kernel_seen: bool = True
     rapl: Rapl | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """The file of one node: how many cores the run had, the samples in order of their times, and whether the kernel's threads could be
-    seen: where they cannot, nobody knows what of the rest was theirs and what was of others."""
-
-    cores: int
-    lines: tuple[Sample, ...]
-    kernel_seen: bool = True
-    rapl: Rapl | None = None
+    lines: tuple[Sample, ...] = ()
 
 
 def file_name(index: int) -> str:
@@ -111,7 +104,7 @@ def read_watched(path: Path) -> Watched | None:
 
 def parse_watched(lines: Iterable[bytes]) -> Watched | None:
     """Parse the lines of a watcher's file. Two watchers write to it, one of them about GPUs only, each in the order of its own times."""
-    head: _Head | None = None
+    head: Watched | None = None
     found: list[Sample] = []
     latest: dict[bool, float] = {}
     most_own = 0.0
@@ -131,10 +124,10 @@ def parse_watched(lines: Iterable[bytes]) -> Watched | None:
     if head is None:
         return None
     found.sort(key=lambda sample: sample.t)
-    return Watched(cores=head.cores, lines=tuple(found), kernel_seen=head.kernel_seen, rapl=head.rapl)
+    return replace(head, lines=tuple(found))
 
 
-_HEAD: Final = msgspec.json.Decoder(_Head)
+_HEAD: Final = msgspec.json.Decoder(Watched)
 _SAMPLE: Final = msgspec.json.Decoder(Sample)
 
 

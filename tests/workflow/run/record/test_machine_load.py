@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.workflow.run.cells import document
 from workflow.run.record.events import RankEvents, Step
-from workflow.run.record.machine_load import Watched, busy, file_name, load_of, loads, others_seen, parse_watched
+from workflow.run.record.machine_load import Watched, busy, file_name, load_of, loads, others_seen, parse_watched, together
 from workflow.run.record.model import Busiest, Load, Node
 from workflow.run.storage.attempt import read_measured
 
@@ -239,3 +239,10 @@ def test_without_sight_of_the_kernel_s_threads_others_are_not_judged() -> None:
     assert (untold.kernel_seen, untold.during.others_cores) == (False, None)
     assert not others_seen([replace(node(), load=untold)])
     assert not busy([replace(node(), load=untold)])
+
+
+def test_alike_words_of_nodes_are_one_sentence() -> None:
+    words = "others used 0.5 of 2 cores while it measured"
+    assert together([f"local-0: {words}", f"local-1: {words}", "local-1: heat"]) == [f"local-0, local-1: {words}", "local-1: heat"]
+    assert together(["one sentence"]) == ["one sentence"]
+    assert together([]) == []

@@ -23,6 +23,7 @@ from workflow.run.record.outcome import (
     contradiction,
     first_failed,
     hang,
+    judge_missing,
     only_consequences,
     other_device,
     root_cause,
@@ -245,6 +246,24 @@ def test_a_process_of_several_ranks_names_the_one_that_wrote_of_an_error() -> No
 def test_every_signal_has_a_name() -> None:
     ending = root_cause([end(0, -int(signal.SIGRTMIN) - 1)])
     assert ending.failed_rank().signal == f"signal {int(signal.SIGRTMIN) + 1}"  # type: ignore[index]
+
+
+# What nodes lack of a program: where none has it, that is a result; where some have it, the others are at fault.
+
+
+LACKS = "/opt/python, the `python` of the program 'gpt', is not there: it must be on all nodes"
+
+
+def test_a_program_that_is_on_no_node() -> None:
+    ending = judge_missing({"n1": LACKS, "n2": LACKS}, 2)
+    assert (ending.status, ending.kind, ending.reason) == ("error", "result", f"{LACKS} (on all nodes)")
+    assert judge_missing({"n1": LACKS}, 1).reason == f"{LACKS} (on n1)"
+
+
+def test_a_program_that_is_on_some_nodes_only() -> None:
+    ending = judge_missing({"n2": LACKS}, 3)
+    assert (ending.kind, ending.exit_code) == ("prevented", 24)
+    assert ending.reason == f"{LACKS} (on n2; other nodes of the run have it)"
 
 
 # What must lie on storage of a run that ended `ok`.
