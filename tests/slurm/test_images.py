@@ -62,7 +62,7 @@ def tiny(cluster: Cluster, place: Path, content: str, tag: str) -> Path:
     return archive
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman"])
+@pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.long), "podman"])  # docker: test_container_runs.py too
 def test_every_node_starts_what_the_login_node_pinned(docker_cluster: Cluster, place: Path, engine: str) -> None:
     if engine == "podman":
         docker_cluster.load_image(images.base_image(), "login", engine="podman")

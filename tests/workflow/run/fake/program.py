@@ -76,13 +76,6 @@ def throw():
     raise ValueError("the seed of all evil")
 
 
-def eat(first=False):
-    """A gigabyte, which is more than a test grants. `first`: so that the kernel does not take us, but the watchdog."""
-    for process, score in [("self", "0"), (os.getppid(), "1000")] if first else []:
-        Path(f"/proc/{process}/oom_score_adj").write_text(score)
-    return [os.urandom(1 << 20) for _ in range(1000)]
-
-
 def leave_a_folder():
     folder = Path(os.environ["SLIPWAY_OUT"], ".folder.part")
     folder.mkdir()
@@ -135,8 +128,6 @@ ACTIONS = {
     "links": plant_links,
     "pipe": plant_a_pipe,
     "names": take_names,
-    "eat": eat,
-    "eat-with-the-first": lambda: eat(first=True),
     "nan": lambda: fail("nan", 42, "loss is nan at step 3"),
     "raise": throw,
     "child-killed": lambda: fail("killed", 45, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."),

@@ -77,11 +77,11 @@ def test_the_node_lives_on_while_the_engine_is_slow(tmp_path: Path, pipe: tuple[
 
 
 class EndedProcess:
-    """A process of rank 0 that has ended, of which the loop has not heard yet."""
+    """A process of rank 0 that has ended, of which the loop has not heard yet. Its container has run out of memory."""
 
     plan = ProcessPlan(name="rank-0", ranks=(0,), argv=("true",), env=(), cwd="/")
     pid = 0
-    oom_kill = False
+    oom_kill = True
     gpus_seen = None
 
     def __init__(self, exit_fd: int) -> None:
@@ -113,5 +113,7 @@ def test_a_tick_that_finds_the_last_rank_ended_finishes_the_shutdown(tmp_path: P
     assert told == [], "the rank is waited for"
     work._tick()
     assert [type(report) for report in told] == [reports.Exited, reports.Stopped]
+    assert isinstance(told[0], reports.Exited)
+    assert told[0].end.oom_kill
     assert told[1] == reports.Stopped(clean=True)
     assert work.ranks is None
