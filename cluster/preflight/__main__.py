@@ -1,7 +1,7 @@
 """`python -m cluster.preflight`: the probes of one node, a child of its node program. JSON lines: orders come in, each is answered.
 
-    {"do": "listen", "index", "nodes", "address", "token"}    -> {"say": "listening", "address", "port"}, or
-                                                                 {"say": "failed", "problem"}
+    {"do": "listen", "index", "nodes", "address", "token"}    -> {"say": "probes_listen", "address", "port"}, or
+                                                                 {"say": "failed", "during": "preflight", "error", "message"}, and its end
     {"do": "reach", "peers": [[address, port], ...]}          -> {"say": "reached", "reached": per node [seconds, problem] or null}
     {"do": "measure", "attempt", "bytes", "limit_s"}          -> {"say": "measured", "rates": per node [bytes, seconds, busy_s] or null}
 
@@ -32,10 +32,11 @@ async def run() -> int:
     try:
         wire = probes.ProbeConnections(first["index"], first["nodes"], first["address"], bytes.fromhex(first["token"]))
     except OSError as error:
-        say("failed", problem=f"nothing can listen on {first['address']}, this node's address for the run: {error.strerror}")
-        return 1
+        why = f"nothing can listen on {first['address']}, this node's address for the run: {error.strerror}"
+        say("failed", during="preflight", error="NodeLost", message=why)
+        return 0
     wire.serve()
-    say("listening", address=first["address"], port=wire.port)
+    say("probes_listen", address=first["address"], port=wire.port)
     peers: list[tuple[str, int]] = []
     async for line in commands:
         command = json.loads(line)

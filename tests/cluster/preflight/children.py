@@ -100,7 +100,7 @@ class Direct(Preflight):
         self._children = children
         self.asked = 0
 
-    def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure]) -> None:
+    def _tell(self, own: Sequence[commands.PreflightCommand]) -> None:
         for index, order in enumerate(own):
             token = {"token": self._children.tokens[index]} if isinstance(order, commands.Listen) else {}
             self._children.send(index, **msgspec.to_builtins(order), **token)

@@ -20,28 +20,6 @@ class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
 # -- what stands in messages
 
 
-class Listen(Value, tag_field="do", tag="listen", frozen=True, kw_only=True):
-    """The command to the probes of a node to listen for those of the other nodes."""
-
-    index: int
-    nodes: int
-    address: str
-
-
-class Reach(Value, tag_field="do", tag="reach", frozen=True, kw_only=True):
-    """The command to the probes of a node to connect to all nodes."""
-
-    peers: tuple[tuple[str, int], ...]
-
-
-class Measure(Value, tag_field="do", tag="measure", frozen=True, kw_only=True):
-    """The command to the probes of a node to exchange so many bytes with each of the others."""
-
-    attempt: int
-    bytes: int
-    limit_s: float
-
-
 class Others(Value, frozen=True, kw_only=True):
     """The other nodes that stage the same files: see data_prep.staging.exchange.Others."""
 
@@ -96,10 +74,27 @@ class Alive(Message, frozen=True, kw_only=True):
     """The sign of life of the supervisor, every 5 s, so that silence means that it is gone."""
 
 
-class Preflight(Message, frozen=True, kw_only=True):
-    """One step of the test of the network between the nodes, before anything is staged; the plan ends the test."""
+class Listen(Message, frozen=True, kw_only=True):
+    """The first command of the preflight, before anything is staged: the probes of a node listen for those of the others. The plan ends
+    it."""
 
-    order: Listen | Reach | Measure
+    index: int
+    nodes: int
+    address: str
+
+
+class Reach(Message, frozen=True, kw_only=True):
+    """The command to the probes of a node to connect to all nodes."""
+
+    peers: tuple[tuple[str, int], ...]
+
+
+class Measure(Message, frozen=True, kw_only=True):
+    """The command to the probes of a node to exchange so many bytes with each of the others."""
+
+    attempt: int
+    bytes: int
+    limit_s: float
 
 
 class Plan(Message, frozen=True, kw_only=True):
@@ -235,4 +230,6 @@ class End(Message, frozen=True, kw_only=True):
 
 PreparationCommand = Stage | LoadImage | MeetPeers | AllStaged | Fetch | Forget
 """The commands that node/preparation.py executes, once the node has the plan."""
-Command = Alive | Preflight | Plan | PreparationCommand | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End
+PreflightCommand = Listen | Reach | Measure
+"""The commands that go to the probes of a node as they are."""
+Command = Alive | PreflightCommand | Plan | PreparationCommand | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End

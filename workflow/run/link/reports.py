@@ -82,28 +82,6 @@ class LoadedImage(Value, frozen=True, kw_only=True):
     """Bytes of its archive that were sent by other nodes."""
 
 
-class ProbesListen(Value, tag_field="say", tag="listening", frozen=True, kw_only=True):
-    """The answer to the command `listen` of the preflight: the address."""
-
-    address: str
-    port: int
-
-
-class Reached(Value, tag_field="say", tag="reached", frozen=True, kw_only=True):
-    """The answer to the command `reach` of the preflight."""
-
-    reached: tuple[tuple[float | None, str | None] | None, ...]
-    """The seconds to each node, or what happened instead; null for itself."""
-
-
-class Measured(Value, tag_field="say", tag="measured", frozen=True, kw_only=True):
-    """The answer to the command `measure` of the preflight."""
-
-    attempt: int
-    rates: tuple[tuple[int, float, float] | None, ...]
-    """The bytes, seconds and busy seconds with each node; null if nothing was exchanged with it."""
-
-
 # -- from the start of a node program to that of the ranks
 
 
@@ -141,10 +119,26 @@ class Failed(Message, frozen=True, kw_only=True):
     message: str
 
 
-class PreflightAnswered(Message, frozen=True, kw_only=True):
-    """The probes of this node have executed a command of the preflight."""
+class ProbesListen(Message, frozen=True, kw_only=True):
+    """The answer of the probes of this node to the command `listen`: the address."""
 
-    answer: ProbesListen | Reached | Measured
+    address: str
+    port: int
+
+
+class Reached(Message, frozen=True, kw_only=True):
+    """The answer of the probes to the command `reach`."""
+
+    reached: tuple[tuple[float | None, str | None] | None, ...]
+    """The seconds to each node, or what happened instead; null for itself."""
+
+
+class Measured(Message, frozen=True, kw_only=True):
+    """The answer of the probes to the command `measure`."""
+
+    attempt: int
+    rates: tuple[tuple[int, float, float] | None, ...]
+    """The bytes, seconds and busy seconds with each node; null if nothing was exchanged with it."""
 
 
 class Progress(Message, frozen=True, kw_only=True):
@@ -271,8 +265,8 @@ TrainingReport = Alive | Exited | Overdue | Saving | GpusSeen
 """What the supervisor acts on while the ranks run."""
 StagingReport = Progress | Listening | Waiting | DatasetIsHere
 """What it acts on while the nodes are prepared."""
-AwaitedReport = (
-    Ready | PreflightAnswered | LookedAt | Staged | Fetched | StagingEnded | RankReport | Stopped | Collected | Pushed | Released
-)
+PreflightReport = ProbesListen | Reached | Measured
+"""What the probes of a node say, which goes to the supervisor as it is; and Failed."""
+AwaitedReport = Ready | PreflightReport | LookedAt | Staged | Fetched | StagingEnded | RankReport | Stopped | Collected | Pushed | Released
 """What is only noted: where it is needed, it is waited for."""
 Report = TrainingReport | StagingReport | AwaitedReport | Signalled | Failed

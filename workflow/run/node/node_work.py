@@ -35,13 +35,7 @@ logger = logging.getLogger(__name__)
 PROBES: Final = (sys.executable, "-P", "-m", "cluster.preflight")
 
 
-class ProbesFailed(reports.Value, tag_field="say", tag="failed", frozen=True, kw_only=True):
-    """The probes cannot listen."""
-
-    problem: str
-
-
-ProbeReport = reports.ProbesListen | reports.Reached | reports.Measured | ProbesFailed
+ProbeReport = reports.PreflightReport | reports.Failed
 
 
 class NodeWork:
@@ -73,24 +67,15 @@ class NodeWork:
 
     # -- before the ranks
 
-    def do_preflight(self, order: commands.Listen | commands.Reach | commands.Measure) -> None:
-        """Let a child execute a command of the preflight."""
+    def do_preflight(self, order: commands.PreflightCommand) -> None:
+        """Let a child execute a command of the preflight, whose answers are reports of this node."""
         if self.preflight is None:
-            self.preflight = Child(self.loop, PROBES, ProbeReport, self._probed, self._probes_ended)
+            self.preflight = Child(self.loop, PROBES, ProbeReport, self.report, self._probes_ended)
         secret = {"token": handshake.derived(self.token, "preflight").hex()} if isinstance(order, commands.Listen) else {}
         self.preflight.send(**msgspec.to_builtins(order), **secret)
 
-    def _probed(self, answer: ProbeReport) -> None:
-        if self.preflight is None:
-            return  # it is over
-        if isinstance(answer, ProbesFailed):
-            self._end_preflight()
-            self.fail("preflight", "NodeLost", answer.problem)
-        else:
-            self.report(reports.PreflightAnswered(answer=answer))
-
-    def _probes_ended(self, _well: bool, how: str) -> None:
-        if self.preflight is not None:
+    def _probes_ended(self, well: bool, how: str) -> None:
+        if not well and self.preflight is not None:
             self.fail("preflight", "NodeLost", f"the probes of this node {how}; the run's log has their last words")
 
     def _end_preflight(self) -> None:

@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 LOG_BYTES: Final = 1 << 20
 
 _ERRORS: Final[Mapping[type[commands.Message], str]] = {
-    commands.Preflight: "NodeLost",
+    commands.Listen: "NodeLost",
     commands.Plan: "AllocationError",
     commands.Start: "ContainerError",
 }
@@ -108,8 +108,8 @@ class NodeProgram:
         match order:
             case commands.Alive():
                 pass
-            case commands.Preflight():
-                work.do_preflight(order.order)
+            case commands.Listen() | commands.Reach() | commands.Measure():
+                work.do_preflight(order)
             case commands.Plan():
                 work.do_plan(order)
             case commands.Start():

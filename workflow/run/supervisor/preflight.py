@@ -88,21 +88,20 @@ class Preflight:
 
     # -- orders and answers
 
-    def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure]) -> None:
-        self._nodes.forget(reports.PreflightAnswered)
+    def _tell(self, own: Sequence[commands.PreflightCommand]) -> None:
+        self._nodes.forget(reports.Measured)  # which is asked for again
         for node, order in zip(self._nodes.all, own, strict=True):
-            self._nodes.send(node, commands.Preflight(order=order))
+            self._nodes.send(node, order)
 
     def _ask(self, kind: type[A], limit_s: float, order: commands.Reach | commands.Measure) -> list[A]:
         self._tell([order] * len(self._allocation.nodes))
         return self._answers(kind, limit_s + time_limits.PREFLIGHT_ANSWER_S)
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
-        if not self._scope.wait(lambda: all(node.has_reported(reports.PreflightAnswered) for node in self._nodes.all), limit_s):
-            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_reported(reports.PreflightAnswered))
+        if not self._scope.wait(lambda: all(node.has_reported(kind) for node in self._nodes.all), limit_s):
+            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_reported(kind))
             self._end(f"no answer from {silent} within {limit_s:.0f} s")
-        answers = [node.answer(reports.PreflightAnswered).answer for node in self._nodes.all]
-        return [answer for answer in answers if isinstance(answer, kind)]
+        return [node.answer(kind) for node in self._nodes.all]
 
     # -- results
 

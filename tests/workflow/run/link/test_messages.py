@@ -48,9 +48,9 @@ SAID: Final[tuple[reports.Report, ...]] = (
     reports.Alive(step=7, tokens=4096),
     reports.Signalled(number=15),
     reports.Failed(during="stage", error="StagingError", message="it broke"),
-    reports.PreflightAnswered(answer=reports.ProbesListen(address="127.0.0.1", port=4000)),
-    reports.PreflightAnswered(answer=reports.Reached(reached=(None, (0.001, None), (None, "no answer")))),
-    reports.PreflightAnswered(answer=reports.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)))),
+    reports.ProbesListen(address="127.0.0.1", port=4000),
+    reports.Reached(reached=(None, (0.001, None), (None, "no answer"))),
+    reports.Measured(attempt=0, rates=(None, (1, 0.1, 0.0))),
     reports.Progress(what="dataset", done=1, total=2),
     reports.Listening(what="dataset", address="127.0.0.1", port=4000, have="none"),
     reports.Waiting(what="image"),
@@ -94,9 +94,9 @@ ORDERED: Final[tuple[commands.Command, ...]] = (
     PLAN,
     structs.replace(PLAN, ranks=RANKS),
     structs.replace(PLAN, ranks=structs.replace(RANKS, image=IMAGE)),
-    commands.Preflight(order=commands.Listen(index=0, nodes=2, address="127.0.0.1")),
-    commands.Preflight(order=commands.Reach(peers=(("127.0.0.1", 4000),))),
-    commands.Preflight(order=commands.Measure(attempt=0, bytes=1, limit_s=0.5)),
+    commands.Listen(index=0, nodes=2, address="127.0.0.1"),
+    commands.Reach(peers=(("127.0.0.1", 4000),)),
+    commands.Measure(attempt=0, bytes=1, limit_s=0.5),
     commands.Stage(),
     commands.LoadImage(),
     commands.MeetPeers(
@@ -175,7 +175,6 @@ def test_what_the_staging_tells_and_takes_is_what_the_messages_hold() -> None:
         ({"say": "ready"}, r'none of ours .{"say":"ready"}.: Object missing required field `facts`'),
         ({**SAYS[0], "another": 1}, "Object contains unknown field `another`"),
         ({**SAYS[0], "grant": {**dataclasses.asdict(GRANT), "cores": ["x"]}}, r"Expected `int`, got `str` - at `\$.grant.cores\[0\]`"),
-        ({"say": "preflight_answered", "answer": {"say": "ready"}}, r"Invalid value 'ready' - at `\$.answer.say`"),
     ],
 )
 def test_what_is_none_of_ours_is_told(message: dict[str, Any], why: str) -> None:

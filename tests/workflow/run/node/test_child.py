@@ -123,17 +123,16 @@ def test_to_kill_a_worker_ends_what_it_started_too(tmp_path: Path) -> None:
 
 def test_probes_that_say_a_foreign_line_are_ended_with_all_that_they_started() -> None:
     loop, heard, ended = Loop(), [], []  # type: ignore[var-annotated]
-    start = (
-        'import signal, subprocess; print(\'{"say": "failed", "problem": "%d"}\' % subprocess.Popen([\'sleep\', \'600\']).pid, flush=True)'
-    )
-    code = f"{start}\n{says({'say': 'listening', 'address': 'here', 'port': 'x'})}signal.pause()"
+    line = 'json.dumps({"say": "probes_listen", "address": "", "port": subprocess.Popen(["sleep", "600"]).pid})'
+    start = f"import json, signal, subprocess; print({line}, flush=True)"
+    code = f"{start}\n{says({'say': 'probes_listen', 'address': 'here', 'port': 'x'})}signal.pause()"
     child: Child[ProbeReport] = Child(loop, (sys.executable, "-c", code), ProbeReport, heard.append, lambda *end: ended.append(end))
     assert loop.until(lambda: bool(ended), END_S)
     ((well, how),) = ended
     assert not well
     assert "port" in how
     assert not child.is_open
-    started = processes.state_of(int(heard[0].problem))
+    started = processes.state_of(heard[0].port)
     loop.every(0.02, lambda: None)
     assert started is None or loop.until(lambda: not processes.is_alive(started.pid, started.start), END_S)
 
