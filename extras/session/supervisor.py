@@ -46,7 +46,6 @@ from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.deadline import TimeLimit
 from workflow.run.supervisor.finish import Retries, has_answered, push_error, try_once
-from workflow.run.supervisor.job import Job
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import RunEnded, RunScope, supervising
@@ -210,8 +209,7 @@ class Session:
         locks = NodeLocks(scope, (), 0)
         self._clock.enter("stage")
         limit.begin()
-        job = Job(scope, self._clock, limit, get_scheduler(allocation.scheduler), allocation)
-        self._attempt = attempt = RunningAttempt(scope, self._clock, limit, job, locks, run)
+        self._attempt = attempt = RunningAttempt(scope, self._clock, limit, allocation, locks, run)
         images = str(Path(self._directory, IMAGES)) if in_container(run.site.engine) else None
         work = attempt.start(images)
         scope.loop.after(READY_LOOK_S, self._look)
@@ -299,7 +297,7 @@ class Session:
         self._scope.cancels += 1
         told = f"it got {signal.Signals(number).name}"
         if self._attempt is not None and self._scope.cancels == 1:
-            self._attempt.job.end_by_scheduler(told)
+            self._attempt.end_by_scheduler(told)
         else:
             self._scope.end(Ending(status="cancelled", reason=told))
 

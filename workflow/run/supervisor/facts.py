@@ -35,7 +35,7 @@ def times_of(clock: step_clock.Clock) -> RunTimes:
 
 def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
     """Collect the facts of the attempt."""
-    run, allocation, nodes, dataset = attempt.run, attempt.job.allocation, attempt.nodes.all, work.dataset
+    run, allocation, nodes, dataset = attempt.run, attempt.allocation, attempt.nodes.all, work.dataset
     head = nodes[0].last(reports.Ready)
     found_dataset = None
     if dataset is not None:

@@ -167,8 +167,8 @@ class _Finish:
     def _requeue(self) -> None:
         """Put the job back into the queue, to resume from the checkpoint. Last of all, since the scheduler then ends this job."""
         try:
-            job = self.attempt.job
-            Call(self.loop, "requeue", job.scheduler.requeue, job.allocation, timeout_s=time_limits.REQUEUE_S).wait()
+            attempt = self.attempt
+            Call(self.loop, "requeue", attempt.scheduler.requeue, attempt.allocation, timeout_s=time_limits.REQUEUE_S).wait()
         except SlipwayError as error:
             logger.info("the job is not put back into the queue (%s): the same command continues the run", error)
         else:
@@ -232,7 +232,7 @@ class _Finish:
         if problems:
             raise problems[0]
         arguments = (self.part_directory, self.run.cell, _parameters(self.work), self.attempt.requested_steps(self.work))
-        device, status = self.attempt.job.allocation.device, self.ending.status
+        device, status = self.attempt.allocation.device, self.ending.status
         self.found = again.call("its record", attempts.read_measured, *arguments, device, status, left_s=left_s, kind=Measurements)
         if self.ending.status == "ok" and (wrong := self.found.contradiction) is not None:
             self.ending = Ending(status="error", reason=wrong)

@@ -101,6 +101,8 @@ def pick_readers(complete: Sequence[bool | None], most: int | None) -> tuple[int
 
 LARGEST_CHUNK: Final = 64 << 20
 """data_prep.staging.copy.MAX_CHUNK_BYTES: a chunk shows as progress when all of it has come."""
+MIN_RATE: Final = 5 << 20
+"""Bytes per second that the slowest storage gives."""
 
 
 class Staging:
@@ -111,7 +113,7 @@ class Staging:
         self._heard = self._shown = self._clock()
         self._transfers: dict[reports.What, Transfer] = {}
         self._is_limited = False
-        self.bytes_per_s: float | None = None
+        self._bytes_per_s: float | None = None
         """The most that each node may read from storage while all of them read; None: no limit."""
         self._loading: set[int] = set()
         """The nodes that were told to load the image."""
@@ -138,7 +140,7 @@ class Staging:
         """Wait until every node, which has the plan, has dataset and image, and the ports of its processes. At most `readers` nodes read
         storage; None: all may."""
         self._is_limited = plan.bytes_per_s is not None or readers is not None
-        self.bytes_per_s = plan.bytes_per_s and plan.bytes_per_s / len(self._nodes.all)
+        self._bytes_per_s = plan.bytes_per_s and plan.bytes_per_s / len(self._nodes.all)
         self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(reports.What)}
         self._nodes.send_all(commands.Stage())
         self._heard = self._clock()
@@ -151,12 +153,42 @@ class Staging:
             "image", [said.image for node in self._nodes.all if (said := node.last(reports.Staged)) is not None and said.image is not None]
         )
 
-    def bring_file(self, order: commands.Fetch) -> bool:
-        """Wait until every node has answered. Return False if one has not for as long as it may take to copy it."""
+    # -- the start of training: the newest whole checkpoint of the run's earlier attempts, else the parameters that the cell names
+
+    def bring_checkpoint(self, run: PreparedRun, warn: Callable[[str], None]) -> EarlierAttempt | None:
+        """Return the earlier attempt whose checkpoint every node now has, None for a start from scratch. Warn of damaged ones."""
+        for offer in run.resumable:
+            source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
+            problem = self._bring("checkpoint", source, offer.bytes, offer.blake3)
+            if problem is None:
+                before = format_duration(offer.used_s)
+                logger.info("going on from attempt %d at step %d; %s were trained before", offer.attempt, offer.step, before)
+                return offer
+            warn(f"attempt {offer.attempt} cannot be resumed: {problem}")
+            self._nodes.send_all(commands.Forget())
+        return None
+
+    def bring_parameters(self, given: Mapping[str, Any]) -> None:
+        """Bring the file of parameters `given` to all nodes. Ends the run where it is not the one that the study was read with."""
+        problem = self._bring("parameters", given["path"], given["bytes"], given["blake3"])
+        if problem is not None:
+            reason = f"parameters: {problem}: a file that is another one now makes other cells; the same command reads the study again"
+            self._scope.fail(Ending(status="storage", reason=reason, error=DigestMismatch))
+
+    def _bring(self, what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str) -> str | None:
+        """Return what is wrong with the file, once all nodes have answered. Ends the run if storage does not give it."""
+        rate = self._bytes_per_s
+        limit_s = max(time_limits.CHECKPOINT_MIN_S, num_bytes / MIN_RATE) + (num_bytes / rate if rate else 0.0)
+        order = commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, bytes_per_s=rate)
+        nodes = self._nodes.all
         self._nodes.forget(reports.Fetched)
         self._nodes.send_all(order)  # a node that goes while its job is ended is lost, and is no end of ours
-        is_here = lambda: all(node.has_reported(reports.Fetched) for node in self._nodes.all)  # noqa: E731
-        return self._scope.wait(is_here, order.limit_s + time_limits.CHECKPOINT_ANSWER_S)
+        is_here = lambda: all(node.has_reported(reports.Fetched) for node in nodes)  # noqa: E731
+        if not self._scope.wait(is_here, limit_s + time_limits.CHECKPOINT_ANSWER_S):
+            silent = ", ".join(node.node.name for node in nodes if not node.has_reported(reports.Fetched))
+            reason = f"the {what} {source} did not reach {silent} within {limit_s:.0f} s"
+            self._scope.fail(Ending(status="storage", reason=reason, error=StorageError))
+        return next((problem for node in nodes if (problem := node.answer(reports.Fetched).problem) is not None), None)
 
     def end(self) -> None:
         """Wait until nothing of it goes on on any node: what is measured comes next."""
@@ -236,52 +268,3 @@ def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> 
     """Return how long staging may go on without progress. The nodes that read storage, all for None, share `bytes_per_s`."""
     readers = nodes if most_readers is None else max(1, min(nodes, most_readers))
     return time_limits.STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)
-
-
-# The start of training: the newest whole checkpoint of the run's earlier attempts, else the parameters that the cell names.
-
-
-MIN_RATE: Final = 5 << 20
-"""Bytes per second that the slowest storage gives."""
-
-
-def bring_checkpoint(
-    scope: run_scope.RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, warn: Callable[[str], None]
-) -> EarlierAttempt | None:
-    """Return the earlier attempt whose checkpoint every node now has, None for a start from scratch. Warn of damaged ones."""
-    for offer in run.resumable:
-        source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
-        order = _order("checkpoint", source, offer.bytes, offer.blake3, staging.bytes_per_s)
-        problem = _bring(scope, nodes, staging, order)
-        if problem is None:
-            before = format_duration(offer.used_s)
-            logger.info("going on from attempt %d at step %d; %s were trained before", offer.attempt, offer.step, before)
-            return offer
-        warn(f"attempt {offer.attempt} cannot be resumed: {problem}")
-        nodes.send_all(commands.Forget())
-    return None
-
-
-def bring_parameters(scope: run_scope.RunScope, nodes: Nodes, staging: Staging, given: Mapping[str, Any]) -> None:
-    """Bring the file of parameters `given` to all nodes. Ends the run where it is not the one that the study was read with."""
-    order = _order("parameters", given["path"], given["bytes"], given["blake3"], staging.bytes_per_s)
-    problem = _bring(scope, nodes, staging, order)
-    if problem is not None:
-        reason = f"parameters: {problem}: a file that is another one now makes other cells; the same command reads the study again"
-        scope.fail(Ending(status="storage", reason=reason, error=DigestMismatch))
-
-
-def _order(
-    what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str, bytes_per_s: float | None
-) -> commands.Fetch:
-    limit_s = max(time_limits.CHECKPOINT_MIN_S, num_bytes / MIN_RATE) + (num_bytes / bytes_per_s if bytes_per_s else 0.0)
-    return commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, bytes_per_s=bytes_per_s)
-
-
-def _bring(scope: run_scope.RunScope, nodes: Nodes, staging: Staging, order: commands.Fetch) -> str | None:
-    """Return what is wrong with the file, once all nodes have answered. Ends the run if storage does not give it."""
-    if not staging.bring_file(order):
-        silent = ", ".join(node.node.name for node in nodes.all if not node.has_reported(reports.Fetched))
-        reason = f"the {order.what} {order.source} did not reach {silent} within {order.limit_s:.0f} s"
-        scope.fail(Ending(status="storage", reason=reason, error=StorageError))
-    return next((problem for node in nodes.all if (problem := node.answer(reports.Fetched).problem) is not None), None)

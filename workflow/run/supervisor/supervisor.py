@@ -29,7 +29,6 @@ from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import PreparedRun, Result, parse_requested
 from workflow.run.supervisor import deadline, run_scope, running_attempt, time_limits
 from workflow.run.supervisor.finish import finish, give_up
-from workflow.run.supervisor.job import Job
 from workflow.run.supervisor.node_locks import NodeLocks, take_nodes
 
 # The relay of standard error, which may be a file on network storage that hangs. So another process writes it. Where that file is the log
@@ -181,7 +180,6 @@ class Supervisor:
         """Wait until no other run measures on a machine that runs would share, or until enough nodes of a shared job are free, before
         anything is started that would disturb them. The walltime begins then."""
         limit = deadline.TimeLimit(self._scope, run)
-        scheduler = get_scheduler(run.allocation.scheduler)
         self._clock.enter("assign")
         locks = NodeLocks(self._scope, *run_locks(run.allocation, run.cell.nodes))
         self._held.callback(locks.give, inherited=not run.allocation.own_job)
@@ -189,8 +187,7 @@ class Supervisor:
         logger.info("%s: attempt %d on %s", run.run_id, run.attempt, ", ".join(node.name for node in allocation.nodes))
         self._clock.enter("stage")
         limit.begin()
-        job = Job(self._scope, self._clock, limit, scheduler, allocation)
-        return running_attempt.RunningAttempt(self._scope, self._clock, limit, job, locks, run)
+        return running_attempt.RunningAttempt(self._scope, self._clock, limit, allocation, locks, run)
 
     def _refused(self, error: errors.SlipwayError) -> outcome.Ending:
         logger.error("%s", error)
@@ -210,7 +207,7 @@ class Supervisor:
     def _end_requested(self, told: str, *, at_once: bool, number: int | None = None) -> None:
         self._scope.cancels += 1
         if self._begun is not None and not at_once:
-            self._begun.job.end_by_scheduler(told, number=number)
+            self._begun.end_by_scheduler(told, number=number)
         else:
             self._scope.end(outcome.Ending(status="cancelled", reason=told))
 

@@ -1,6 +1,5 @@
 """A running attempt as it is before any node program comes up, on this machine; nothing is launched."""
 
-from cluster.schedulers import local
 from cluster.types import Allocation, Node
 from tests.workflow.run.cells import document, made_site
 from workflow.run.link.event_loop import Loop
@@ -8,7 +7,6 @@ from workflow.run.record.resume import EarlierAttempt
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor.deadline import TimeLimit
-from workflow.run.supervisor.job import Job
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
@@ -41,5 +39,4 @@ def running_attempt(run: PreparedRun = RUN) -> RunningAttempt:
     scope, clock = RunScope(Loop()), Clock(0.0)
     limit = TimeLimit(scope, run)
     limit.begin()
-    job = Job(scope, clock, limit, local, run.allocation)
-    return RunningAttempt(scope, clock, limit, job, NodeLocks(scope, (), 0), run)
+    return RunningAttempt(scope, clock, limit, run.allocation, NodeLocks(scope, (), 0), run)

@@ -61,7 +61,7 @@ def test_a_lost_node_has_one_name_and_no_failure_beside_a_0(run: RunningAttempt,
         (Node(name="n1", hostname="n1", address="x"), "n1"),
         (Node(name="local-0", hostname="here", address="x"), "local-0 (here)"),
     ):
-        run.scope.ending, run.job.is_ending = None, False
+        run.scope.ending, run.is_ending = None, False
         run._lost(NodeHandle(0, node), said)
         run.scope.loop.until(lambda: run.scope.ending is not None)
         assert run.scope.ending is not None
@@ -74,7 +74,7 @@ def test_a_failure_of_ranks_ends_a_run_that_nobody_was_told_to_end(run: RunningA
 
 
 def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: RunningAttempt) -> None:
-    run.job.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
+    run.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
     run._training_failed(KILLED)
     assert run.scope.ending is None
 
@@ -90,8 +90,8 @@ def test_where_the_scheduler_has_lost_a_node_it_is_the_one_that_is_silent(
     for index in silent:
         run.nodes.all[index].channel = cast(Channel, SimpleNamespace(close=lambda: None, send=lambda _: None))
         run.nodes.all[index].heard -= 60
-    run.job.is_ending = True
-    run.job._cause_known("got SIGTERM", None, None, cast(Call, SimpleNamespace(result=lambda: word)))
+    run.is_ending = True
+    run._cause_known("got SIGTERM", None, None, cast(Call, SimpleNamespace(result=lambda: word)))
     assert run.scope.ending is not None
     assert (run.scope.ending.status, run.scope.ending.failed_nodes) == (word, failed)
     assert ("nothing is heard of n1" in (run.scope.ending.reason or "")) == bool(failed)
@@ -101,21 +101,21 @@ def test_where_the_scheduler_has_lost_a_node_it_is_the_one_that_is_silent(
 def test_where_the_scheduler_says_nothing_the_node_that_failed_is_at_fault_and_not_one_that_is_silent(run: RunningAttempt) -> None:
     run.nodes.all[1].lost = True
     failed = Ending(status="node_lost", reason="start on n0: no container", nodes=("n0",))
-    run.job._cause_known("start on n0", None, failed, cast(Call, SimpleNamespace(result=lambda: None)))
+    run._cause_known("start on n0", None, failed, cast(Call, SimpleNamespace(result=lambda: None)))
     assert run.scope.ending == failed
 
 
 def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: RunningAttempt) -> None:
-    run.job.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
+    run.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
     run._training_failed(OOM)
     assert run.scope.ending == OOM
 
 
 def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: RunningAttempt) -> None:
     """Its program is gone without a word; `wait_if_ending` waits for the scheduler's."""
-    run.job.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
+    run.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
     with pytest.raises(RunEnded) as caught:
-        run.job.wait_if_ending()
+        run.wait_if_ending()
     assert caught.value.ending == Ending(status="cancelled", reason="got SIGTERM")
 
 
@@ -131,7 +131,7 @@ def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(
     run._heard(handle(), reports.Signalled(number=15))
     assert run.scope.cancels == 1
     assert run.scope.ending == Ending(status="ok")
-    assert not run.job.is_ending
+    assert not run.is_ending
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_storage_is_not_accused_of_what_happens_without_it(run: RunningAttempt, 
 @pytest.mark.parametrize(("word", "status"), [("cancelled", "cancelled"), (None, "node_lost")])
 def test_a_container_that_is_a_step_of_the_job_may_have_been_ended_with_it(run: RunningAttempt, word: str | None, status: str) -> None:
     """Slurm may have done so before any of our programs is told; where it knows nothing of an end, the container is at fault."""
-    run.job.scheduler = Says(word)  # type: ignore[assignment]
+    run.scheduler = Says(word)  # type: ignore[assignment]
     run._heard(handle(), reports.Failed(during="start", error="ContainerError", message="was not started: Job/step already completing"))
     assert run.scope.ending is None
     run.scope.loop.until(lambda: run.scope.ending is not None)
@@ -169,7 +169,7 @@ def test_a_node_program_that_is_gone_may_have_been_killed_before_anybody_was_tol
     run: RunningAttempt, word: str | None, status: str
 ) -> None:
     """As Grid Engine does with those on other nodes than the first; where it knows nothing of an end, the node is at fault."""
-    run.job.scheduler = Says(word)  # type: ignore[assignment]
+    run.scheduler = Says(word)  # type: ignore[assignment]
     run._lost(handle(), "error: commlib error: got read error")
     run.scope.loop.until(lambda: run.scope.ending is not None)
     assert run.scope.ending is not None
@@ -180,8 +180,8 @@ def test_a_node_program_that_is_gone_may_have_been_killed_before_anybody_was_tol
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR2, "timeout"), (signal.SIGTERM, "cancelled")])
 def test_a_signal_that_comes_only_at_the_limit_of_a_job_means_that_its_time_is_over(run: RunningAttempt, number: int, status: str) -> None:
     """As LSF's, which does not say why it ends a job that still runs."""
-    run.job.scheduler = Says(None)  # type: ignore[assignment]
-    run.job.end_by_scheduler("it was told", number=number)
+    run.scheduler = Says(None)  # type: ignore[assignment]
+    run.end_by_scheduler("it was told", number=number)
     run.scope.loop.until(lambda: run.scope.ending is not None)
     assert run.scope.ending is not None
     assert run.scope.ending.status == status
@@ -193,7 +193,7 @@ def test_an_announcement_that_comes_twice_is_no_second_wish_to_end(run: RunningA
     supervisor._scope, supervisor._begun = run.scope, run
     for _ in range(2):
         supervisor._signalled(signal.SIGUSR2)
-    assert run.job.is_ending
+    assert run.is_ending
     assert run.scope.ending is None
     supervisor._signalled(signal.SIGTERM)
     assert run.scope.ending == Ending(status="cancelled", reason="the supervisor got SIGTERM")

@@ -22,7 +22,6 @@ from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.preflight import Preflight
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.staging import bring_checkpoint
 
 LOST, LATER = Ending(status="node_lost", reason="n1 is gone"), Ending(status="cancelled", reason="SIGTERM")
 
@@ -48,8 +47,8 @@ def wait_for_a_lock(scope: RunScope, path: Path) -> None:
 
 
 def ask_the_scheduler(attempt: RunningAttempt) -> None:
-    attempt.job.end_by_scheduler("it got SIGTERM")
-    attempt.job.wait_if_ending()
+    attempt.end_by_scheduler("it got SIGTERM")
+    attempt.wait_if_ending()
 
 
 WAITS: dict[str, Callable[[RunningAttempt, Path], object]] = {
@@ -59,7 +58,7 @@ WAITS: dict[str, Callable[[RunningAttempt, Path], object]] = {
     "node programs": lambda attempt, _: attempt.staging.wait_for_nodes(),
     "preflight": lambda attempt, _: Preflight(attempt.scope, attempt.nodes, ALLOCATION).run(),
     "staging": lambda attempt, _: attempt.staging.run(PLAN, None),
-    "a checkpoint": lambda attempt, _: bring_checkpoint(attempt.scope, attempt.nodes, attempt.staging, RUN, no_warning),
+    "a checkpoint": lambda attempt, _: attempt.staging.bring_checkpoint(RUN, no_warning),
     "the end of the staging": lambda attempt, _: attempt.staging.end(),
 }
 
@@ -87,7 +86,7 @@ def test_each_wait_ends_by_the_first_cause(attempt: RunningAttempt, tmp_path: Pa
 
 @pytest.mark.processes
 def test_a_node_that_goes_with_its_job_while_a_checkpoint_comes_ends_nothing_before_the_scheduler_s_word(attempt: RunningAttempt) -> None:
-    loop, attempt.job.is_ending = attempt.scope.loop, True
+    loop, attempt.is_ending = attempt.scope.loop, True
 
     def gone() -> None:
         for node in attempt.nodes.all:
@@ -96,7 +95,7 @@ def test_a_node_that_goes_with_its_job_while_a_checkpoint_comes_ends_nothing_bef
 
     loop.after(0.02, gone)
     with pytest.raises(RunEnded) as caught:
-        bring_checkpoint(attempt.scope, attempt.nodes, attempt.staging, RUN, no_warning)
+        attempt.staging.bring_checkpoint(RUN, no_warning)
     assert caught.value.ending == LATER
 
 
