@@ -1,7 +1,7 @@
-"""`python -m tests.workflow.run.supervised JSON ARGUMENTS`: the supervisor as a program, with other limits, in a job that ends.
+"""`python -m tests.workflow.run.supervised JSON ARGUMENTS`: the supervisor as a program, with other limits, in another job.
 
-JSON: {"limits": fields of AttemptLimits, "job_s": how long after its allocation was read the job ends, or null}. The scheduler
-is this machine, with an end.
+JSON: {"limits": fields of AttemptLimits, "job_s": how long after its allocation was read the job ends, or null, "addresses": those of its
+nodes, which a network connects then, or null}. The scheduler is this machine otherwise.
 """
 
 import json
@@ -18,21 +18,23 @@ from workflow.run.supervisor.supervisor import main
 from workflow.run.supervisor.time_limits import AttemptLimits
 
 
-class EndingJob:
-    """The scheduler `local`, whose jobs end."""
+class OtherJob:
+    """The scheduler `local`, whose jobs end, or whose nodes have addresses of their own."""
 
-    def __init__(self, job_s: float) -> None:
-        self._job_s = job_s
+    def __init__(self, job_s: float | None, addresses: list[str] | None) -> None:
+        self._job_s, self._addresses = job_s, addresses
 
     def __getattr__(self, name: str) -> Any:
         return getattr(local, name)
 
     def allocate(self, request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
-        return replace(local.allocate(request, environ, supervisor), deadline=time.time() + self._job_s)
+        found = local.allocate(request, environ, supervisor)
+        if self._addresses is not None:
+            found = replace(found, nodes=tuple(replace(node, address=at) for node, at in zip(found.nodes, self._addresses, strict=True)))
+        return found if self._job_s is None else replace(found, deadline=time.time() + self._job_s)
 
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    if given["job_s"] is not None:
-        sys.modules[SCHEDULERS[LOCAL]] = cast("ModuleType", EndingJob(given["job_s"]))
+    sys.modules[SCHEDULERS[LOCAL]] = cast("ModuleType", OtherJob(given["job_s"], given["addresses"]))
     sys.exit(main(sys.argv[2:], AttemptLimits(**given["limits"])))

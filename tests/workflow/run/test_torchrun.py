@@ -3,29 +3,16 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.workflow.run.supervisor.test_preflight_runs import Loopback
 from tests.workflow.run.valid import validate_record
-from tests.workflow.run.world import ROOT
+from tests.workflow.run.world import ROOT, World
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 240.0
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[Loopback]:
-    made = Loopback(tmp_path)
-    datasets = made.storage / "datasets"
-    spec = parse_spec({"source": "synthetic", "samples": 64, "classes": 4, "size": 28, "channels": "grey"}, datasets)
-    made.dataset = datasets / build_dataset(spec, "tiny", datasets, jobs=1).path
-    yield made
-    made.close()
 
 
 def framework(tmp_path: Path, launcher: str) -> Path:
@@ -38,7 +25,8 @@ def framework(tmp_path: Path, launcher: str) -> Path:
     return folder
 
 
-def cell(world: Loopback, folder: Path) -> str:
+def cell(world: World, folder: Path) -> str:
+    world.addresses = ["127.0.0.2", "127.0.0.3"]
     run_id = world.cell(2, 2, measured=20)
     optimizer = {"name": "sgd", "learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0}
     changes = {"framework": str(folder), "optimizer": optimizer, "batch_size": 1, "global_batch_size": 4, "threads": 1}
@@ -47,17 +35,14 @@ def cell(world: Loopback, folder: Path) -> str:
     return run_id
 
 
-def ended(world: Loopback, run_id: str) -> tuple[int, str]:
-    process = world.start(run_id)
-    _, log = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, log
-
-
-def test_torchrun_and_ranks_give_the_same_training(world: Loopback, tmp_path: Path) -> None:
+def test_torchrun_and_ranks_give_the_same_training(world: World, tmp_path: Path) -> None:
+    datasets = world.storage / "datasets"
+    spec = parse_spec({"source": "synthetic", "samples": 64, "classes": 4, "size": 28, "channels": "grey"}, datasets)
+    world.dataset = datasets / build_dataset(spec, "tiny", datasets, jobs=1).path
     records = {}
     for launcher in ("torchrun", "ranks"):
         run_id = cell(world, framework(tmp_path, launcher))
-        code, log = ended(world, run_id)
+        code, log = world.run(run_id)
         assert code == 0, log
         records[launcher] = record = world.record(run_id)
         validate_record(record)

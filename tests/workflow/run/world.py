@@ -42,6 +42,8 @@ class World:
         """Fields of AttemptLimits, for supervisors that start from now on."""
         self.job_s: float | None = None
         """After how long the jobs of these supervisors end."""
+        self.addresses: list[str] | None = None
+        """Those of the nodes of these supervisors, where a network is to connect them."""
         self.site: dict[str, Any] = {
             "name": "here",
             "storage": str(self.storage),
@@ -135,14 +137,18 @@ class World:
     def argv(self, asked: str) -> list[str]:
         """The command of the rule `stage_train_push`: any result of a run, or with `.after-N` a later one."""
         program = ["workflow.run.supervisor"]
-        if self.shorter or self.job_s is not None:
-            program = ["tests.workflow.run.supervised", json.dumps({"limits": self.shorter, "job_s": self.job_s})]
+        if self.shorter or self.job_s is not None or self.addresses is not None:
+            changed = {"limits": self.shorter, "job_s": self.job_s, "addresses": self.addresses}
+            program = ["tests.workflow.run.supervised", json.dumps(changed)]
         argv = [sys.executable, "-m", *program, "--results", str(self.results), "--run", asked]
         return argv if self.images is None else [*argv, "--images", str(self.images)]
 
     def start(self, run_id: str) -> subprocess.Popen[str]:
         """A supervisor, as the rule starts it."""
-        argv = self.argv(run_id)
+        return self.start_by(self.argv(run_id))
+
+    def start_by(self, argv: list[str]) -> subprocess.Popen[str]:
+        """A supervisor that this command starts."""
         env = {**os.environ, "SLIPWAY_TEST_WORLD": str(self.path)}
         process = subprocess.Popen(argv, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.started.append(process)

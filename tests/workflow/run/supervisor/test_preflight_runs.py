@@ -2,42 +2,24 @@
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.workflow.run.valid import validate_record
-from tests.workflow.run.world import PATIENCE_S, ROOT, World
+from tests.workflow.run.world import PATIENCE_S, World
 
 pytestmark = pytest.mark.slow
 
 
-class Loopback(World):
-    """Supervisors that give each node a loopback address."""
-
-    addresses = ""
-
-    def start(self, run_id: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "tests.workflow.run.loopback", "--results", str(self.results), "--run", run_id]
-        env = {**os.environ, "SLIPWAY_TEST_WORLD": str(self.path), "SLIPWAY_TEST_ADDRESSES": self.addresses}
-        process = subprocess.Popen(argv, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        self.started.append(process)
-        return process
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[Loopback]:
-    made = Loopback(tmp_path)
-    yield made
-    made.close()
+def cell(world: World, nodes: int) -> str:
+    """A run whose nodes have a loopback address each."""
+    world.addresses = [f"127.0.0.{index + 2}" for index in range(nodes)]
+    return world.cell(nodes)
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
-def test_a_healthy_network_is_measured_and_nobody_is_named(world: Loopback, nodes: int) -> None:
-    run_id = world.cell(nodes)
+def test_a_healthy_network_is_measured_and_nobody_is_named(world: World, nodes: int) -> None:
+    run_id = cell(world, nodes)
     code, log = world.run(run_id)
     assert code == 0, log
     record = world.record(run_id)
@@ -54,16 +36,16 @@ def test_a_healthy_network_is_measured_and_nobody_is_named(world: Loopback, node
     assert world.left() == []
 
 
-def test_one_address_for_all_is_no_network(world: Loopback) -> None:
-    world.addresses = "127.0.0.1 127.0.0.1"
+def test_one_address_for_all_is_no_network(world: World) -> None:
+    world.addresses = ["127.0.0.1", "127.0.0.1"]
     run_id = world.cell(2)
     code, log = world.run(run_id)
     assert code == 0, log
     assert world.record(run_id)["preflight"] is None
 
 
-def test_a_node_that_has_not_its_address_is_named_in_a_record(world: Loopback) -> None:
-    world.addresses = "127.0.0.2 192.0.2.7"
+def test_a_node_that_has_not_its_address_is_named_in_a_record(world: World) -> None:
+    world.addresses = ["127.0.0.2", "192.0.2.7"]
     run_id = world.cell(2)
     code, log = world.run(run_id)
     assert code == 24, log
@@ -76,8 +58,8 @@ def test_a_node_that_has_not_its_address_is_named_in_a_record(world: Loopback) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_child_that_dies_ends_the_run_and_leaves_nothing(world: Loopback, number: int) -> None:
-    run_id = world.cell(3)
+def test_a_child_that_dies_ends_the_run_and_leaves_nothing(world: World, number: int) -> None:
+    run_id = cell(world, 3)
     process = world.start(run_id)
     pid = world.wait_for(lambda: world.pids("cluster.preflight"))[0]
     os.kill(pid, number)
@@ -87,8 +69,8 @@ def test_a_child_that_dies_ends_the_run_and_leaves_nothing(world: Loopback, numb
     assert world.left() == []
 
 
-def test_cancelled_during_the_preflight_nothing_stays(world: Loopback) -> None:
-    run_id = world.cell(3)
+def test_cancelled_during_the_preflight_nothing_stays(world: World) -> None:
+    run_id = cell(world, 3)
     process = world.start(run_id)
     for pid in world.wait_for(lambda: world.pids("cluster.preflight")):
         os.kill(pid, signal.SIGSTOP)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.runtime import runtime_directory
-from tests.workflow.run.world import PATIENCE_S, ROOT, World
+from tests.workflow.run.world import PATIENCE_S, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare")]
 ALONE = 'mount -t tmpfs -o mode=0700 none "$0" && exec "$@"'
@@ -28,11 +28,7 @@ def worlds(tmp_path: Path) -> Iterator[tuple[World, World]]:
 
 
 def start(world: World, run_id: str) -> subprocess.Popen[str]:
-    argv = ["unshare", "--mount", "sh", "-c", ALONE, str(runtime_directory()), *world.argv(run_id)]
-    env = {**os.environ, "SLIPWAY_TEST_WORLD": str(world.path)}
-    process = subprocess.Popen(argv, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    world.started.append(process)
-    return process
+    return world.start_by(["unshare", "--mount", "sh", "-c", ALONE, str(runtime_directory()), *world.argv(run_id)])
 
 
 def test_the_same_cell_of_two_studies_runs_twice_on_one_node(worlds: tuple[World, World], tmp_path: Path) -> None:
