@@ -1,7 +1,6 @@
 import contextlib
 import json
 import os
-import random
 import resource
 import select
 import socket
@@ -18,7 +17,6 @@ from base.handshake import ANSWER_BYTES, GREETING_BYTES, HELLO, WELCOME_BYTES, H
 from base.jsonfile import json_line
 from cluster.types import Allocation, Launch, Node
 from tests.few_files import STRANGERS, few_files
-from tests.hostile import changed_bytes
 from tests.workflow.run.world import ROOT
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
@@ -388,73 +386,6 @@ def test_the_second_of_a_launcher_that_was_mute_may_say_what_it_likes_once_the_n
     assert door.loop.until(lambda: bool(door.lost), 30)
     assert door.nodes.wait_for_end(10)
     door.close()
-
-
-# Thousands of hostile connections, from either side, over real sockets: the words of a stranger end nobody but the stranger.
-
-COUNTS = [300, pytest.param(10000, marks=pytest.mark.long)]
-
-
-def close_now(connection: socket.socket) -> None:
-    """Without a wait of the system for what is on its way: thousands of them would use up the ports."""
-    with contextlib.suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    connection.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", COUNTS)
-def test_no_words_before_the_proof_disturb_a_supervisor(count: int) -> None:
-    chance = random.Random(1)
-    door = House(2)
-    for number in range(count):
-        with contextlib.closing(socket.create_connection(door.nodes.address, timeout=10)) as connection:
-            token = door.token if number % 3 else TOKEN
-            answer = Handshake(token, USE, 0).answer(door.greeting(connection), SUPERVISOR)
-            words = changed_bytes(answer, chance)
-            with contextlib.suppress(OSError):
-                connection.sendall(words)
-            door.loop.until(lambda: False, 0.002)
-            close_now(connection)
-        door.loop.until(lambda: False, 0.002)
-        if door.lost:  # a changed message that was as good as the right one: this node has come, and gone
-            door.close()
-            door = House(2)
-    door.come_in(1)
-    door.close()
-
-
-class Hostile(threading.Thread):
-    """In the supervisor's place: every connection hears other words."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.count = count
-
-    def run(self) -> None:
-        chance = random.Random(3)
-        for _ in range(self.count):
-            connection, _ = self.listener.accept()
-            with contextlib.suppress(OSError):
-                greeting = Handshake(TOKEN, USE, SUPERVISOR).greeting()
-                connection.sendall(changed_bytes(greeting, chance) if chance.random() < 0.5 else greeting)
-                connection.settimeout(0.02)
-                connection.recv(1000)
-                connection.sendall(changed_bytes(b"0" * WELCOME_BYTES, chance))
-            close_now(connection)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", COUNTS)
-def test_no_words_of_a_listener_disturb_a_node_program(count: int) -> None:
-    server = Hostile(count)
-    server.start()
-    for _ in range(count):
-        with pytest.raises((ProtocolError, OSError)):
-            connect(server.listener.getsockname(), TOKEN, 0, limit_s=0.0)
-    server.join()
-    server.listener.close()
 
 
 def in_the_supervisors_place(words: bytes) -> tuple[int, str]:
