@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -45,14 +46,6 @@ class PreparedStaging(Struct, frozen=True, kw_only=True):
     dataset: PublishedDataset
 
 
-class StagedNodes(Struct, frozen=True, kw_only=True):
-    """The content of FILE."""
-
-    dataset: str
-    nodes: dict[str, str | None]
-    storage_bytes: int
-
-
 def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) -> PreparedStaging:
     """Find the dataset and take the allocation. Runs in a child. Raises SlipwayError."""
     study = read_resolved(Path(results))
@@ -74,8 +67,7 @@ class StageAllNodes:
     """The staging of one dataset on all nodes."""
 
     def __init__(self, results: str, dataset: str) -> None:
-        self.loop = event_loop.Loop()
-        self.scope = run_scope.RunScope(self.loop)
+        self.scope = run_scope.RunScope(event_loop.Loop())
         self.arguments = (results, dataset, os.getpid(), dict(os.environ))
         self.tag = f"stage-{dataset}-{handshake.new_token().hex()[:8]}"
         self.began = time.monotonic()
@@ -86,13 +78,14 @@ class StageAllNodes:
 
     def run(self, output: str) -> None:
         """Run the staging, and write the file `output`. Raises SlipwayError."""
-        with self.held, run_scope.supervising(self.loop, self._signalled, self._orphaned):
+        loop, orphaned = self.scope.loop, partial(self._cancel, "the process that started it has ended")
+        with self.held, run_scope.supervising(loop, lambda number: self._cancel(f"got {signal.Signals(number).name}"), orphaned):
             try:
                 self.scope.call("publish", write, output, self._work())
             except run_scope.RunEnded as ended:
                 raise (ended.ending.error or AllocationError)(ended.ending.reason or ended.ending.status) from ended
 
-    def _work(self) -> StagedNodes:
+    def _work(self) -> dict[str, object]:
         try:
             work: PreparedStaging = self.scope.call("prepare", prepare, *self.arguments, kind=PreparedStaging)
             self._stage(work)
@@ -102,12 +95,6 @@ class StageAllNodes:
                 self.nodes.send_all(commands.Stop())
                 self.nodes.send_all(commands.Release())
                 self.nodes.end(time_limits.NODES_STOP_S)
-
-    def _signalled(self, number: int) -> None:
-        self._cancel(f"got {signal.Signals(number).name}")
-
-    def _orphaned(self) -> None:
-        self._cancel("the process that started it has ended")
 
     def _cancel(self, why: str) -> None:
         reason = f"staging {self.arguments[1]} on all nodes: {why}; unfinished copies are kept"
@@ -121,7 +108,7 @@ class StageAllNodes:
         locks.take()
         locks.sign(f"{self.tag} (process {os.getpid()})")
         listen = addresses.listening_address((node.address for node in allocation.nodes), site.network_interface)
-        self.nodes = Nodes(self.loop, allocation, listen, self._heard, self._lost)
+        self.nodes = Nodes(self.scope.loop, allocation, listen, self._heard, self._lost)
         argv = node_argv(sys.executable, self.nodes.address, site.setup, allocation.device, site.network_interface)
         environ = {**scheduler.launch_environ(os.environ), TAG: self.tag}
         self.nodes.launch(scheduler.launches(allocation, argv), environ, locks.descriptors)
@@ -154,8 +141,8 @@ class StageAllNodes:
         if not node.has_reported(reports.Failed):
             node.note(reports.Failed(during="stage", error="NodeLost", message=why))
 
-    def _results(self, work: PreparedStaging) -> StagedNodes:
-        """Return what was done. Raises what stopped the first node, if no node has the dataset."""
+    def _results(self, work: PreparedStaging) -> dict[str, object]:
+        """Return the content of FILE. Raises what stopped the first node, if no node has the dataset."""
         assert self.nodes is not None
         told = {node.node.name: node.last(reports.Staged) for node in self.nodes.all}
         found = {name: staged.dataset for name, staged in told.items() if staged is not None and staged.dataset is not None}
@@ -173,13 +160,13 @@ class StageAllNodes:
             humanize.format_size(read),
         )
         nodes = {name: failed[name].message if name in failed else None for name in told}
-        return StagedNodes(dataset=work.dataset.name, nodes=nodes, storage_bytes=read)
+        return {"dataset": work.dataset.name, "nodes": nodes, "storage_bytes": read}
 
 
-def write(path: str, content: StagedNodes) -> None:
+def write(path: str, content: dict[str, object]) -> None:
     """Write the file that says that it was done. Runs in a child."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    publish.publish(Path(path), jsonfile.canonical_json(jsonfile.plain(content)) + b"\n")
+    publish.publish(Path(path), jsonfile.canonical_json(content) + b"\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -46,11 +46,6 @@ def wait_for_a_lock(scope: RunScope, path: Path) -> None:
         NodeLocks(scope, [path], 1).take()
 
 
-def ask_the_scheduler(attempt: RunningAttempt) -> None:
-    attempt.end_by_scheduler("it got SIGTERM")
-    attempt.wait_if_ending()
-
-
 WAITS: dict[str, Callable[[RunningAttempt, Path], object]] = {
     "anything": lambda attempt, _: attempt.scope.wait(lambda: False),
     "a call": lambda attempt, _: attempt.scope.call("storage", time.sleep, 1000),
@@ -97,13 +92,6 @@ def test_a_node_that_goes_with_its_job_while_a_checkpoint_comes_ends_nothing_bef
     with pytest.raises(RunEnded) as caught:
         attempt.staging.bring_checkpoint(RUN, no_warning)
     assert caught.value.ending == LATER
-
-
-@pytest.mark.processes
-def test_who_waits_for_the_scheduler_s_word_ends_by_it(attempt: RunningAttempt) -> None:
-    with pytest.raises(RunEnded) as caught:
-        ask_the_scheduler(attempt)
-    assert caught.value.ending == Ending(status="cancelled", reason="it got SIGTERM")
 
 
 def test_what_storage_was_prepared_with_travels_whole() -> None:
