@@ -17,7 +17,8 @@ from data_prep.cache.layout import Cache, mark_of
 from data_prep.cache.lock import live_leases
 from data_prep.cache.stored import check_entry, remove_entry, remove_unlisted
 from data_prep.file_set import FileSet
-from data_prep.staging import chunk_journal, copy
+from data_prep.staging import copy
+from data_prep.staging.chunk_journal import ChunkTable
 
 logger = logging.getLogger(__name__)
 
@@ -52,31 +53,32 @@ def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callab
         return 0
     known = mark.get("shards", {})
     files = entry.file_set.files
-    moved = {number for number, file in enumerate(files) if known.get(file.name) != statuses[file.name]}
-    chunks = [(number, chunk) for number, file in enumerate(files) for chunk in range(len(file.chunks))]
+    table = ChunkTable(files)
+    chunks = range(table.num_chunks)
+    moved = [number for number, file in enumerate(files) if known.get(file.name) != statuses[file.name]]
+    must = {chunk for number in moved for chunk in table.of_file(number)}
     first = mark["next"] % len(chunks) if mark and chunks else 0
-    rest = [chunk for chunk in chunks[first:] + chunks[:first] if chunk[0] not in moved]
+    rest = [chunk for chunk in (*chunks[first:], *chunks[:first]) if chunk not in must]
     looked: list[int] = []
 
     def count(num_bytes: int) -> None:
         looked.append(num_bytes)
         on_bytes(num_bytes)
 
-    must = [chunk for chunk in chunks if chunk[0] in moved]
     past_cache = entry.file_set.bytes >= copy.DIRECT_FROM_BYTES  # a smaller one is read from memory afterwards: what was right stays there
     try:
-        with contextlib.closing(copy.ReadBack(entry.root, files, past_cache=past_cache)) as read_back:
-            wrong = read_back.wrong(must, on_bytes=count)
+        with contextlib.closing(copy.ReadBack(entry.root, table, past_cache=past_cache)) as read_back:
+            wrong = read_back.wrong(sorted(must), on_bytes=count)
             wrong += read_back.wrong(rest, None if check_s is None else time.monotonic() + check_s, count)
     except OSError as error:
         if error.errno in OF_THIS_PROCESS:
             raise
         raise DigestMismatch(f"{entry.root} cannot be read: {error.strerror}") from error
     if wrong:
-        raise DigestMismatch(_problem(entry, wrong))
+        raise DigestMismatch(f"{humanize.some([table.describe(chunk) for chunk in wrong], _SHOWN)} differ from the manifest")
     position = len(looked) - len(must)
-    after = rest[position % len(rest)] if rest else (0, 0)
-    _write_mark(entry, {"begun_ns": begun_ns, "next": chunks.index(after) if chunks else 0, "shards": statuses})
+    after = rest[position % len(rest)] if rest else 0
+    _write_mark(entry, {"begun_ns": begun_ns, "next": after, "shards": statuses})
     return sum(looked)
 
 
@@ -113,11 +115,6 @@ def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
         publish.publish(mark_of(entry.cache, entry.root.name), seal.sealed_text(mark), 0o600)
     except OSError as error:
         logger.warning("that %s was checked cannot be noted: %s; its next use hashes all of it", entry.root.name, error.strerror)
-
-
-def _problem(entry: Entry, wrong: list[chunk_journal.Chunk]) -> str:
-    files = entry.file_set.files
-    return f"{humanize.some([f'chunk {chunk} of {files[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"
 
 
 def find_hit(cache: Cache, name: str, check: Callable[[Entry], int]) -> tuple[Entry, int] | None:

@@ -21,7 +21,7 @@ from data_prep.file_set import FileSet, parse_chunk_list, parse_file_set
 from data_prep.hashing import ChunkedFile
 from data_prep.manifest import FILE_NAME, MAX_BYTES
 from data_prep.sources.files import retried
-from data_prep.staging.chunk_journal import Chunk
+from data_prep.staging.chunk_journal import ChunkTable
 from data_prep.staging.files import (
     BLOCK,
     Buffers,
@@ -74,54 +74,49 @@ class ReadBack:
     right stays in memory for later readers. Raises OSError where the disk cannot read.
     """
 
-    def __init__(self, root: Path, files: Sequence[ChunkedFile], *, past_cache: bool) -> None:
-        self._root, self._files, self._past_cache = root, files, past_cache
-        self._buffers = Buffers(max((min(file.chunk_bytes, file.bytes) for file in files), default=0))
+    def __init__(self, root: Path, table: ChunkTable, *, past_cache: bool) -> None:
+        self._root, self._table, self._past_cache = root, table, past_cache
+        self._buffers = Buffers(table.largest)
         self._pool = ThreadPoolExecutor(THREADS)
 
     @cached_property
     def _direct(self) -> bool:
         """Return whether the files are read by direct reads. Looks at the disk, which may hang: it is for the threads that read."""
-        blocks = all(file.chunk_bytes % BLOCK == 0 for file in self._files)
-        return self._past_cache and blocks and supports_direct_read(self._root / self._files[0].path)
+        files = self._table.files
+        blocks = all(file.chunk_bytes % BLOCK == 0 for file in files)
+        return self._past_cache and blocks and supports_direct_read(self._root / files[0].path)
 
-    def wrong(self, chunks: Iterable[Chunk], until: float | None = None, on_bytes: Callable[[int], None] | None = None) -> list[Chunk]:
+    def wrong(self, chunks: Iterable[int], until: float | None = None, on_bytes: Callable[[int], None] | None = None) -> list[int]:
         """Return the chunks whose bytes are not the manifest's. They are checked in the given order, and none is begun after `until`
         (time.monotonic). `on_bytes(n)` is called in the caller's thread for each chunk that was checked. Several threads may call this."""
-        found: list[Chunk] = []
+        found: list[int] = []
         left = iter(chunks)
         while (batch := list(islice(left, BATCH))) and (until is None or time.monotonic() < until):
             for chunk, right in zip(batch, self._pool.map(self._is_right, batch), strict=True):
                 if not right:
                     found.append(chunk)
                 if on_bytes is not None:
-                    on_bytes(self.num_bytes(chunk))
+                    on_bytes(self._table.num_bytes(chunk))
         return found
 
-    def _is_right(self, where: Chunk) -> bool:
-        number, chunk = where
-        file = self._files[number]
-        buffer, num_bytes, offset = self._buffers.mine(), self.num_bytes(where), chunk * file.chunk_bytes
-        with opened(self._root / file.path, os.O_RDONLY, self._direct) as descriptor:
+    def _is_right(self, chunk: int) -> bool:
+        file, offset, num_bytes = self._table.span(chunk)
+        buffer = self._buffers.mine()
+        with opened(self._root / self._table.files[file].path, os.O_RDONLY, self._direct) as descriptor:
             if self._past_cache and not self._direct:
                 os.posix_fadvise(descriptor, offset, num_bytes, os.POSIX_FADV_DONTNEED)
             count = read_into(descriptor, buffer, num_bytes, offset)
-        return count == num_bytes and xxhash.xxh3_128_hexdigest(buffer[:count]) == file.chunks[chunk]
-
-    def num_bytes(self, where: Chunk) -> int:
-        file = self._files[where[0]]
-        return min(file.chunk_bytes, file.bytes - where[1] * file.chunk_bytes)
+        return count == num_bytes and xxhash.xxh3_128_hexdigest(buffer[:count]) == self._table.hash(chunk)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
 
-def disk_error(path: Path, files: Sequence[ChunkedFile], wrong: Sequence[Chunk], tries: int) -> StagingError:
+def disk_error(path: Path, table: ChunkTable, wrong: Sequence[int], tries: int) -> StagingError:
     """Make the error for a disk that does not keep what was written."""
-    number, chunk = wrong[0]
     return StagingError(
-        f"the disk of {path} does not keep what it is given: chunk {chunk} of {files[number].name} was right when it was written, and "
-        f"read back it is not, {tries} times ({len(wrong)} such chunks); see the kernel's log, or set another cache.path of the site file"
+        f"the disk of {path} does not keep what it is given: {table.describe(wrong[0])} was right when it was written, and read back it is "
+        f"not, {tries} times ({len(wrong)} such chunks); see the kernel's log, or set another cache.path of the site file"
     )
 
 
@@ -232,9 +227,9 @@ def _stored_file(path: Path, direct: bool, patience_s: float, advice: str = "") 
 # Verified reads
 
 
-def read_chunk(source: Source, where: Chunk, buffer: memoryview, rate: Rate, *, retries: int, direct: bool) -> memoryview:
+def read_chunk(source: Source, where: tuple[int, int], buffer: memoryview, rate: Rate, *, retries: int, direct: bool) -> memoryview:
     """Read a chunk from storage into `buffer`, no faster than `rate`, again up to `retries` times while its hash is wrong, and return its
-    bytes. Raises DigestMismatch, StorageError, and StagingError for a missing file."""
+    bytes. `where`: number of the file, and of the chunk in it. Raises DigestMismatch, StorageError, and StagingError for a missing file."""
     file, chunk = source.file_set.files[where[0]], where[1]
     path, advice = source.path_of(file), source.advice
     offset = chunk * file.chunk_bytes

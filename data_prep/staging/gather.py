@@ -116,7 +116,7 @@ class Gather:
         self._journal, self._exchange, self._options = journal, exchange, options
         self._table, self._swarm = exchange.table, exchange.swarm
         self._is_alone = exchange.peer_group.nodes == 1
-        self._read_back = copy.ReadBack(part, source.file_set.files, past_cache=True)
+        self._read_back = copy.ReadBack(part, self._table, past_cache=True)
         self._source, self._part = source, part
         self._rate = copy.Rate(None)
         self._readers = ThreadPoolExecutor(options.threads)
@@ -124,7 +124,6 @@ class Gather:
         self._checkers = ThreadPoolExecutor(2 * _CHECKS)
         self._sync_lock = threading.Lock()
         self._left = deque(sorted(journal.done))
-        self._lost: set[chunk_journal.Chunk] = set()
         self._rechecks = 0
         self._tries: Counter[int] = Counter()
         self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
@@ -236,7 +235,7 @@ class Gather:
         begun = self._swarm.reading[chunk]
         await _run_in_pool(self._readers, self._read, chunk)
         self._swarm.reading.pop(chunk, None)
-        self.storage_bytes += self._table.span(chunk)[2]
+        self.storage_bytes += self._table.num_bytes(chunk)
         self._is_here(chunk, begun)
 
     def _read(self, number: int) -> None:
@@ -257,7 +256,7 @@ class Gather:
 
     def buffer(self, chunk: int) -> memoryview:
         base = self._spare.pop() if self._spare else aligned_buffer(self._table.largest)
-        return base[: self._table.span(chunk)[2]]
+        return base[: self._table.num_bytes(chunk)]
 
     def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
         """Check and write a chunk that has arrived. A chunk that two nodes were asked for may arrive again after the end."""
@@ -297,9 +296,9 @@ class Gather:
         self._exchange.changed = True
         if self._swarm.got(chunk):
             self._unsynced.append(chunk)
-            self._unsynced_bytes += self._table.span(chunk)[2]
+            self._unsynced_bytes += self._table.num_bytes(chunk)
             self._exchange.offer(chunk)
-            self._on_bytes(self._table.span(chunk)[2])
+            self._on_bytes(self._table.num_bytes(chunk))
 
     def _sync_sometimes(self) -> None:
         enough = self._unsynced_bytes >= self._options.sync_bytes
@@ -308,27 +307,31 @@ class Gather:
             return
         chunks, self._unsynced, self._unsynced_bytes = self._unsynced, [], 0
         self._syncs += 1
-        self._start(self._synced, [self._table.where(chunk) for chunk in chunks])
+        self._start(self._synced, chunks)
 
-    async def _synced(self, chunks: list[chunk_journal.Chunk]) -> None:
+    async def _synced(self, chunks: list[int]) -> None:
         wrong = await _run_in_pool(self._checkers, self._sync, chunks)
         self._syncs -= 1
-        for where in wrong:
-            chunk = self._table.number(where)
+        for chunk in wrong:
             self._tries[chunk] += 1
             if self._tries[chunk] > self._options.retries:
-                raise copy.disk_error(self._part, self._table.files, wrong, self._tries[chunk])
-            self._swarm.drop(chunk)
-            self._exchange.changed = True
-            self._on_bytes(-self._table.span(chunk)[2])
+                raise copy.disk_error(self._part, self._table, wrong, self._tries[chunk])
+            self._on_bytes(-self._table.num_bytes(chunk))
+        self._drop(wrong)
 
-    def _sync(self, chunks: list[chunk_journal.Chunk]) -> list[chunk_journal.Chunk]:
+    def _sync(self, chunks: list[int]) -> list[int]:
         """Flush the data, note in the journal what the disk gives back, and return the other chunks."""
+        files = sorted({self._table.where(chunk)[0] for chunk in chunks})
         with self._sync_lock:
-            publish.each(sync, [self._part / self._table.files[file].path for file in sorted({file for file, _ in chunks})])
+            publish.each(sync, [self._part / self._table.files[file].path for file in files])
         wrong = set(self._read_back.wrong(chunks))
         self._journal.add([chunk for chunk in chunks if chunk not in wrong])
         return sorted(wrong)
+
+    def _drop(self, chunks: list[int]) -> None:
+        for chunk in chunks:
+            self._swarm.drop(chunk)
+            self._exchange.changed = True
 
     # -- what an interrupted copy left
 
@@ -337,18 +340,15 @@ class Gather:
             self._rechecks += 1
             self._start(self._rechecked, [self._left.popleft() for _ in range(min(copy.BATCH, len(self._left)))])
 
-    async def _rechecked(self, chunks: list[chunk_journal.Chunk]) -> None:
-        self._lost.update(await _run_in_pool(self._checkers, self._read_back.wrong, chunks))
+    async def _rechecked(self, chunks: list[int]) -> None:
+        wrong = await _run_in_pool(self._checkers, self._read_back.wrong, chunks)
         self._rechecks -= 1
-        num_bytes = sum(self._read_back.num_bytes(chunk) for chunk in chunks if chunk not in self._lost)
+        num_bytes = sum(self._table.num_bytes(chunk) for chunk in chunks if chunk not in wrong)
         self.resumed_bytes += num_bytes
         self._on_bytes(num_bytes)
-        if self._lost and not self._left and not self._rechecks:
-            logger.warning("%d chunks that a copy left in %s are not what they were: copied again", len(self._lost), self._part)
-            await _run_in_pool(self._checkers, self._journal.strike, self._lost)
-            for chunk in self._lost:  # which the journal lists no more
-                self._swarm.drop(self._table.number(chunk))
-            self._exchange.changed = True
+        if wrong:
+            logger.warning("%d chunks that a copy left in %s are not what they were: copied again", len(wrong), self._part)
+            self._drop(wrong)
 
 
 async def _run_in_pool(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> T:

@@ -4,7 +4,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,12 +70,12 @@ class GroupStaging:
             self._has_waited = True
             self.peer_group.say({"waiting": True})
 
-    def open(self, root: Path, file_set: FileSet, have: bytearray | None) -> Exchange:
+    def open(self, root: Path, file_set: FileSet, have: Iterable[int] | None) -> Exchange:
         """Join with the chunks `have` of the files in `root`, which may be renamed later; None: all of a whole dataset."""
         table = ChunkTable(file_set.files)
+        marks = table.marks(range(table.num_chunks) if have is None else have)
         self._file_set, self._is_copy = file_set, have is not None
         self._directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        marks = bytearray(b"\1") * table.num_chunks if have is None else have
         self.exchange = Exchange(self.peer_group, file_set.digest, table, marks, self._open_file)
         if self.peer_group.nodes > 1:
             self.exchange.announce()
@@ -154,9 +154,10 @@ class Part:
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise StagingError(f"{described(self.path, status)} lies where {source.name} is copied to; remove it")
         self.path.chmod(0o2750 if cache.shared else 0o700)
-        self.journal = Journal(self.path, source.file_set.digest)
-        struck = {number for number, file in enumerate(source.file_set.files) if not self._is_whole(file)}
-        self.journal.strike({chunk for chunk in self.journal.done if chunk[0] in struck})
+        table = ChunkTable(source.file_set.files)
+        self.journal = Journal(self.path, table.num_chunks)
+        whole = [self._is_whole(file) for file in table.files]
+        self.journal.done = {chunk for chunk in self.journal.done if whole[table.where(chunk)[0]]}
 
     def close(self) -> None:
         self.journal.close()
@@ -278,8 +279,7 @@ class Stager:
         )
 
     def _copy(self, part: Part) -> None:
-        file_set = self.source.file_set
-        exchange = self.group.open(part.path, file_set, ChunkTable(file_set.files).marks(part.journal.done))
+        exchange = self.group.open(part.path, self.source.file_set, part.journal.done)
         self.group.during(lambda: self._reserve(part))
         self._gather(part, exchange)
         self.group.during(lambda: self._publish(part))

@@ -23,7 +23,7 @@ from data_prep.file_set import JOURNAL_NAME as NAME
 from data_prep.file_set import verify_dataset
 from data_prep.manifest import read_manifest
 from data_prep.staging import StageOptions, stage
-from data_prep.staging.chunk_journal import parse_line
+from data_prep.staging.chunk_journal import ChunkTable, Journal
 from data_prep.staging.copy import CopyOptions
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import exit_code, ext4, in_child, tmpfs
@@ -47,17 +47,15 @@ def assert_nothing_wrong(source: Path, cache: Path) -> int:
         assert contents(target) == contents(source)
     if not (part / NAME).exists():
         return 0
-    manifest, listed = read_manifest(source), 0
-    for line in (part / NAME).read_bytes().splitlines(keepends=True)[1:]:
-        if (where := parse_line(line)) is None:
-            continue
-        shard, chunk = manifest.shards[where[0]], where[1]
-        content = (part / shard.name / "data.mdb").read_bytes()
-        assert len(content) == shard.bytes
-        start = chunk * shard.chunk_bytes
-        assert xxhash.xxh3_128_hexdigest(content[start : start + shard.chunk_bytes]) == shard.chunks[chunk]
-        listed += 1
-    return listed
+    table = ChunkTable(read_manifest(source).shards)
+    journal = Journal(part, table.num_chunks)
+    journal.close()
+    for number in journal.done:
+        file, start, num_bytes = table.span(number)
+        content = (part / table.files[file].path).read_bytes()
+        assert len(content) == table.files[file].bytes
+        assert xxhash.xxh3_128_hexdigest(content[start : start + num_bytes]) == table.hash(number)
+    return len(journal.done)
 
 
 def duration(function: Any) -> float:

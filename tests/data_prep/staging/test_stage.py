@@ -301,7 +301,7 @@ def test_what_a_disk_lost_of_an_interrupted_copy_is_copied_again(tmp_path: Path)
 
 
 @pytest.mark.parametrize("loss", ["removed", "cut", "grown", "link"])
-def test_the_journal_counts_only_inside_files_of_the_right_size(tmp_path: Path, loss: str) -> None:
+def test_the_journal_makes_nothing_right_that_is_not_there(tmp_path: Path, loss: str) -> None:
     source, part = stopped(tmp_path)
     shard = part / "shard-00000.lmdb" / "data.mdb"
     if loss == "cut":
@@ -322,7 +322,7 @@ def test_the_journal_counts_only_inside_files_of_the_right_size(tmp_path: Path, 
         stage(source, tmp_path / "cache", progress=stop_after(0), options=QUICK)
     staged = stage(source, tmp_path / "cache", options=QUICK)
     assert_whole(staged, source)
-    assert staged.copied_bytes >= 60_000
+    assert loss == "grown" or staged.copied_bytes >= 60_000, "what is there still, as a hash tells, is kept"
 
 
 def test_a_copy_stopped_just_before_its_name_goes_on(tmp_path: Path) -> None:
