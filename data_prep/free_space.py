@@ -1,10 +1,12 @@
 """Ask the file system for free space, since a full disk shows as many different errors (LMDB says "Input/output error")."""
 
+import contextlib
 import os
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 
-from base.errors import NotEnoughSpace
+from base.errors import NotEnoughSpace, SlipwayError, StorageError
 from base.humanize import format_size
 
 RESERVE = 1 << 20
@@ -41,6 +43,22 @@ def require_space(directory: Path, need: int, doing: str) -> None:
 def is_full(directory: Path, need: int) -> bool:
     """Return True if lack of room explains a failed write."""
     return free_bytes(directory) < max(need, RESERVE) or free_inodes(directory) == 0
+
+
+@contextlib.contextmanager
+def writing(directory: Path, need: int, doing: str) -> Iterator[None]:
+    """Turn a failed write into the error for lack of space where the file system is full, whatever the kernel calls it."""
+    try:
+        yield
+    except OSError as error:
+        raise write_failed(directory, need, doing, error) from error
+
+
+def write_failed(directory: Path, need: int, doing: str, error: Exception) -> SlipwayError:
+    """Make the error for a failed write."""
+    if is_full(directory, need):
+        return not_enough_space(directory, max(need, RESERVE), doing)  # no value may be left to add, and the last ones not written
+    return StorageError(f"{doing} in {directory} cannot be written: {error}; it is removed, and the same command makes it anew")
 
 
 def limit_own_memory() -> int:

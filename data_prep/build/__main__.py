@@ -9,7 +9,6 @@ from pathlib import Path
 
 from base import humanize, logs
 from base.errors import ConfigError, SlipwayError, StorageError
-from data_prep.manifest import silent
 
 logger = logging.getLogger(__name__)
 
@@ -70,31 +69,32 @@ def _plan(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--spec is not valid JSON: {error}") from error
     limit_own_memory()
     spec = parse_spec(values, Path.cwd())
-    kind_of(spec).plan(spec, arguments.name, arguments.build_dir, silent)
+    kind_of(spec).plan(spec, arguments.name, arguments.build_dir)
 
 
 def _shard(arguments: argparse.Namespace) -> None:
     from data_prep.build.dataset import kind_in
 
-    kind_in(arguments.build_dir).build(arguments.build_dir, arguments.index, silent)
+    kind_in(arguments.build_dir).build(arguments.build_dir, arguments.index, own_process=True)
 
 
 def _finish(arguments: argparse.Namespace) -> None:
     from data_prep.build.dataset import kind_in
 
-    kind_in(arguments.build_dir).finish(arguments.build_dir, arguments.datasets_dir, silent)
+    kind_in(arguments.build_dir).finish(arguments.build_dir, arguments.datasets_dir)
 
 
 def _work(arguments: argparse.Namespace) -> None:
     gc.disable()  # lists of thousands of samples come and go, and hold no cycles
-    from data_prep.build.dataset import images, kind_in
+    from data_prep.build.dataset import kind_in, kind_named
     from data_prep.build.steps import PLAN_FILE
 
     try:
-        kind = kind_in(arguments.build_dir) if (arguments.build_dir / PLAN_FILE).exists() else images()  # started before the plan is made
+        is_planned = (arguments.build_dir / PLAN_FILE).exists()  # else this was started before
+        kind = kind_in(arguments.build_dir) if is_planned else kind_named("images")
         for line in sys.stdin:
             index = int(line)
-            kind.build(arguments.build_dir, index, lambda done, _total: _show({"done": done}))
+            kind.build(arguments.build_dir, index, lambda done, _total: _show({"done": done}), own_process=True)
             _show({"finished": index})
     except SlipwayError as error:
         _show({"error": type(error).__name__, "message": str(error)})

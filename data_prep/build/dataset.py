@@ -13,8 +13,9 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import DatasetError, error_named
 from base.process import PipedChild
@@ -26,45 +27,25 @@ if TYPE_CHECKING:
     from data_prep.spec import DatasetSpec
 
 
-class Kind(NamedTuple):
-    """The steps of a kind of dataset. Up to `alone_bytes` this process makes all parts alone, faster than it would start others."""
-
-    plan: Callable[[DatasetSpec, str, Path, Progress], steps.Plan]
-    build: Callable[[Path, int, Progress], object]
-    find: Callable[[Path, int, Any], object | None]
-    finish: Callable[[Path, Path, Progress], steps.BuiltDataset]
-    alone_bytes: int
+KINDS: Final = {"images": "build.shard", "sequences": "sequences.shard", "tree": "tree.plan"}
+"""The module of each kind of dataset, which is loaded when it is needed: a worker for images starts while the source is listed."""
 
 
-def images() -> Kind:
-    """Return the steps of datasets of images."""
-    from data_prep.build.plan import plan_dataset
-    from data_prep.build.shard import build_shard, finish_dataset, finished
-
-    return Kind(plan_dataset, partial(build_shard, limit_memory=True), finished, finish_dataset, 0)
+def kind_named(name: str) -> steps.Kind[Any, Any]:
+    """Return one of KINDS."""
+    kind: steps.Kind[Any, Any] = import_module(f"data_prep.{KINDS[name]}").KIND
+    return kind
 
 
-def _sequences() -> Kind:
-    from data_prep.sequences.plan import plan_sequences
-    from data_prep.sequences.shard import build_sequence_shard, finish_sequences, finished_shard
-
-    return Kind(plan_sequences, build_sequence_shard, finished_shard, finish_sequences, 32 << 20)
+def kind_of(spec: DatasetSpec) -> steps.Kind[Any, Any]:
+    """Return the kind of dataset that a specification asks for."""
+    return kind_named("tree" if spec.is_tree else "sequences" if spec.has_sequences else "images")
 
 
-def _tree() -> Kind:
-    from data_prep.tree.plan import finish_tree, finished_part, hash_part, plan_tree
-
-    return Kind(plan_tree, hash_part, finished_part, finish_tree, 64 << 20)
-
-
-def kind_of(spec: DatasetSpec) -> Kind:
-    """Return the steps of the kind of dataset that a specification asks for."""
-    return _tree() if spec.is_tree else _sequences() if spec.has_sequences else images()
-
-
-def kind_in(build_dir: Path) -> Kind:
-    """Return the steps of the kind of dataset that is planned in `build_dir`. Raises DatasetError where there is no plan."""
-    return {"slipway.tree-plan/1": _tree, "slipway.sequences-plan/1": _sequences}.get(str(steps.plan_schema(build_dir)), images)()
+def kind_in(build_dir: Path) -> steps.Kind[Any, Any]:
+    """Return the kind of dataset that is planned in `build_dir`. Raises DatasetError where there is no plan."""
+    names = {"slipway.tree-plan/1": "tree", "slipway.sequences-plan/1": "sequences"}
+    return kind_named(names.get(str(steps.plan_schema(build_dir)), "images"))
 
 
 def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
@@ -85,7 +66,7 @@ def build_dataset(
     build_dir, kind = build_dir_of(datasets_dir, name, spec), kind_of(spec)
     if fresh:
         remove_tree(build_dir)
-    built = None if spec.is_tree else steps.finished_dataset(build_dir, datasets_dir)  # its plan may be an older version's
+    built = None if kind.in_place else steps.finished_dataset(build_dir, datasets_dir)  # its plan may be an older version's
     if built is not None:
         progress(built.samples or 0, built.samples or 0)
         return built
@@ -113,7 +94,7 @@ def build_dataset(
                 stack.close()  # ends the workers that still write
                 locks.remove_all_dead_parts(build_dir)  # of builders that ended with the one that failed: the disk may be full
                 raise
-    built = kind.finish(build_dir, datasets_dir, silent)
+    built = kind.finish(build_dir, datasets_dir)
     progress(sum(sizes), sum(sizes))
     return built
 

@@ -18,14 +18,14 @@ from blake3 import blake3
 
 from base.errors import DatasetError
 from base.humanize import choices
-from base.jsonfile import canonical_json, publish_json
+from base.jsonfile import canonical_json
 from base.typed import Count, Digest, Name, PathText
 from data_prep.build import images, locks
 from data_prep.build import selection as select
-from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
+from data_prep.build.steps import samples_dir
 from data_prep.free_space import require_space
 from data_prep.hashing import hash_file
-from data_prep.manifest import Progress, silent
+from data_prep.manifest import Progress
 from data_prep.sources import SOURCES, source_of
 from data_prep.sources.files import check_unchanged, watched
 from data_prep.sources.naming import TRAIN
@@ -115,11 +115,6 @@ def scratch_path(build_dir: Path, number: int) -> Path:
     return build_dir / "spool" / str(number)
 
 
-def read_plan(build_dir: Path) -> Plan:
-    """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    return read_plan_as(Plan, SCHEMA, build_dir)
-
-
 def open_reader(plan_root: PlannedRoot, build_dir: Path, number: int) -> AbstractContextManager[Reader]:
     """Open a reader of root `number`. Unpacked files that were removed are unpacked again."""
     root, prepared = root_of(plan_root, build_dir, number)
@@ -136,13 +131,9 @@ _REPORT_EVERY = 1000
 Runs = list[tuple[str, select.Numbers]]
 
 
-def plan_dataset(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress = silent) -> Plan:
-    """Write `build_dir/plan.json` and the lists of samples; a plan of the same specification that is there already is taken.
-    `progress(done, total)`, total 0 while it is unknown. Raises DatasetError for a source that cannot be used, NotEnoughSpace."""
-    return planned_once(spec, name, build_dir, read_plan, lambda: _plan(spec, name, build_dir, progress))
-
-
-def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> Plan:
+def make_plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> Plan:
+    """List the source, decide everything and write the lists of samples. Raises DatasetError for a source that cannot be used,
+    NotEnoughSpace."""
     from data_prep.spec import spec12  # shards need none of its models
 
     source = source_of(spec.source)
@@ -184,7 +175,6 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> 
         rejected_count=rejections.count,
     )
     check_unchanged(plan.watched)
-    publish_json(build_dir / PLAN_FILE, {"schema": SCHEMA, **asdict(plan)})
     return plan
 
 

@@ -6,28 +6,21 @@ Any number of these run at once, also of the same shard.
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from base.errors import DatasetError
 from base.typed import Count, FromOne
-from data_prep import free_space, hashing
+from data_prep import hashing
+from data_prep.build import plan as planning
 from data_prep.build.images import Converted, PixelCounter, PixelSums, convert, mean_and_std, mean_image
 from data_prep.build.lmdb_writer import Buffer, LmdbWriter
-from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
+from data_prep.build.plan import Plan, open_reader, samples_path
 from data_prep.build.selection import Rejections, ShardSample, is_measured, read_samples
-from data_prep.build.shard_file import end_file, make_shard, write_failed, writing
-from data_prep.build.steps import (
-    BuiltDataset,
-    ShardReceipt,
-    finish_shards,
-    made_once,
-    read_receipt_as,
-    source_facts,
-    with_shard,
-    write_receipt,
-)
-from data_prep.manifest import DATA_NAME, Manifest, Progress, Shard, Split, silent
+from data_prep.build.steps import Kind, ShardReceipt, end_file, make_shard, publish_shards, source_facts
+from data_prep.free_space import write_failed, writing
+from data_prep.manifest import DATA_NAME, Manifest, Progress, Shard, Split
 from data_prep.reader.datum import encode_parts
 from data_prep.sources.files import check_unchanged
 from data_prep.sources.naming import TRAIN
@@ -52,26 +45,8 @@ class Receipt(ShardReceipt):
     rejected_count: Count
 
 
-def build_shard(build_dir: Path, index: int, progress: Progress = silent, *, limit_memory: bool = False) -> Receipt:
-    """Make `build_dir/shard-NNNNN.lmdb/` and its receipt `shard-NNNNN.json`; nothing is done where both are there.
-
-    `progress(samples done, samples in all)`. `limit_memory` bounds the address space of this process, for one that does nothing else:
-    decoders of hostile images then fail by themselves. Raises DatasetError (source at fault, or changed since the plan; strict),
-    NotEnoughSpace, StorageError.
-    """
-    plan = read_plan(build_dir)
-
-    def make() -> Receipt:
-        if limit_memory:
-            free_space.limit_address_space(_DECODER_BYTES)
-        return make_shard(build_dir, index, _Shard(plan, build_dir, index), progress)
-
-    return made_once(build_dir, index, plan, lambda: finished(build_dir, index, plan), make, progress)
-
-
-def finished(build_dir: Path, index: int, plan: Plan) -> Receipt | None:
-    """Find the receipt of a shard that needs no more work."""
-    return with_shard(build_dir, index, read_receipt_as(Receipt, SCHEMA, build_dir, index, plan.part_key(index)))
+def _build(build_dir: Path, index: int, plan: Plan, progress: Progress) -> Receipt:
+    return make_shard(build_dir, index, _Shard(plan, build_dir, index), progress)
 
 
 class _Shard:
@@ -128,8 +103,8 @@ class _Shard:
     def check_source(self) -> None:
         check_unchanged(self.plan.watched)
 
-    def finish(self, hashes: hashing.FileHashes) -> Receipt:
-        receipt = Receipt(
+    def receipt(self, hashes: hashing.FileHashes) -> Receipt:
+        return Receipt(
             key=self.plan.part_key(self.index),
             samples=self.samples,
             measured=self.measured,
@@ -140,8 +115,6 @@ class _Shard:
             rejected=tuple(self.rejections.to_json()),
             rejected_count=self.rejections.count,
         )
-        write_receipt(self.build_dir, self.index, SCHEMA, receipt)
-        return receipt
 
     def _convert(self, sample: ShardSample, reader: Reader, measured: bool) -> Converted | None:
         try:
@@ -186,13 +159,6 @@ def differing_sizes(name: str, one: tuple[int, int], other: tuple[int, int], whe
 
 
 _PROVENANCE = ("splits", "per_class", "quality", "samples", "classes", "seed")
-
-
-def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress = silent) -> BuiltDataset:
-    """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. Raises
-    DatasetError (no usable image in a split, sizes that differ, more rejected than allowed), NotEnoughSpace."""
-    plan = read_plan(build_dir)
-    return finish_shards(build_dir, datasets_dir, plan, lambda index: build_shard(build_dir, index), _manifest, progress)
 
 
 def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[int]]:
@@ -266,3 +232,16 @@ def _size(plan: Plan, receipts: Sequence[Receipt]) -> tuple[int, int] | None:
     if len(sizes) > 1 and plan.conversion.encoding == "raw":
         raise differing_sizes(plan.name, sizes[0], sizes[1], "in two shards")
     return sizes[0] if len(sizes) == 1 and all(receipt.size for receipt in receipts) else None
+
+
+KIND: Final = Kind(
+    plan_type=Plan,
+    plan_schema=planning.SCHEMA,
+    receipt_type=Receipt,
+    receipt_schema=SCHEMA,
+    make_plan=planning.make_plan,
+    make_part=_build,
+    publish=partial(publish_shards, _manifest),
+    own_memory=_DECODER_BYTES,
+)
+"""Datasets of images."""

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from base.errors import DatasetError
 from base.humanize import some
-from base.jsonfile import canonical_json, publish_json
+from base.jsonfile import canonical_json
 from base.typed import Count, Digest, FromOne, Name, PathText
 from data_prep import free_space, hashing, manifest
 from data_prep.build.locks import held, replaced
 from data_prep.build.selection import Rejections, shards_per_split, slices
-from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
+from data_prep.build.steps import samples_dir
 from data_prep.sequences.manifest import END_OF_BYTES, END_OF_WORDS, UNKNOWN, type_of, width_of
 from data_prep.sources.files import OpenFiles, check_unchanged, retried
 from data_prep.sources.naming import SPLIT_NAMES, TRAIN, printable
@@ -438,13 +438,9 @@ class SequencePlan:
         return blake3(canonical_json([asdict(self.shards[index]), self.vocabulary, [asdict(one) for one in self.streams]])).hexdigest()
 
 
-def plan_sequences(spec: DatasetSpec, name: str, build_dir: Path, _progress: manifest.Progress = manifest.silent) -> SequencePlan:
-    """Write `build_dir/plan.json`, the tables of rows and, of text, the streams; a plan of the same specification that is there already is
-    taken. Raises DatasetError for a source that cannot be used, NotEnoughSpace, StorageError."""
-    return planned_once(spec, name, build_dir, read_sequence_plan, lambda: _plan(spec, name, build_dir))
-
-
-def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
+def make_plan(spec: DatasetSpec, name: str, build_dir: Path, _progress: manifest.Progress) -> SequencePlan:
+    """Decide everything, and write the tables of rows and, of text, the streams. Raises DatasetError for a source that cannot be used,
+    NotEnoughSpace, StorageError."""
     rejections = Rejections()
     listed = source_files(spec, rejections)
     if not listed:
@@ -473,7 +469,6 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
         rejected_count=rejections.count,
     )
     check_unchanged(file.watched for file in files)
-    publish_json(build_dir / PLAN_FILE, {"schema": SCHEMA, **asdict(plan)})
     return plan
 
 
@@ -533,8 +528,3 @@ def _write_rows(build_dir: Path, groups: Sequence[tuple[str, int, Rows]], spec: 
 def rows_path(build_dir: Path, number: int) -> Path:
     """Return the path of a table of rows."""
     return samples_dir(build_dir) / f"{number:05d}.rows"
-
-
-def read_sequence_plan(build_dir: Path) -> SequencePlan:
-    """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    return read_plan_as(SequencePlan, SCHEMA, build_dir)

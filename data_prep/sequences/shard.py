@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -10,21 +11,13 @@ from blake3 import blake3
 
 from base import errors, jsonfile, typed
 from data_prep.build.lmdb_writer import LmdbWriter
-from data_prep.build.shard_file import end_file, make_shard, writing
-from data_prep.build.steps import (
-    BuiltDataset,
-    ShardReceipt,
-    finish_shards,
-    made_once,
-    read_receipt_as,
-    source_facts,
-    with_shard,
-    write_receipt,
-)
+from data_prep.build.steps import Kind, ShardReceipt, end_file, make_shard, publish_shards, source_facts
+from data_prep.free_space import writing
 from data_prep.hashing import FileHashes, hash_file
-from data_prep.manifest import DATA_NAME, Progress, silent
+from data_prep.manifest import DATA_NAME, Progress
+from data_prep.sequences import plan as planning
 from data_prep.sequences.manifest import SequenceManifest, SequenceShard, SequenceSplit, pad_of, type_of
-from data_prep.sequences.plan import ROW_BYTES, Ids, Rows, SequencePlan, read_ids, read_sequence_plan, rows_path, streams_again
+from data_prep.sequences.plan import ROW_BYTES, Ids, Rows, SequencePlan, read_ids, rows_path, streams_again
 from data_prep.sources.files import OpenFiles, check_unchanged
 from data_prep.sources.naming import printable
 
@@ -38,20 +31,8 @@ class SequenceReceipt(ShardReceipt):
     tokens: typed.Count
 
 
-def build_sequence_shard(build_dir: Path, index: int, progress: Progress = silent) -> SequenceReceipt:
-    """Make `build_dir/shard-NNNNN.lmdb/` and its receipt; nothing is done where both are there. `progress(samples done, in all)`. Raises
-    DatasetError (an id beyond the vocabulary; a source that has changed), NotEnoughSpace, StorageError."""
-    plan = read_sequence_plan(build_dir)
-
-    def make() -> SequenceReceipt:
-        return make_shard(build_dir, index, _Shard(plan, build_dir, index), progress)
-
-    return made_once(build_dir, index, plan, lambda: finished_shard(build_dir, index, plan), make, progress)
-
-
-def finished_shard(build_dir: Path, index: int, plan: SequencePlan) -> SequenceReceipt | None:
-    """Find the receipt of a shard that needs no more work."""
-    return with_shard(build_dir, index, read_receipt_as(SequenceReceipt, SCHEMA, build_dir, index, plan.part_key(index)))
+def _build(build_dir: Path, index: int, plan: SequencePlan, progress: Progress) -> SequenceReceipt:
+    return make_shard(build_dir, index, _Shard(plan, build_dir, index), progress)
 
 
 class _Shard:
@@ -86,11 +67,9 @@ class _Shard:
                 with writing(part, 0, self.doing):
                     return end_file(writer, part)
 
-    def finish(self, hashes: FileHashes) -> SequenceReceipt:
+    def receipt(self, hashes: FileHashes) -> SequenceReceipt:
         key = self.plan.part_key(self.index)
-        receipt = SequenceReceipt(key=key, samples=self.planned.count, tokens=self.tokens, hashes=hashes)
-        write_receipt(self.build_dir, self.index, SCHEMA, receipt)
-        return receipt
+        return SequenceReceipt(key=key, samples=self.planned.count, tokens=self.tokens, hashes=hashes)
 
     def _rows(self) -> Rows:
         path = rows_path(self.build_dir, self.planned.rows)
@@ -126,13 +105,6 @@ class _Shard:
 
 
 _PROVENANCE: Final = ("splits", "documents", "vocabulary", "words", "end", "sequence_length", "buckets")
-
-
-def finish_sequences(build_dir: Path, datasets_dir: Path, progress: Progress = silent) -> BuiltDataset:
-    """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. Raises
-    DatasetError, NotEnoughSpace."""
-    plan = read_sequence_plan(build_dir)
-    return finish_shards(build_dir, datasets_dir, plan, lambda index: build_sequence_shard(build_dir, index), _manifest, progress)
 
 
 def _manifest(plan: SequencePlan, receipts: Sequence[SequenceReceipt]) -> tuple[SequenceManifest, list[int]]:
@@ -179,3 +151,16 @@ def _split(name: str, shards: Sequence[SequenceShard]) -> SequenceSplit:
         tokens=sum(shard.tokens for _, shard in own),
         shards=tuple(position for position, _ in own),
     )
+
+
+KIND: Final = Kind(
+    plan_type=SequencePlan,
+    plan_schema=planning.SCHEMA,
+    receipt_type=SequenceReceipt,
+    receipt_schema=SCHEMA,
+    make_plan=planning.make_plan,
+    make_part=_build,
+    publish=partial(publish_shards, _manifest),
+    alone_bytes=32 << 20,
+)
+"""Datasets of token sequences."""

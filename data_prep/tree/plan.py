@@ -17,7 +17,7 @@ from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError
 from base.humanize import counted, some
 from data_prep.build import steps
-from data_prep.build.locks import held, publish_json_of, remove_all_dead_parts
+from data_prep.build.locks import publish_json_of, remove_all_dead_parts
 from data_prep.manifest import Progress, silent
 from data_prep.sources.files import Inside, retried
 from data_prep.sources.naming import printable, to_raw, to_text
@@ -237,36 +237,24 @@ def _chunks_of(file: ListedFile) -> int:
     return -(-file.bytes // CHUNK_BYTES)
 
 
-def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress = silent) -> TreePlan:
-    """Write `build_dir/plan.json`; one of the same specification that is there already is taken. Raises DatasetError, StorageError."""
+def _plan(spec: DatasetSpec, name: str, _build_dir: Path, progress: Progress) -> TreePlan:
     assert spec.path is not None
     path = Path(spec.path)
-
-    def make() -> TreePlan:
-        tree = list_tree(path, progress)
-        plan = TreePlan(
-            name=name,
-            path=str(path),
-            root=os.fspath(tree.root),
-            spec12=spec12(spec),
-            files=tree.files,
-            parts=spec.shards,
-            left_out=tree.left_out,
-        )
-        publish_json_of(build_dir / steps.PLAN_FILE, {"schema": PLAN_SCHEMA, **asdict(plan)})
-        return plan
-
-    return steps.planned_once(spec, name, build_dir, read_tree_plan, make)
-
-
-def read_tree_plan(build_dir: Path) -> TreePlan:
-    """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    return steps.read_plan_as(TreePlan, PLAN_SCHEMA, build_dir)
+    tree = list_tree(path, progress)
+    return TreePlan(
+        name=name,
+        path=str(path),
+        root=os.fspath(tree.root),
+        spec12=spec12(spec),
+        files=tree.files,
+        parts=spec.shards,
+        left_out=tree.left_out,
+    )
 
 
 def changed_since(build_dir: Path) -> str | None:
     """Describe how a tree differs from its dataset, or return None if it is the same. Raises DatasetError, StorageError."""
-    plan = read_tree_plan(build_dir)
+    plan = KIND.read_plan(build_dir)
     found = plan.changes(list_tree(Path(plan.path)))
     return found and f"{plan.path} is not what it was when it was listed: {found}"
 
@@ -284,24 +272,10 @@ class PartReceipt(steps.Receipt):
     chunks: tuple[str, ...]
 
 
-def hash_part(build_dir: Path, index: int, progress: Progress = silent) -> PartReceipt:
-    """Read and hash part `index`, unless its receipt is there; `progress(bytes done, bytes in all)`. Raises DatasetError for a file that is
-    not as it was listed, before, while and after it is read, StorageError."""
-    plan = read_tree_plan(build_dir)
-
-    def make() -> PartReceipt:
-        made = PartReceipt(key=plan.part_key(index), chunks=tuple(_hashes(plan, index, progress)))
-        steps.write_receipt(build_dir, index, PART_SCHEMA, made)
-        return made
-
-    return steps.made_once(build_dir, index, plan, lambda: finished_part(build_dir, index, plan), make, progress)
-
-
-def finished_part(build_dir: Path, index: int, plan: TreePlan) -> PartReceipt | None:
-    """Find the receipt of a part of this plan. The result is None where there is no whole one."""
-    receipt = steps.read_receipt_as(PartReceipt, PART_SCHEMA, build_dir, index, plan.part_key(index))
-    expected = sum(last - first for _, first, last in plan.share(index))
-    return receipt if receipt is not None and len(receipt.chunks) == expected else None
+def _hash(_build_dir: Path, index: int, plan: TreePlan, progress: Progress) -> PartReceipt:
+    """Read and hash a part; `progress(bytes done, bytes in all)`. Raises DatasetError for a file that is not as it was listed, before,
+    while and after it is read, StorageError."""
+    return PartReceipt(key=plan.part_key(index), chunks=tuple(_hashes(plan, index, progress)))
 
 
 def _hashes(plan: TreePlan, index: int, progress: Progress) -> list[str]:
@@ -359,32 +333,25 @@ def _changed(plan: TreePlan, file: ListedFile, how: str) -> DatasetError:
 # Finish
 
 
-def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress = silent) -> steps.BuiltDataset:
-    """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A part that is missing is hashed here. Raises
-    DatasetError, also where the tree is not what it was when it was listed; StorageError."""
-    with held(build_dir / "locks" / "finish"):
-        plan = read_tree_plan(build_dir)
-        chunks = []
-        for index in range(plan.parts):
-            chunks.append(hash_part(build_dir, index).chunks)
-            progress(index + 1, plan.parts)
-        if changes := plan.changes(list_tree(Path(plan.path))):
-            raise DatasetError(f"{plan.path} has changed since it was listed: {changes}; {manifest.advice_of(plan.name)}")
-        tree = manifest.TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, chunks)))
-        place = manifest.TreeLocation(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None})
-        built, is_new = steps.publish_dataset(
-            datasets_dir, plan.spec12, tree, None, lambda part: publish_json_of(part / manifest.LOCATION_NAME, asdict(place))
-        )
-        if not is_new:  # where the same files lie at two places, the last one that was listed is read
-            publish_json_of(datasets_dir / built.path / manifest.LOCATION_NAME, asdict(place))
-        if not _is_written(build_dir, built):
-            steps.write_dataset_file(build_dir, built)
-        remove_all_dead_parts(build_dir)
-        return built
+def _publish(build_dir: Path, datasets_dir: Path, plan: TreePlan, receipts: Sequence[PartReceipt]) -> steps.BuiltDataset:
+    """Publish the manifest and the place of the tree. Raises DatasetError where the tree is not what it was when it was listed."""
+    if changes := plan.changes(list_tree(Path(plan.path))):
+        raise DatasetError(f"{plan.path} has changed since it was listed: {changes}; {manifest.advice_of(plan.name)}")
+    tree = manifest.TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, receipts)))
+    place = manifest.TreeLocation(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None})
+    built, is_new = steps.publish_dataset(
+        datasets_dir, plan.spec12, tree, None, lambda part: publish_json_of(part / manifest.LOCATION_NAME, asdict(place))
+    )
+    if not is_new:  # where the same files lie at two places, the last one that was listed is read
+        publish_json_of(datasets_dir / built.path / manifest.LOCATION_NAME, asdict(place))
+    if not _is_written(build_dir, built):
+        steps.write_dataset_file(build_dir, built)
+    remove_all_dead_parts(build_dir)
+    return built
 
 
-def _files(plan: TreePlan, chunks: Sequence[Sequence[str]]) -> Iterator[manifest.TreeFile]:
-    left = chain.from_iterable(chunks)
+def _files(plan: TreePlan, receipts: Sequence[PartReceipt]) -> Iterator[manifest.TreeFile]:
+    left = chain.from_iterable(receipt.chunks for receipt in receipts)
     for file in plan.files:
         own = tuple(next(left) for _ in range(_chunks_of(file)))
         yield manifest.TreeFile(name=file.name, bytes=file.bytes, chunk_bytes=CHUNK_BYTES, chunks=own)
@@ -396,3 +363,17 @@ def _is_written(build_dir: Path, built: steps.BuiltDataset) -> bool:
         return False
     steps.touch_finished(build_dir)
     return steps.read_dataset_file(build_dir) == built
+
+
+KIND: Final = steps.Kind(
+    plan_type=TreePlan,
+    plan_schema=PLAN_SCHEMA,
+    receipt_type=PartReceipt,
+    receipt_schema=PART_SCHEMA,
+    make_plan=_plan,
+    make_part=_hash,
+    publish=_publish,
+    alone_bytes=64 << 20,
+    in_place=True,
+)
+"""Trees of files."""

@@ -20,7 +20,7 @@ from data_prep.sequences.manifest import SequenceManifest, padding
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.tree.manifest import FOLDER, TreeManifest, read_location
-from data_prep.tree.plan import read_tree_plan
+from data_prep.tree.plan import KIND as TREES
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
@@ -261,7 +261,7 @@ def _build(study: Study, name: str, jobs: int, *, fresh: bool) -> None:
     samples = "" if built.samples is None else f"{built.samples} samples, "
     output.line(f"{name}: {samples}{format_size(built.bytes)} in {study.datasets_dir / built.path}{BUILT * is_built}")
     if spec.is_tree:
-        _print_left_out(read_tree_plan(study.build_dir(name)).left_out)
+        _print_left_out(TREES.read_plan(study.build_dir(name)).left_out)
 
 
 def _print_left_out(left_out: Sequence[tuple[str, str]]) -> None:

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from data_prep.build.plan import plan_dataset
-from data_prep.build.shard import build_shard, finish_dataset
+from data_prep.build.shard import KIND as IMAGES
 from data_prep.build.steps import BuiltDataset
 from data_prep.manifest import Manifest, read_manifest
 from data_prep.reader.datum import parse
@@ -73,7 +72,7 @@ def idx_bytes(array: NDArray[np.uint8]) -> bytes:
 def prepared(tmp_path: Path, spec: Mapping[str, Any], name: str = "set") -> Path:
     """A build directory with a plan in it."""
     build_dir = tmp_path / "datasets" / ".build" / f"{name}-0"
-    plan_dataset(parse_spec(dict(spec), tmp_path), name, build_dir)
+    IMAGES.plan(parse_spec(dict(spec), tmp_path), name, build_dir)
     return build_dir
 
 
@@ -88,8 +87,8 @@ def build_in(build_dir: Path) -> BuiltDataset:
     """All shards of a plan, last one first, and finish."""
     count = len(list((build_dir / "samples").iterdir()))
     for index in reversed(range(count)):
-        build_shard(build_dir, index)
-    return finish_dataset(build_dir, build_dir.parent.parent)
+        IMAGES.build(build_dir, index)
+    return IMAGES.finish(build_dir, build_dir.parent.parent)
 
 
 def read_back(root: Path, split: str | None = None) -> list[tuple[Pixels, str]]:

@@ -17,9 +17,8 @@ import pytest
 
 from base.errors import ConfigError, DatasetError
 from data_prep.build.locks import own_part, remove_dead_parts
-from data_prep.build.plan import plan_dataset, read_plan
 from data_prep.build.selection import STATISTICS_SAMPLES
-from data_prep.build.shard import build_shard, finish_dataset
+from data_prep.build.shard import KIND as IMAGES
 from data_prep.build.steps import read_dataset_file, shard_path
 from data_prep.file_set import verify_dataset
 from data_prep.manifest import to_bytes
@@ -253,7 +252,7 @@ def test_finished_shards_are_kept_and_the_rest_is_made(tmp_path: Path) -> None:
     expected, _ = build(tmp_path / "whole", MADE)
     build_dir = prepared(tmp_path, MADE)
     for index in range(4):
-        build_shard(build_dir, index)
+        IMAGES.build(build_dir, index)
     kept = shard_path(build_dir, 0) / "data.mdb"
     inode = kept.stat().st_ino
     shutil.rmtree(shard_path(build_dir, 1))  # a receipt without its shard
@@ -316,7 +315,7 @@ def test_a_dataset_that_was_removed_is_built_again(tmp_path: Path) -> None:
     (root / "manifest.json").chmod(0o600)
     (root / "manifest.json").write_text("{}")
     with pytest.raises(DatasetError, match="has been changed"):
-        finish_dataset(tmp_path / "datasets" / ".build" / "set-0", tmp_path / "datasets")
+        IMAGES.finish(tmp_path / "datasets" / ".build" / "set-0", tmp_path / "datasets")
 
 
 def test_a_source_that_changes_is_named(tmp_path: Path) -> None:
@@ -325,28 +324,28 @@ def test_a_source_that_changes_is_named(tmp_path: Path) -> None:
     build_dir = prepared(tmp_path, {"source": "tar", "path": str(path), "splits": {}, "shards": 1})
     path.write_bytes(content + bytes(512))
     with pytest.raises(DatasetError, match=r"t\.tar has changed"):
-        build_shard(build_dir, 0)
+        IMAGES.build(build_dir, 0)
 
 
 def test_a_build_directory_belongs_to_one_specification(tmp_path: Path) -> None:
     build_dir = prepared(tmp_path, MADE)
     with pytest.raises(DatasetError, match="belongs to another dataset"):
-        plan_dataset(parse_spec({**MADE, "seed": 9}, tmp_path), "set", build_dir)
+        IMAGES.plan(parse_spec({**MADE, "seed": 9}, tmp_path), "set", build_dir)
     (build_dir / "plan.json").write_text('{"schema": "slipway.plan/0"}')
     with pytest.raises(DatasetError, match="not a plan of this version"):
-        read_plan(build_dir)
+        IMAGES.read_plan(build_dir)
     with pytest.raises(DatasetError, match="parts 0 to 3"):
-        build_shard(prepared(tmp_path / "b", MADE), 4)
+        IMAGES.build(prepared(tmp_path / "b", MADE), 4)
 
 
 def test_two_shard_jobs_at_once_do_the_work_once(tmp_path: Path) -> None:
     build_dir = prepared(tmp_path, MADE)
     lock = os.open(build_dir / "locks" / "shard-00000", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    waiting = threading.Thread(target=build_shard, args=(build_dir, 0))
+    waiting = threading.Thread(target=IMAGES.build, args=(build_dir, 0))
     waiting.start()  # waits for the lock, then finds the shard done
     other = prepared(tmp_path / "other", MADE)
-    build_shard(other, 0)
+    IMAGES.build(other, 0)
     shutil.copytree(shard_path(other, 0), shard_path(build_dir, 0))
     shutil.copy(other / "shard-00000.json", build_dir / "shard-00000.json")
     inode = (shard_path(build_dir, 0) / "data.mdb").stat().st_ino
@@ -359,8 +358,8 @@ def test_progress_counts_to_the_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     spec = parse_spec(folder(class_folders(tmp_path / "p", {"a": 70})), tmp_path)
     build_dir = tmp_path / "b"
-    plan_dataset(spec, "set", build_dir)
-    build_shard(build_dir, 0, lambda done, total: seen.append((done, total)))
+    IMAGES.plan(spec, "set", build_dir)
+    IMAGES.build(build_dir, 0, lambda done, total: seen.append((done, total)))
     assert seen == [(64, 70), (70, 70)]
 
 

@@ -20,11 +20,10 @@ from typing import Any
 import pytest
 
 from base.errors import NotEnoughSpace
-from data_prep.build.plan import Plan, read_plan
-from data_prep.build.shard import SCHEMA, Receipt, build_shard
-from data_prep.build.shard_file import write_failed
-from data_prep.build.steps import read_receipt_as, shard_path
+from data_prep.build.shard import KIND as IMAGES
+from data_prep.build.steps import shard_path
 from data_prep.file_set import verify_dataset
+from data_prep.free_space import write_failed
 from data_prep.hashing import hash_file
 from data_prep.manifest import DATA_NAME
 from tests.data_prep.build.building import started
@@ -85,19 +84,15 @@ def pause(seconds: float) -> None:
         time.sleep(0.01)
 
 
-def receipt_of(build_dir: Path, index: int, plan: Plan) -> Receipt | None:
-    return read_receipt_as(Receipt, SCHEMA, build_dir, index, plan.part_key(index))
-
-
 def check_claims(datasets: Path) -> None:
     """Whatever is there under a final name must be whole."""
     for build_dir in (datasets / ".build").glob("*"):
         if not (build_dir / "plan.json").exists():
             continue
-        plan = read_plan(build_dir)
+        plan = IMAGES.read_plan(build_dir)
         assert len(list((build_dir / "samples").iterdir())) == len(plan.shards)
         for index in range(len(plan.shards)):
-            receipt = receipt_of(build_dir, index, plan)
+            receipt = IMAGES.find(build_dir, index, plan)
             if (build_dir / f"shard-{index:05d}.json").exists():
                 assert receipt is not None
             if receipt is not None and not (build_dir / "dataset.json").exists() and shard_path(build_dir, index).exists():
@@ -193,9 +188,9 @@ def test_what_a_step_has_acknowledged_survives_a_power_cut(tmp_path: Path, sourc
                 worker.kill()
             disk.unmount()
             disk.mount()
-            plan = read_plan(build_dir)
+            plan = IMAGES.read_plan(build_dir)
             for index in finished:
-                receipt = receipt_of(build_dir, index, plan)
+                receipt = IMAGES.find(build_dir, index, plan)
                 assert receipt is not None
                 assert hash_file(shard_path(build_dir, index) / DATA_NAME) == receipt.hashes
             check_claims(build_dir.parent.parent)
@@ -230,10 +225,10 @@ def test_room_that_is_made_lets_the_build_go_on(tmp_path: Path, source: dict[str
         build_dir = prepared(place, {**source, "encoding": "jpeg", "size": 64, "channels": "rgb", "shards": 2})
         ballast = write(place / "ballast", b"x" * (os.statvfs(place).f_bavail * 4096 - (200 << 10)))
         with pytest.raises(NotEnoughSpace, match="are needed"):
-            build_shard(build_dir, 0)
+            IMAGES.build(build_dir, 0)
         assert not list(build_dir.glob(".shard-*"))
         ballast.unlink()
-        build_shard(build_dir, 0)
+        IMAGES.build(build_dir, 0)
         assert shard_path(build_dir, 0).is_dir()
 
 
@@ -243,7 +238,7 @@ def test_no_inodes_is_said(tmp_path: Path, source: dict[str, Any]) -> None:
         for index in range(os.statvfs(place).f_favail):
             (place / f"file-{index}").touch()
         with pytest.raises((NotEnoughSpace, OSError), match="inodes|No space"):
-            build_shard(build_dir, 0)
+            IMAGES.build(build_dir, 0)
 
 
 @needs_strace
@@ -257,8 +252,8 @@ def test_a_failed_sync_is_not_repeated_on_the_same_file(tmp_path: Path, source: 
     assert done.returncode == 22, done.stderr
     assert "cannot be written: [Errno 5]" in done.stderr
     assert not list(build_dir.glob(".shard-*"))
-    build_shard(build_dir, 0)
-    receipt = receipt_of(build_dir, 0, read_plan(build_dir))
+    IMAGES.build(build_dir, 0)
+    receipt = IMAGES.find(build_dir, 0, IMAGES.read_plan(build_dir))
     assert receipt is not None
     assert hash_file(shard_path(build_dir, 0) / DATA_NAME) == receipt.hashes
     assert not list(build_dir.glob(".shard-*"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import DatasetError, StorageError
-from data_prep.build.shard import build_shard
+from data_prep.build.shard import KIND as IMAGES
 from data_prep.manifest import to_bytes
 from data_prep.sources import folder, listing
 from data_prep.sources.files import FileReader, retried
@@ -207,10 +207,10 @@ def test_a_file_that_changes_after_the_plan_is_named(tmp_path: Path) -> None:
     build_dir = prepared(tmp_path, {"source": "folder", "path": str(root), "splits": {}, "shards": 1})
     (root / "cat" / "001.png").write_bytes(encoded(pixels(77, 9, 9)))
     with pytest.raises(DatasetError, match=r"cat/001\.png has changed"):
-        build_shard(build_dir, 0)
+        IMAGES.build(build_dir, 0)
     (root / "cat" / "001.png").unlink()
     with pytest.raises(DatasetError, match=r"cat/001\.png has changed"):
-        build_shard(build_dir, 0)
+        IMAGES.build(build_dir, 0)
     assert not list(build_dir.glob("*.lmdb"))
     assert not list(build_dir.glob(".*.part-*"))
 

@@ -13,7 +13,7 @@ import pytest
 
 from base.errors import ConfigError, DatasetError
 from data_prep.build.dataset import build_dataset, build_dir_of, build_shards
-from data_prep.build.plan import plan_dataset
+from data_prep.build.shard import KIND as IMAGES
 from data_prep.file_set import verify_dataset
 from data_prep.spec import parse_spec
 from tests.data_prep.build.building import ROOT, started
@@ -186,7 +186,7 @@ def test_a_source_that_is_too_large_for_the_memory_is_a_message(tmp_path: Path) 
         used = int(Path("/proc/self/status").read_text().partition("VmData:")[2].split()[0]) << 10
         resource.setrlimit(resource.RLIMIT_DATA, (used + (24 << 20), resource.RLIM_INFINITY))
         with pytest.raises(DatasetError, match="memory"):
-            plan_dataset(parse_spec({**MADE, "samples": 3_000_000}, tmp_path), "set", tmp_path / "build")
+            IMAGES.plan(parse_spec({**MADE, "samples": 3_000_000}, tmp_path), "set", tmp_path / "build")
 
     assert exit_code(in_child(plan)) == 0
 

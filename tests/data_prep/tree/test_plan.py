@@ -19,7 +19,8 @@ from data_prep.file_set import read_any_manifest, verify_dataset
 from data_prep.manifest import to_bytes
 from data_prep.spec import spec12
 from data_prep.tree.manifest import TreeManifest, read_location
-from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_tree_plan
+from data_prep.tree.plan import KIND as TREES
+from data_prep.tree.plan import changed_since, list_tree
 from tests.data_prep.build.building import started
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant, spec_of
 
@@ -49,7 +50,7 @@ def test_nothing_is_copied_and_nothing_of_the_tree_changes(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 100])
 def test_the_parts_share_all_chunks(tmp_path: Path, parts: int) -> None:
-    plan = plan_tree(spec_of(plant(tmp_path / "tree"), parts), "corpus", tmp_path / "build")
+    plan = TREES.plan(spec_of(plant(tmp_path / "tree"), parts), "corpus", tmp_path / "build")
     shared = [(file.name, chunk) for index in range(parts) for file, first, last in plan.share(index) for chunk in range(first, last)]
     assert shared == [(name, chunk) for name, size in sorted(SIZES.items()) for chunk in range(-(-size // CHUNK_BYTES))]
     assert sum(plan.part_bytes(index) for index in range(parts)) == sum(SIZES.values())
@@ -75,10 +76,10 @@ CHANGES = {
 def test_a_tree_that_changes_after_it_was_listed_is_told_with_the_file(tmp_path: Path, how: str) -> None:
     change, words = CHANGES[how]
     tree, build_dir = plant(tmp_path / "tree"), tmp_path / "build"
-    plan_tree(spec_of(tree, 2), "corpus", build_dir)
+    TREES.plan(spec_of(tree, 2), "corpus", build_dir)
     change(tree)
     with pytest.raises(DatasetError) as caught:
-        finish_tree(build_dir, tmp_path / "datasets")
+        TREES.finish(build_dir, tmp_path / "datasets")
     assert (words if how == "added" else "z has changed since") in str(caught.value)
     assert "`slipway dataset build corpus --fresh`" in str(caught.value)
     assert not (tmp_path / "datasets").exists()
@@ -89,20 +90,20 @@ def test_a_tree_that_changes_while_it_is_hashed_is_told(tmp_path: Path, how: str
     """After its own chunks were read, so that only the look at the end can see it."""
     change, words = CHANGES[how]
     tree, build_dir = plant(tmp_path / "tree"), tmp_path / "build"
-    plan = plan_tree(spec_of(tree, 2), "corpus", build_dir)
+    plan = TREES.plan(spec_of(tree, 2), "corpus", build_dir)
     for index in range(plan.parts):
-        hash_part(build_dir, index)
+        TREES.build(build_dir, index)
     change(tree)
     with pytest.raises(DatasetError) as caught:
-        finish_tree(build_dir, tmp_path / "datasets")
+        TREES.finish(build_dir, tmp_path / "datasets")
     assert words in str(caught.value)
 
 
 def test_a_file_that_changes_while_others_of_its_part_are_read_is_told(tmp_path: Path) -> None:
     tree, build_dir = plant(tmp_path / "tree"), tmp_path / "build"
-    plan_tree(spec_of(tree, 1), "corpus", build_dir)
+    TREES.plan(spec_of(tree, 1), "corpus", build_dir)
     with pytest.raises(DatasetError, match="tree/z has changed since the tree was listed"):
-        hash_part(build_dir, 0, lambda _done, _total: _rewrite(tree))
+        TREES.build(build_dir, 0, lambda _done, _total: _rewrite(tree))
     assert not list(build_dir.glob("shard-*"))
 
 
@@ -136,18 +137,18 @@ def test_the_same_files_at_two_places_are_read_where_they_were_looked_at_last(tm
 
 def test_a_receipt_that_is_torn_or_of_another_tree_is_made_again(tmp_path: Path) -> None:
     tree, build_dir = plant(tmp_path / "tree"), tmp_path / "build"
-    plan_tree(spec_of(tree, 2), "corpus", build_dir)
-    whole = hash_part(build_dir, 0)
+    TREES.plan(spec_of(tree, 2), "corpus", build_dir)
+    whole = TREES.build(build_dir, 0)
     path = build_dir / "shard-00000.json"
     for content in (path.read_bytes()[:-9], b"{}", path.read_bytes().replace(b"-0-2", b"-0-3")):
         path.write_bytes(content)
-        assert hash_part(build_dir, 0) == whole
+        assert TREES.build(build_dir, 0) == whole
 
 
 def test_the_build_directory_of_another_dataset_is_not_taken(tmp_path: Path) -> None:
-    plan_tree(spec_of(plant(tmp_path / "one")), "corpus", tmp_path / "build")
+    TREES.plan(spec_of(plant(tmp_path / "one")), "corpus", tmp_path / "build")
     with pytest.raises(DatasetError, match="belongs to another dataset"):
-        plan_tree(spec_of(plant(tmp_path / "other")), "corpus", tmp_path / "build")
+        TREES.plan(spec_of(plant(tmp_path / "other")), "corpus", tmp_path / "build")
 
 
 def test_what_was_left_out_is_known_later_and_progress_counts_bytes(tmp_path: Path) -> None:
@@ -157,8 +158,8 @@ def test_what_was_left_out_is_known_later_and_progress_counts_bytes(tmp_path: Pa
     build_dataset(spec_of(tree), "corpus", tmp_path / "datasets", 1, lambda *state: seen.append(state))
     assert seen[-1] == (sum(SIZES.values()),) * 2
     build_dir = build_dir_of(tmp_path / "datasets", "corpus", spec_of(tree))
-    assert read_tree_plan(build_dir).left_out == (("nothing/", "empty directory"),)
-    assert read_tree_plan(build_dir).changes(list_tree(tree)) is None
+    assert TREES.read_plan(build_dir).left_out == (("nothing/", "empty directory"),)
+    assert TREES.read_plan(build_dir).changes(list_tree(tree)) is None
     assert read_dataset_file(build_dir).samples is None
 
 
