@@ -20,7 +20,7 @@ from data_prep.limits import PEER_HANG_S as HANG_S
 from data_prep.staging import stage
 from data_prep.staging.chunk_journal import ChunkTable
 from data_prep.staging.copy import CopyOptions, Rate, open_dataset
-from data_prep.staging.exchange import Connection, Exchange, Others, PeerGroup
+from data_prep.staging.exchange import Connection, Exchange, Others, PeerError, PeerGroup
 from data_prep.staging.gather import Gather, Quota
 from data_prep.staging.stage import GroupStaging, Part
 from tests.data_prep.reader.small import random_dataset
@@ -156,6 +156,19 @@ def test_who_only_trickles_is_given_up_in_the_end(alone: Rig, longest_s: float, 
     assert lost_after_s - 1 <= second <= lost_after_s + 2
     assert "has not come whole" in exchange.lost[1]
     assert not exchange.swarm.is_coming(0)
+
+
+def test_what_was_not_asked_for_is_not_taken_and_what_is_not_here_is_not_sent(alone: Rig) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        peer = Connection(ours, alone.exchange)
+        peer.index = 1
+        alone.exchange.peer_connected(peer)
+        alone.exchange.taker = alone.gather
+        for heard in (alone.exchange.buffer_for, alone.exchange.peer_misses):
+            with pytest.raises(PeerError, match="not asked for"):
+                heard(peer, 0)
+        assert [alone.exchange.peer_wants(peer, chunk) for chunk in (0, 3, 2**32 - 1)] == [None] * 3
 
 
 def test_who_leaves_its_group_with_a_damaged_copy_reads_storage_at_its_share_of_the_rate(

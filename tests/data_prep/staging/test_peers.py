@@ -5,14 +5,13 @@ import random
 import shutil
 import signal
 import socket
-import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from base.handshake import ANSWER_BYTES, GREETING_BYTES, Handshake
+from base.handshake import ANSWER_BYTES, Handshake
 from data_prep.cache.layout import open_cache, part_of
 from data_prep.manifest import digest_of, parse_manifest
 from data_prep.staging import StageOptions, stage
@@ -327,42 +326,6 @@ def test_an_answer_that_comes_when_all_is_over_disturbs_nobody(source: Path, cac
         (result,) = stagers.finish(1)
     assert result["storage_bytes"] == TOTAL
     assert_whole(source, caches[:1])
-
-
-def test_strangers_get_nothing_and_disturb_nobody(source: Path, caches: list[Path]) -> None:
-    with crew(source, caches[:2], *PATIENT) as stagers:
-        stagers.until(lambda: all("listening" in stager.said for stager in stagers.all))
-        port = stagers.all[0].said["listening"]["port"]
-        strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
-        for number, stranger in enumerate(strangers):
-            try:
-                if number % 4 == 0:
-                    stranger.sendall(os.urandom(5000))
-                elif number % 4 == 1:
-                    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 20)
-                elif number % 4 == 2:
-                    stranger.sendall(struct.pack("!I", 1) + b"0" * 128)
-            except OSError:
-                continue
-        heard = [drain(stranger) for stranger in strangers[::4]]
-        for stranger in strangers:
-            stranger.close()
-        stagers.meet()
-        results = stagers.finish()
-    assert all(len(words) <= GREETING_BYTES for words in heard)
-    assert sum(result["storage_bytes"] for result in results) == TOTAL
-    assert_whole(source, caches[:2])
-
-
-def drain(stranger: socket.socket) -> bytes:
-    stranger.settimeout(10)
-    words = b""
-    try:
-        while data := stranger.recv(4096):
-            words += data
-    except OSError:
-        return words
-    return words
 
 
 def test_a_supervisor_that_goes_away_ends_all_and_the_copies_go_on_later(source: Path, caches: list[Path]) -> None:
