@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from base import chunks, errors, humanize, jsonfile, typed
 from data_prep.hashing import ChunkedFile, require
-from data_prep.manifest import FILE_NAME, Manifest, Progress, digest_of, manifest_as, manifest_of, read_bytes, silent, verify_files
+from data_prep.manifest import FILE_NAME, Manifest, Progress, digest_of, manifest_as, read_bytes, silent, verify_files
 from data_prep.sequences.manifest import SCHEMA as SEQUENCES_SCHEMA
 from data_prep.sequences.manifest import SequenceManifest
 from data_prep.tree.manifest import FOLDER, TreeManifest, advice_of, read_location
@@ -80,9 +80,8 @@ def verify_dataset(root: Path, progress: Progress = silent) -> tuple[DatasetMani
 
 def _dataset(plain: Any, where: str) -> DatasetManifest:
     schema = plain.get("schema") if isinstance(plain, dict) else None
-    if schema == TREE_SCHEMA:
-        return manifest_as(TreeManifest, plain, where)
-    return manifest_as(SequenceManifest, plain, where) if schema == SEQUENCES_SCHEMA else manifest_of(plain, where)
+    kinds: dict[object, type[DatasetManifest]] = {TREE_SCHEMA: TreeManifest, SEQUENCES_SCHEMA: SequenceManifest}
+    return manifest_as(kinds.get(str(schema), Manifest), plain, where)
 
 
 def files_of(manifest: DatasetManifest) -> Sequence[ChunkedFile]:

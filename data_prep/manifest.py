@@ -131,7 +131,6 @@ class Manifest:
     """form of the keys in a shard"""
 
     def __post_init__(self) -> None:
-        require(self.schema == SCHEMA, f"schema {self.schema!r} is not {SCHEMA!r}: written by another version of Slipway")
         require(self.format == FORMAT and self.value == "caffe-datum" and self.key == "%08d", "format, value or key is unknown")
         require(self.encoding in ("raw", "jpeg") and self.layout in ("hwc", "caffe"), "encoding or layout is unknown")
         require(self.channels in (1, 3), f"channels is {self.channels}, not 1 or 3")
@@ -210,26 +209,21 @@ def manifest_digest(root: Path) -> str:
 
 def read_manifest(root: Path) -> Manifest:
     """Read and check the manifest in the directory `root`. Raises DatasetError naming the file and what is wrong with it."""
-    return parse_manifest(read_bytes(root), str(root / FILE_NAME))
+    return read_manifest_as(Manifest, root)
 
 
 def parse_manifest(content: bytes, where: str = FILE_NAME) -> Manifest:
     """Parse the bytes of a manifest; `where` starts the error message. Raises DatasetError."""
-    return manifest_of(parse_json(content, where, DatasetError), where)
-
-
-def manifest_of(plain: Any, where: str) -> Manifest:
-    """Convert the JSON value of a manifest. Raises DatasetError."""
-    found = plain.get("schema") if isinstance(plain, dict) else None
-    if found != SCHEMA:
-        raise DatasetError(
-            f"{where} is not a valid manifest: schema: expected {SCHEMA}, found {text(found, 80)}, of another version of Slipway; {AGAIN}"
-        )
-    return manifest_as(Manifest, plain, where)
+    return manifest_as(Manifest, parse_json(content, where, DatasetError), where)
 
 
 def manifest_as(kind: type[M], plain: Any, where: str) -> M:
-    """Convert the JSON value of a manifest of any kind. Raises DatasetError."""
+    """Convert the JSON value of a manifest of this kind. Raises DatasetError."""
+    found, wanted = plain.get("schema") if isinstance(plain, dict) else None, vars(kind)["schema"]
+    if found != wanted:
+        raise DatasetError(
+            f"{where} is not a valid manifest: schema: expected {wanted}, found {text(found, 80)}, of another version of Slipway; {AGAIN}"
+        )
     return read_as(kind, plain, f"{where} is not a valid manifest", DatasetError, AGAIN)
 
 

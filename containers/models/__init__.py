@@ -101,14 +101,7 @@ def build_network(name: str, network: Network, channels: int, size: tuple[int, i
             f"model {name!r} does not fit images of {size[0]}x{size[1]} ({error}): the smallest that fits is {smallest}x{smallest}; "
             f"give the dataset `size: {smallest}` or more, or choose another model"
         ) from error
-    return Model(
-        name=name,
-        variant=network.variant,
-        layers=with_initial_limits(net.layers),
-        parameters=sum(layer["parameters"] for layer in net.layers),
-        macs=sum(layer["macs"] for layer in net.layers),
-        first_macs=first_macs(net.layers),
-    )
+    return _model(name, network.variant, with_initial_limits(net.layers), 1)
 
 
 def build_for_tokens(name: str, vocabulary: int, length: int) -> Model:
@@ -121,13 +114,17 @@ def build_for_tokens(name: str, vocabulary: int, length: int) -> Model:
         network.add_layers(net)
     except ShapeTooSmall as error:
         raise ConfigError(f"model {name!r} does not fit sequences of {length} tokens ({error}): give the dataset shorter ones") from error
+    return _model(name, network.variant, tuple(net.layers), length)
+
+
+def _model(name: str, variant: str, layers: tuple[Layer, ...], length: int) -> Model:
     return Model(
         name=name,
-        variant=network.variant,
-        layers=tuple(net.layers),
-        parameters=sum(layer["parameters"] for layer in net.layers),
-        macs=sum(layer["macs"] for layer in net.layers) // length,
-        first_macs=first_macs(net.layers) // length,
+        variant=variant,
+        layers=layers,
+        parameters=sum(layer["parameters"] for layer in layers),
+        macs=sum(layer["macs"] for layer in layers) // length,
+        first_macs=first_macs(layers) // length,
     )
 
 

@@ -104,7 +104,6 @@ class SequenceManifest:
     """form of the keys in a shard"""
 
     def __post_init__(self) -> None:
-        require(self.schema == SCHEMA, f"schema {self.schema!r} is not {SCHEMA!r}: written by another version of Slipway")
         require((self.format, self.value, self.key) == (FORMAT, VALUE, "%08d"), "format, value or key is unknown")
         require(self.vocabulary <= MAX_IDS and self.id_bytes == width_of(self.vocabulary), "id_bytes does not fit the vocabulary")
         require(self.words is None or len(self.words) == self.vocabulary - 2, "words does not fit the vocabulary")

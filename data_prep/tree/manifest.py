@@ -95,7 +95,6 @@ class TreeManifest:
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
-        require(self.schema == SCHEMA, f"schema {self.schema!r} is not {SCHEMA!r}: written by another version of Slipway")
         require(0 < len(self.files) <= MAX_FILES, f"it lists {len(self.files)} files, expected 1 to {MAX_FILES}")
         names = [file.name for file in self.files]
         require(names == sorted(set(names), key=to_raw), "its files are not in the order of their names, or one is listed twice")
