@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from base.errors import ConfigError, DatasetError
+from base.errors import DatasetError
 from data_prep.build.dataset import build_dataset, build_dir_of, build_shards
 from data_prep.build.shard import KIND as IMAGES
 from data_prep.file_set import verify_dataset
@@ -174,11 +174,6 @@ def is_worker(path: Path, place: Path) -> bool:
     except OSError:
         return False
     return b"work" in words and any(str(place).encode() in word for word in words)
-
-
-def test_wrong_specification_is_a_config_error() -> None:
-    with pytest.raises(ConfigError):
-        parse_spec({"source": "synthetic", "shards": 0}, ROOT)
 
 
 def test_a_source_that_is_too_large_for_the_memory_is_a_message(tmp_path: Path) -> None:

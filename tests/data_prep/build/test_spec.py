@@ -71,6 +71,7 @@ def test_the_path_is_part_of_the_digest() -> None:
         ({"source": "synthetic", "splits": {"train": 0.5}}, "train is what the others leave"),
         ({"source": "folder", "path": "b", "splits": {"train": {"path": "a"}}}, "train is what the others leave; give path"),
         ({"source": "synthetic", "splits": {"test": {"path": "x"}}}, "give a fraction"),
+        ({"source": "synthetic", "shards": 0}, "greater than or equal to 1"),
         ({"source": "synthetic", "shards": 1}, "too few"),
         ({"source": "synthetic", "samples": 3, "classes": 4}, "fewer than classes"),
         ({"source": "folder", "path": "x", "encoding": "jpeg", "layout": "caffe"}, "raw pixels"),
