@@ -65,7 +65,7 @@ class Program:
             run = module.Run(cell, out, {})
             loop(run)
             run.finish()
-            run.file.close()
+            run.events.file.close()
             return self.record(read_events(Path(out), 1)[0])
 
     def printed(self, lines: Iterator[str], expression: str, **settings: Any) -> Measurements:

@@ -14,7 +14,7 @@ from base import process, sanitize, typed
 from base.errors import ContainerError, RecordError
 from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder, is_job_id
-from containers.engines import STORES, container_client, docker_podman
+from containers.engines import STORES, container_start, docker_podman
 from containers.limits import HOLDERS_S
 from containers.spec import HOLDER, JOB, TAG, USER
 
@@ -128,14 +128,14 @@ def list_argv(engine: str) -> tuple[str, ...]:
 
 def ours(engine: str) -> tuple[LabelledContainer, ...]:
     """List the containers with our labels, whoever's. Raises ContainerError naming whom the client talks to."""
-    listed = container_client.call(list_argv(engine))
+    listed = container_start.call(list_argv(engine))
     if listed.returncode:
         raise ContainerError(f"{engine}: containers cannot be listed: {process.last_lines(listed.stderr, 3)}")
     ids = listed.stdout.split()
     if not ids:
         return ()
     # One that has gone meanwhile makes the call fail, and the others are told all the same.
-    told = container_client.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids))
+    told = container_start.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids))
     return parse_containers(engine, told.stdout)
 
 
@@ -169,4 +169,4 @@ def _execute(decision: Decision) -> Decision:
 def remove(container: LabelledContainer) -> None:
     """Remove a container by its id, which nobody else's container has. Raises ContainerError naming it."""
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
-    container_client.remove_container(container.name, find, docker_podman.remove_argv(container.engine, container.id))
+    container_start.remove_container(container.name, find, docker_podman.remove_argv(container.engine, container.id))

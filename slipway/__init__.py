@@ -78,7 +78,7 @@ class Study:
 
         from base.errors import ConfigError
         from base.humanize import choices
-        from workflow.report.tables import TABLES
+        from workflow.report.study_tables import TABLES
 
         if name not in TABLES:
             raise ConfigError(f"{name!r} is no table; {choices(name, TABLES)}")

@@ -10,7 +10,7 @@ import pytest
 import slipway
 from base.errors import ConfigError, RecordError
 from tests.workflow.report.builder import failed, make_cell, make_record, write_records, write_study
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 
 BATCH = 32
 

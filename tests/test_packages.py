@@ -69,7 +69,7 @@ WITH_LIMITS = (
     "cluster/schedulers/lsf/answers.py",
     "cluster/schedulers/sge/answers.py",
     "workflow/run/link/protocol.py",
-    "workflow/run/supervisor/time_limits.py",
+    "workflow/run/supervisor/step_limits.py",
 )
 """Modules that hold all time limits of their package, as `limits.py` does elsewhere."""
 STANDALONE = (

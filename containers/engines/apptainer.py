@@ -1,4 +1,4 @@
-"""Plan how Apptainer starts a container (container_client.py starts it): our descendant, as the user, without a daemon, from a SIF file.
+"""Plan how Apptainer starts a container (container_start.py starts it): our descendant, as the user, without a daemon, from a SIF file.
 
 It stays in the job's cgroup, whose limits and devices hold. --nv shows every GPU that the job's device cgroup leaves; which of
 them the ranks use, CUDA_VISIBLE_DEVICES says by UUID.
@@ -7,7 +7,7 @@ them the ranks use, CUDA_VISIBLE_DEVICES says by UUID.
 from collections.abc import Mapping
 from typing import Final
 
-from containers.engines import container_client
+from containers.engines import container_start
 from containers.engines.docker_podman import SCRATCH, mounts, plan_of_job, watchdog_argv
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
@@ -16,7 +16,7 @@ VERSION = (NAME, "--version")
 
 HIDDEN: Final = ("APPTAINERENV_", "SINGULARITYENV_", "APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINER_MOUNT", "SINGULARITY_MOUNT")
 
-start, close, remove = container_client.start, container_client.close, container_client.remove
+start, close, remove = container_start.start, container_start.close, container_start.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:

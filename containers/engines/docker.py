@@ -1,17 +1,17 @@
-"""Plan how Docker starts a container (container_client.py starts it): it is dockerd's child, and the node program watches it."""
+"""Plan how Docker starts a container (container_start.py starts it): it is dockerd's child, and the node program watches it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from base import errors, typed
-from containers.engines import container_client, docker_podman
+from containers.engines import container_start, docker_podman
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "docker"
 VERSION = (NAME, "version", "--format", "{{.Server.Version}}")
 
-start, close, remove = container_client.start, container_client.close, container_client.remove
+start, close, remove = container_start.start, container_start.close, container_start.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
@@ -43,7 +43,7 @@ def has_cdi(engine: str, gpus: Sequence[str]) -> bool:
     """Find out whether dockerd hands out the granted GPUs, by UUID. Raises ContainerError where the daemon does not answer."""
     if engine != NAME or not gpus:
         return False
-    answer = container_client.call(DIRECTORIES)
+    answer = container_start.call(DIRECTORIES)
     directories = _parsed(answer.stdout) if answer.returncode == 0 else []
     there = [content for directory in directories for content in _specifications(Path(directory))]
     return all(any(uuid in content for content in there) for uuid in gpus)

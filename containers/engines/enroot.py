@@ -1,4 +1,4 @@
-"""Plan how enroot starts a container (container_client.py starts it): our descendant, as the user, without a daemon.
+"""Plan how enroot starts a container (container_start.py starts it): our descendant, as the user, without a daemon.
 
 The image is a squashfs file, which is mounted and not unpacked. The container stays in the job's cgroup, whose limits and devices hold.
 /dev is the node's, so that every GPU is seen that the job's device cgroup leaves; CUDA_VISIBLE_DEVICES says by UUID which of
@@ -8,7 +8,7 @@ them the ranks use. The client becomes the first process of the container.
 from collections.abc import Mapping
 from typing import Final
 
-from containers.engines import container_client, docker_podman
+from containers.engines import container_start, docker_podman
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "enroot"
@@ -32,7 +32,7 @@ def client_argv(place: str) -> tuple[str, ...]:
 
 VERSION = (*client_argv("/tmp"), "version")  # noqa: S108 - it is there, and nothing is put into it
 
-start, close, remove = container_client.start, container_client.close, container_client.remove
+start, close, remove = container_start.start, container_start.close, container_start.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:

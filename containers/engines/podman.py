@@ -1,17 +1,17 @@
-"""Plan how Podman starts a container (container_client.py starts it): no daemon, but conmon, which leaves the job as dockerd's shim does.
+"""Plan how Podman starts a container (container_start.py starts it): no daemon, but conmon, which leaves the job as dockerd's shim does.
 
 Without --init: that needs catatonit, which is a package of its own, and the watchdog buries orphans itself.
 """
 
 from collections.abc import Mapping
 
-from containers.engines import container_client, docker_podman
+from containers.engines import container_start, docker_podman
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "podman"
 VERSION = (NAME, "--version")
 
-start, close, remove = container_client.start, container_client.close, container_client.remove
+start, close, remove = container_start.start, container_start.close, container_start.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:

@@ -1,4 +1,4 @@
-"""Plan how pyxis starts a container, which Slurm makes of a step (container_client.py starts it).
+"""Plan how pyxis starts a container, which Slurm makes of a step (container_start.py starts it).
 
 It is for sites that allow nothing else. The image is a squashfs file, which pyxis unpacks.
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cluster.schedulers.slurm import INPUTS, OURS
-from containers.engines import container_client, docker_podman
+from containers.engines import container_start, docker_podman
 from containers.limits import CONTAINER_START_S, PYXIS_UNPACK_S
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
@@ -24,7 +24,7 @@ JOB: Final = "SLURM_JOB_ID"
 EXPORTED: Final = ("HOME", "USER", "LOGNAME")
 """What enroot wants of the user's environment; all the rest of it stays outside."""
 
-start, close, remove = container_client.start, container_client.close, container_client.remove
+start, close, remove = container_start.start, container_start.close, container_start.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 from base.errors import ContainerError
 from base.process import CommandResult, last_lines
 from base.typed import Check, Count, json_as
-from containers.engines import STORES, container_client
+from containers.engines import STORES, container_start
 from containers.images.model import DOCKER_ARCHIVE, OCI_ARCHIVE, PinnedImage
 from containers.limits import ENGINE_CALL_S
 
@@ -77,7 +77,7 @@ def why_silent(engine: str) -> str | None:
     if engine not in STORES:
         return None
     try:
-        result = container_client.call([engine, "info"])
+        result = container_start.call([engine, "info"])
     except ContainerError as error:
         return str(error)
     return f"{engine} does not answer here: {last_lines(result.stderr or result.stdout, 1)}" if result.returncode else None
@@ -85,7 +85,7 @@ def why_silent(engine: str) -> str | None:
 
 def demand(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> str:
     """Return the output of a command. Raises ContainerError when it fails."""
-    result = container_client.call(argv, timeout_s)
+    result = container_start.call(argv, timeout_s)
     if result.returncode:
         raise _failed(result)
     return result.stdout
@@ -99,7 +99,7 @@ def _failed(result: CommandResult) -> ContainerError:
 
 def find(engine: str, name: str) -> PinnedImage | None:
     """Return what the engine has under `name`, a tag or an id; None where it has nothing. Raises ContainerError."""
-    result = container_client.call([engine, "image", "inspect", name])
+    result = container_start.call([engine, "image", "inspect", name])
     if result.returncode:
         if any(word in result.stderr.lower() for word in _UNKNOWN):
             return None

@@ -10,7 +10,7 @@ from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from base.humanize import choices
 from base.process import describe, last_lines
 from base.publish import publish_file
-from containers.engines import ENGINES, STORES, container_client, in_container
+from containers.engines import ENGINES, STORES, container_start, in_container
 from containers.images.commands import find, pull_argv
 from containers.images.model import MACHINES, SIF, SQSH, SUFFIXES, PinnedImage
 from containers.limits import IMAGE_PULL_S
@@ -87,7 +87,7 @@ def _make(reference: str, engine: str, target: Path, credentials: Path | None) -
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:
         part = Path(directory, f"image{target.suffix}")
         make_argv = apptainer_build_argv if FILE_ENGINES[engine] == SIF else enroot_import_argv
-        result = container_client.call(make_argv(part, reference, credentials), IMAGE_PULL_S)
+        result = container_start.call(make_argv(part, reference, credentials), IMAGE_PULL_S)
         if result.returncode or not part.is_file():
             raise ContainerError(f"image {reference!r} cannot be made a {target.suffix} file: {describe(result)}")
         publish_file(part, target)
@@ -142,7 +142,7 @@ def pin(reference: str, engine: str, credentials: Path | None = None) -> PinnedI
 
 
 def _fetch(reference: str, engine: str, credentials: Path | None) -> None:
-    result = container_client.call(pull_argv(engine, reference, credentials), IMAGE_PULL_S)
+    result = container_start.call(pull_argv(engine, reference, credentials), IMAGE_PULL_S)
     if result.returncode == 0:
         return
     words = last_lines(result.stderr, 1)  # before it podman reports each of its tries

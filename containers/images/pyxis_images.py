@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from base import process, sanitize
 from base.errors import ContainerError
-from containers.engines import container_client, pyxis
+from containers.engines import container_start, pyxis
 from containers.images.last_use import last_used
 from containers.limits import IMAGE_REMOVE_S, PYXIS_UNPACK_S
 
@@ -54,7 +54,7 @@ def tree(name: str) -> Tree | None:
 
 
 def _enroot(argv: list[str], problem: str) -> process.CommandResult:
-    done = container_client.call(argv, IMAGE_REMOVE_S, container_client.environment(_HIDDEN))
+    done = container_start.call(argv, IMAGE_REMOVE_S, container_start.environment(_HIDDEN))
     if done.returncode:
         raise ContainerError(f"enroot of pyxis: {problem}: {process.last_lines(done.stderr, 3)}")
     return done
@@ -68,7 +68,7 @@ def provide(place: Path, file: Path, short: str, forget: Callable[[], None]) -> 
         return
     forget()
     remove(name)
-    done = container_client.call(pyxis.unpack_argv(name, str(file), os.environ), PYXIS_UNPACK_S)
+    done = container_start.call(pyxis.unpack_argv(name, str(file), os.environ), PYXIS_UNPACK_S)
     if done.returncode:
         with contextlib.suppress(ContainerError):  # the next load removes it
             remove(name)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from base import errors, humanize, process, publish
 from containers import engines, limits
-from containers.engines import container_client
+from containers.engines import container_start
 from containers.images import commands, pyxis_images
 from containers.images.last_use import forget, last_used, locked, our_repository, parts_of, short_of
 from containers.images.pinning import FILE_ENGINES, suffix_of
@@ -78,7 +78,7 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
                 return "a run has loaded it since it was listed"
             if engine not in engines.STORES:
                 return _remove_file(image, engine, place)
-            result = container_client.call([engine, "rmi", image.handle], limits.IMAGE_REMOVE_S)
+            result = container_start.call([engine, "rmi", image.handle], limits.IMAGE_REMOVE_S)
             if result.returncode:
                 return process.last_lines(result.stderr, 1)
             forget(place, image.short, engine)

@@ -1,4 +1,5 @@
-"""Make room for a copy before its first byte is written: remove datasets that nobody uses, and refuse the copy if the disk is too full."""
+"""Make room for a copy before its first byte is written: remove datasets that nobody uses, and refuse the copy if the disk is
+too full. A disk that becomes full during the copy is met in staging/stage.py."""
 
 import logging
 import os

@@ -12,9 +12,21 @@ from extras.compare.fields import Facts, differing, shown, together
 from extras.compare.sides import Matched, Side
 from extras.compare.statistics import ALPHA, POWER, Difference, NotSlower, differences, not_slower
 from extras.compare.statistics import together as all_cells
-from workflow.report.cell_columns import key_columns, size_columns
 from workflow.report.cells import MEASURING, CellResult, Estimate
-from workflow.report.table import NONE, Column, Reason, Table, estimate_text, numbers, percent, significant, value_of, with_interval, words
+from workflow.report.shared_columns import key_columns, size_columns
+from workflow.report.table_type import (
+    NONE,
+    Column,
+    Reason,
+    Table,
+    estimate_text,
+    numbers,
+    percent,
+    significant,
+    value_of,
+    with_interval,
+    words,
+)
 
 MAX_VALUES: Final = 4
 MAX_CELLS: Final = 4

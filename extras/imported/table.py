@@ -11,7 +11,7 @@ from msgspec import structs
 from base.humanize import some
 from extras.imported.results import Result
 from workflow.report.cells import Estimate, LogSample, geometric_mean, log_sample, ratio
-from workflow.report.table import NONE, Column, Reason, Table, estimate_text, numbers, percent, value_of, words
+from workflow.report.table_type import NONE, Column, Reason, Table, estimate_text, numbers, percent, value_of, words
 
 SIZES: Final = ("nodes", "processes", "batch_size", "global_batch_size")
 NOT_KNOWN: Final = Reason("not known")

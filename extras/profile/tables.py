@@ -8,7 +8,7 @@ from containers.models.facts import LayerCost
 from workflow.commands.watching import output
 from workflow.report import layers_table, terminal
 from workflow.report.profile.profile import Profile, advice_on, described, short_kernel
-from workflow.report.table import percent, significant
+from workflow.report.table_type import percent, significant
 
 MAX_KERNELS: Final = 10
 

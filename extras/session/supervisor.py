@@ -30,7 +30,7 @@ from cluster.runtime import runtime_directory
 from cluster.schedulers import get_scheduler, node_cache
 from cluster.schedulers.jobs import SUBMISSION
 from containers.engines import in_container
-from containers.engines.container_client import SHOWN
+from containers.engines.container_start import SHOWN
 from extras.session.plan import session_cell, site_of, sockets
 from extras.session.probe import LIMIT_S, Seen, Use, bring_output, look
 from extras.session.request import IMAGES, PUSHED, TOKEN, Kind, SessionRequest, State, read_request, write_state
@@ -43,7 +43,7 @@ from workflow.run.record.progress_line import waiting_words
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage import description
 from workflow.run.storage.results import PreparedRun
-from workflow.run.supervisor import time_limits
+from workflow.run.supervisor import step_limits
 from workflow.run.supervisor.deadline import TimeLimit
 from workflow.run.supervisor.finish import Retries, has_answered, push_error, try_once
 from workflow.run.supervisor.node_locks import NodeLocks
@@ -332,22 +332,22 @@ class Session:
         attempt, prepared = self._attempt, self._prepared
         if attempt is None or prepared is None:
             return None, None
-        stop_s = time_limits.CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else time_limits.NODES_STOP_S
+        stop_s = step_limits.CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else step_limits.NODES_STOP_S
         attempt.nodes.ask(commands.Stop(), reports.Stopped, stop_s)
         pushed = problem = None
         if prepared.request.push and attempt.started:
             pushed, problem = self._push(attempt)
         if prepared.request.kind == "run" and attempt.started:
             self._bring_rest_of_output(attempt)
-        attempt.nodes.ask(commands.Release(), reports.Released, time_limits.RELEASE_S)
-        attempt.nodes.end(time_limits.NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
+        attempt.nodes.ask(commands.Release(), reports.Released, step_limits.RELEASE_S)
+        attempt.nodes.end(step_limits.NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
         if ending.rank_end is not None and ending.rank_end.last_lines:
             logger.error("last lines:\n%s", ending.rank_end.last_lines)
         return pushed, problem
 
     def _push(self, attempt: RunningAttempt) -> tuple[str | None, str | None]:
         """Return the target of the push and the reason of a failure; tries go on until the job's time is over."""
-        attempt.nodes.ask(commands.Collect(), reports.Collected, time_limits.RELEASE_S)
+        attempt.nodes.ask(commands.Collect(), reports.Collected, step_limits.RELEASE_S)
         is_late = bool(self._scope.cancels) or attempt.limit.deadline < time.monotonic()
         again = Retries(self._scope, time.monotonic() + CANCELLED_PUSH_S if is_late else attempt.limit.deadline)
         pushed: list[str] = []

@@ -15,7 +15,7 @@ import pytest
 
 from base.errors import AllocationError, ContainerError, SlipwayError
 from cluster.processes import is_alive, wait_for_ends
-from containers.engines import Engine, Process, apptainer, container_client
+from containers.engines import Engine, Process, apptainer, container_start
 from containers.node_facts import limits_here
 from containers.spec import ContainerPlan, EnginePlan
 from tests.containers.conftest import IN_STORES, Begin
@@ -47,14 +47,14 @@ def start() -> Iterator[Start]:
 
     def start_one(plan: EnginePlan, index: int = 0) -> Process:
         plans.append(plan)
-        started.append(container_client.start(plan, index))
+        started.append(container_start.start(plan, index))
         return started[-1]
 
     yield start_one
     for process in started:
         process.close()
     for plan in plans:
-        container_client.remove(plan)
+        container_start.remove(plan)
 
 
 def smi(place: Path, monkeypatch: pytest.MonkeyPatch, *uuids: str, code: int = 0) -> None:
@@ -145,7 +145,7 @@ def test_a_client_that_is_ended_is_not_the_daemon_s_end(start: Start, tmp_path: 
 @pytest.mark.slow
 def test_a_client_that_is_not_installed_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(ContainerError, match=r"'no-such-engine' cannot be started.*PATH"):
-        container_client.start(plain(tmp_path, run=("no-such-engine", "run")), 0)
+        container_start.start(plain(tmp_path, run=("no-such-engine", "run")), 0)
 
 
 @pytest.mark.slow
@@ -278,21 +278,21 @@ def test_what_a_killed_client_has_left_in_its_session_goes_with_it(tmp_path: Pat
     """As the process that serves the file system of an image: in a process group of its own."""
     script = "import os, subprocess; print(subprocess.Popen(['sleep', '600'], process_group=0).pid, flush=True); os.kill(os.getpid(), 9)"
     with (tmp_path / "log").open("w+b") as log:
-        process = container_client.spawn([sys.executable, "-c", script], log, dict(os.environ))
+        process = container_start.spawn([sys.executable, "-c", script], log, dict(os.environ))
         process.wait()
         left = int((tmp_path / "log").read_text())
         assert is_alive(left, None)
-        container_client.end(process)
+        container_start.end(process)
     assert wait_for_ends([left], 30.0)
 
 
 def test_a_hung_daemon_is_named_and_costs_its_limit_only() -> None:
     with pytest.raises(ContainerError, match=r"`sleep 600` does not answer: it had not ended after 0.2 s"):
-        container_client.call(("sleep", "600"), 0.2)
+        container_start.call(("sleep", "600"), 0.2)
 
 
 def test_what_does_not_go_away_is_named() -> None:
     with pytest.raises(ContainerError, match="the container 'it' was not removed within .* s: `false` says "):
-        container_client.remove_container("it", ("echo", "id"), ("false",), 0.0)
+        container_start.remove_container("it", ("echo", "id"), ("false",), 0.0)
     with pytest.raises(SlipwayError, match="`false` ended with 1"):
-        container_client.is_there(("false",))
+        container_start.is_there(("false",))

@@ -441,7 +441,7 @@ def test_a_cache_or_a_storage_that_is_anothers_is_named(tmp_path: Path, sif: Pat
 def test_a_client_that_is_asked_dies_with_whoever_asked(tmp_path: Path) -> None:
     """A pull that its killed load had left behind would go on for an hour, and hold the job's node."""
     file = tmp_path / "pid"
-    code = f"from containers.engines.container_client import call; call(['sh', '-c', 'echo $$ > {file}; exec tail -f /dev/null'], 600.0)"
+    code = f"from containers.engines.container_start import call; call(['sh', '-c', 'echo $$ > {file}; exec tail -f /dev/null'], 600.0)"
     asking = subprocess.Popen([sys.executable, "-c", code])
     try:
         until(lambda: file.exists() and file.read_text().strip())

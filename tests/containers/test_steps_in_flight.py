@@ -12,7 +12,7 @@ import pytest
 
 from tests.containers.specs import library
 from tests.workflow.report.builder import collected, make_cell, make_record
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 from workflow.run.record.events import read_events
 from workflow.run.record.model import Performance
 from workflow.run.record.rate import performance

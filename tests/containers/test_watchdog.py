@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from containers.engines import container_client
+from containers.engines import container_start
 from tests.containers.specs import WATCHDOG, alive
 
 PATIENCE_S = 20.0
@@ -27,7 +27,7 @@ class Outside:
         self.place = place
         self.mark = f"mark-{place.name}-{os.getpid()}"
         self.outputs: list[int] = []
-        self.link: container_client.WatchdogConnection | None = None
+        self.link: container_start.WatchdogConnection | None = None
         self.heard: list[dict[str, Any]] = []
         self.popen: subprocess.Popen[bytes] | None = None
         self.beat = place / "beat"
@@ -40,14 +40,14 @@ class Outside:
         value = {"beat": str(self.beat), "beat_s": 20, "deadline": None, "grace_s": 0.3, "umask": 0o077, "list_gpus": False}
         value |= {"home": str(self.place / "home"), "processes": ranks, **plan}
         value["deadline"] = None if value["deadline"] is None else time.monotonic() + value["deadline"]
-        container_client.prepare(self.place / "control", [("plan.json", json.dumps(value))], None)
-        listener = container_client.listen(self.place / "control", None)
+        container_start.prepare(self.place / "control", [("plan.json", json.dumps(value))], None)
+        listener = container_start.listen(self.place / "control", None)
         argv = [sys.executable, "-I", "-S", "-B", str(WATCHDOG), str(self.place / "control")]
         self.popen = subprocess.Popen(argv, stderr=subprocess.PIPE, start_new_session=True)
         assert select.select([listener], [], [], PATIENCE_S)[0]
         connection, _ = listener.accept()
         listener.close()
-        self.link = container_client.WatchdogConnection(connection)
+        self.link = container_start.WatchdogConnection(connection)
         assert self.hear("up")["pid"] == self.popen.pid
         theirs = []
         for _ in commands:
@@ -217,7 +217,7 @@ def test_one_that_cannot_be_started_ends_the_others(outside: Outside) -> None:
 
 @slow
 def test_without_a_node_program_nothing_is_started(tmp_path: Path) -> None:
-    container_client.listen(tmp_path, None).close()
+    container_start.listen(tmp_path, None).close()
     (tmp_path / "plan.json").write_text(json.dumps({"umask": 63, "home": str(tmp_path)}))
     done = subprocess.run([sys.executable, "-I", str(WATCHDOG), str(tmp_path)], capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == 1

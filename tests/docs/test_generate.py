@@ -19,7 +19,7 @@ from tests.workflow.report.builder import plausible_records, scaling_cells, writ
 from workflow.report.analysis import analyse
 from workflow.report.collect import collect
 from workflow.report.meanings import COLUMNS, meaning
-from workflow.report.tables import all_tables
+from workflow.report.study_tables import all_tables
 from workflow.study.model import Axes, StudyFile
 from workflow.study.programs import CudaOnly, LogEvents
 from workflow.study.site_file import SiteFile

@@ -35,7 +35,7 @@ class Case:
 
 CASES: Final[Mapping[str, Case]] = {
     "A rank dies": Case(
-        times={"10 s": ("workflow.run.supervisor.time_limits.CAUSE_SEARCH_S",), "5 s": ("workflow.run.node.limits.RANKS_TERM_S",)},
+        times={"10 s": ("workflow.run.supervisor.step_limits.CAUSE_SEARCH_S",), "5 s": ("workflow.run.node.limits.RANKS_TERM_S",)},
         tests=(
             "tests/workflow/run/test_runs.py::test_a_program_that_fails_is_a_row",
             "tests/workflow/run/test_launcher_faults.py::test_a_fault_is_named_in_time_and_leaves_nothing",
@@ -53,7 +53,7 @@ CASES: Final[Mapping[str, Case]] = {
     ),
     "A rank hangs": Case(
         times={
-            "60 s": ("workflow.run.supervisor.time_limits.RANK_SILENCE_S",),
+            "60 s": ("workflow.run.supervisor.step_limits.RANK_SILENCE_S",),
             "20 median steps": ("workflow.run.node.ranks.STEPS_IN_LIMIT",),
         },
         tests=(
@@ -63,7 +63,7 @@ CASES: Final[Mapping[str, Case]] = {
         ),
     ),
     "A node is lost": Case(
-        times={"30 s": ("workflow.run.supervisor.time_limits.NODE_SILENCE_S",), "60 s": ("workflow.run.node.limits.SUPERVISOR_SILENCE_S",)},
+        times={"30 s": ("workflow.run.supervisor.step_limits.NODE_SILENCE_S",), "60 s": ("workflow.run.node.limits.SUPERVISOR_SILENCE_S",)},
         tests=(
             "tests/workflow/run/test_kills.py::test_a_frozen_node_program_is_lost_by_its_silence",
             "tests/workflow/run/link/test_event_loop.py::test_echoes_of_a_node_that_does_not_answer_mean_that_it_is_lost",
@@ -76,7 +76,7 @@ CASES: Final[Mapping[str, Case]] = {
         times={
             "4 s": ("workflow.run.supervisor.preflight.REACH_S",),
             "8 s": ("data_prep.staging.exchange.PEER_HANG_S",),
-            "10 s": ("workflow.run.supervisor.time_limits.CAUSE_SEARCH_S",),
+            "10 s": ("workflow.run.supervisor.step_limits.CAUSE_SEARCH_S",),
         },
         tests=(
             "tests/slurm/test_preflight.py::test_a_pair_that_is_cut_is_named_and_ends_the_run",
@@ -88,8 +88,8 @@ CASES: Final[Mapping[str, Case]] = {
     "The walltime ends": Case(
         times={
             "120 s": ("workflow.study.site.DEADLINE_MARGIN_S",),
-            "20 %": ("workflow.run.record.walltime.MARGIN_SHARE",),
-            "50 %": ("workflow.run.record.walltime.SAVE_SHARE",),
+            "20 %": ("workflow.run.record.walltime_budget.MARGIN_SHARE",),
+            "50 %": ("workflow.run.record.walltime_budget.SAVE_SHARE",),
         },
         tests=(
             "tests/workflow/run/test_runs.py::test_the_walltime_ends_a_run_as_a_row_with_what_is_there",
@@ -100,8 +100,8 @@ CASES: Final[Mapping[str, Case]] = {
     ),
     "The job is cancelled, preempted or requeued": Case(
         times={
-            "4 s": ("workflow.run.supervisor.time_limits.JOB_END_CAUSE_S",),
-            "12 s": ("workflow.run.supervisor.time_limits.NODES_STOP_S",),
+            "4 s": ("workflow.run.supervisor.step_limits.JOB_END_CAUSE_S",),
+            "12 s": ("workflow.run.supervisor.step_limits.NODES_STOP_S",),
             "10 s": ("workflow.run.link.protocol.CANCELLED_PUSH_S",),
         },
         tests=(
@@ -116,8 +116,8 @@ CASES: Final[Mapping[str, Case]] = {
     "Network storage hangs": Case(
         times={
             "10 s": ("cluster.limits.STORAGE_WAIT_SHOWN_S",),
-            "120 s": ("cluster.limits.STORAGE_WAIT_S", "workflow.run.supervisor.time_limits.STORAGE_CALL_S"),
-            "300 s": ("workflow.run.supervisor.time_limits.STAGING_STALL_S",),
+            "120 s": ("cluster.limits.STORAGE_WAIT_S", "workflow.run.supervisor.step_limits.STORAGE_CALL_S"),
+            "300 s": ("workflow.run.supervisor.step_limits.STAGING_STALL_S",),
         },
         tests=(
             "tests/workflow/run/link/test_event_loop.py::test_a_call_that_hangs_is_abandoned_and_says_so",
@@ -167,9 +167,9 @@ CASES: Final[Mapping[str, Case]] = {
     ),
     "The docker daemon restarts or hangs": Case(
         times={
-            "10 s": ("containers.engines.container_client.ENGINE_CALL_S",),
+            "10 s": ("containers.engines.container_start.ENGINE_CALL_S",),
             "60 s": ("containers.spec.CONTAINER_START_S",),
-            "45 s": ("containers.engines.container_client.CONTAINER_REMOVE_S",),
+            "45 s": ("containers.engines.container_start.CONTAINER_REMOVE_S",),
         },
         tests=(
             "tests/containers/test_runs.py::test_a_daemon_that_is_killed_and_comes_back_is_named",

@@ -24,7 +24,7 @@ from cluster.schedulers.slurm import answers
 from cluster.schedulers.slurm.answers import parse_partitions, parse_queue
 from cluster.types import Allocation, Grant
 from containers import reaping
-from containers.engines.container_client import WatchdogConnection
+from containers.engines.container_start import WatchdogConnection
 from containers.engines.docker import _specifications
 from containers.frameworks import check_supports
 from containers.frameworks.spec import read_framework
@@ -61,7 +61,7 @@ from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.reading import read_record
 from workflow.run.record.resume import resumable
 from workflow.run.record.run_record import Measurements, join_measurements, measured
-from workflow.run.record.walltime import Budget, budget_of
+from workflow.run.record.walltime_budget import Budget, budget_of
 from workflow.run.storage import lease
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.results import records, results_of

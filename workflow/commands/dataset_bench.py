@@ -23,7 +23,7 @@ from workflow.commands.tables import analysis_of
 from workflow.commands.watching import output
 
 if TYPE_CHECKING:
-    from workflow.report.table import Table
+    from workflow.report.table_type import Table
 
 MAX_RATE: Final = 1e9
 ACCESS_WORDS: Final = {

@@ -17,7 +17,7 @@ from workflow.report.files import EVIDENCE, PAGE_FILE, TABLE_NAMES, without_garb
 
 if TYPE_CHECKING:
     from workflow.report.analysis import Analysis
-    from workflow.report.table import Table
+    from workflow.report.table_type import Table
 
 FACTS: Final = "framework-facts"
 ACCURACY: Final = "time-to-accuracy"
@@ -162,7 +162,7 @@ def _output_evidence(analysis: Analysis, out: Path, samples: float, as_json: boo
 def _table(analysis: Analysis, name: str, samples: float, target: float | None) -> Table:
     """Make one table. `samples`: those whose hours are predicted; `target`: the accuracy to be reached."""
     from workflow.report.prediction_table import prediction
-    from workflow.report.tables import TABLES
+    from workflow.report.study_tables import TABLES
     from workflow.report.time_to_accuracy import time_to_accuracy
 
     if name == "prediction":
@@ -211,7 +211,7 @@ def analysis_of(results: Sequence[Path]) -> Analysis:
 
 def _print(analysis: Analysis, out: Path, as_json: bool) -> None:
     from workflow.report.formats import to_values
-    from workflow.report.tables import baseline_text, speedup
+    from workflow.report.study_tables import baseline_text, speedup
     from workflow.report.terminal import print_speedup
 
     page = out / PAGE_FILE if (out / PAGE_FILE).exists() else None

@@ -24,7 +24,7 @@ from workflow.dag import cell_needs, job_plans
 from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
 from workflow.dag.storage_view import PublishedResult, StorageView, look_at_storage, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
-from workflow.run.record.walltime import MIN_MARGINS, margin_of
+from workflow.run.record.walltime_budget import MIN_MARGINS, margin_of
 from workflow.run.storage.results import parse_requested, requested_result
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.publishing import STORAGE_S, origin_of, publish_content, resolved_study

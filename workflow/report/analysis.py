@@ -21,7 +21,7 @@ from workflow.report.cells import (
 from workflow.report.collect import Collection, Source
 from workflow.report.same_network import marked
 from workflow.report.speedup import Comparison, Line, compare_to_baseline, has_several_baselines, lines_of, regrouped
-from workflow.report.table import NONE
+from workflow.report.table_type import NONE
 from workflow.run.record.parquet_columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
 from workflow.study.cell import UNITS
 

@@ -18,11 +18,24 @@ from msgspec.structs import replace
 from base.jsonfile import canonical_json
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import cell_table, counted_shape, line_label
 from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, log_sample, ratio
+from workflow.report.shared_columns import cell_table, counted_shape, line_label
 from workflow.report.speedup import Comparison
 from workflow.report.step_parts import Parts, mean_parts, network_s, node_bytes, sent_bytes
-from workflow.report.table import MEGA, MILLI, NONE, Column, Table, estimate_text, estimates, numbers, percent, scaled, significant, words
+from workflow.report.table_type import (
+    MEGA,
+    MILLI,
+    NONE,
+    Column,
+    Table,
+    estimate_text,
+    estimates,
+    numbers,
+    percent,
+    scaled,
+    significant,
+    words,
+)
 from workflow.study.cell import NO_EXCHANGE
 
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from workflow.report.cells import MARKS
 from workflow.report.meanings import meaning
-from workflow.report.table import MAX_ROWS, NONE, Column, Table, Value, raised, words
+from workflow.report.table_type import MAX_ROWS, NONE, Column, Table, Value, raised, words
 
 # Colours and the one style sheet. Pages name it by its hash, so that no other style, and nothing from elsewhere, has any effect.
 

@@ -10,10 +10,19 @@ from containers.frameworks.spec import Facts, FrameworkSpec, describe_capabiliti
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
-from workflow.report.cell_columns import cell_links, cell_table, key_columns, sentence, several_shapes, shape_key, shape_title, size_columns
 from workflow.report.cells import MEASURING, CellResult, Shape, ratio
+from workflow.report.shared_columns import (
+    cell_links,
+    cell_table,
+    key_columns,
+    sentence,
+    several_shapes,
+    shape_key,
+    shape_title,
+    size_columns,
+)
 from workflow.report.speedup import mixed_marks
-from workflow.report.table import (
+from workflow.report.table_type import (
     MILLI,
     NO_MARKS,
     NONE,

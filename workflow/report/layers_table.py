@@ -17,11 +17,11 @@ from containers.models.convolutions import convolutions_of, onednn_name
 from containers.models.facts import LayerCost, layer_costs, usual
 from data_prep.spec import DatasetSpec
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import key_columns, linked, sentence, size_columns
 from workflow.report.cells import CellResult
 from workflow.report.profile.profile import Layer, Profile, algorithm_of, short_kernel
 from workflow.report.profile.runs import profiles_in
-from workflow.report.table import GIGA, MEGA, MILLI, Column, Reason, Table, numbers, percent, significant, words
+from workflow.report.shared_columns import key_columns, linked, sentence, size_columns
+from workflow.report.table_type import GIGA, MEGA, MILLI, Column, Reason, Table, numbers, percent, significant, words
 from workflow.study.cell import Cell
 
 # The networks of a study's cells, each as the cell uses it.

@@ -1,11 +1,11 @@
-"""Say what each column of a table means, for reference pages and headings of the report; tables.py and others fill them."""
+"""Say what each column of a table means, for reference pages and headings of the report; study_tables.py and others fill them."""
 
 import re
 from collections.abc import Collection, Iterable
 from typing import Final
 
 from base.field_docs import without_links
-from workflow.report.table import Column
+from workflow.report.table_type import Column
 from workflow.study.model import CellKeys
 
 EVERYWHERE: Final[dict[str, str]] = {

@@ -11,12 +11,12 @@ from containers.models.convolutions import ALGORITHMS, Convolution, convolutions
 from containers.models.facts import PUBLISHED, count, depth, usual
 from containers.models.memory import estimate_memory
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import SEPARATOR, sentence
 from workflow.report.cells import detail_title, series_words
 from workflow.report.layers_table import Use, layers_in_trace, networks, profiles
 from workflow.report.meanings import describe_columns
 from workflow.report.profile.profile import Layer, Profile, short_kernel
-from workflow.report.table import GIGA, MEGA, MIB, MILLI, NONE, Column, Table, numbers, scaled, whole, words
+from workflow.report.shared_columns import SEPARATOR, sentence
+from workflow.report.table_type import GIGA, MEGA, MIB, MILLI, NONE, Column, Table, numbers, scaled, whole, words
 
 MODEL_FACTS: Final = "model-facts"
 CONVOLUTIONS: Final = "convolutions"

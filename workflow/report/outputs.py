@@ -11,8 +11,8 @@ from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect, read_records, write_records
 from workflow.report.files import PAGE_FILE, PLOT_NAMES, RECORDS_FILE
 from workflow.report.formats import FORMATS
-from workflow.report.table import Table
-from workflow.report.tables import all_tables
+from workflow.report.study_tables import all_tables
+from workflow.report.table_type import Table
 
 
 def write_all(directories: Sequence[Path], out: Path) -> Analysis:

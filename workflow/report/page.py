@@ -17,17 +17,18 @@ from base.humanize import and_more, counted, some
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice
-from workflow.report.cell_columns import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shared_machine_note
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
-from workflow.report.cost import has_cost
+from workflow.report.cost_table import has_cost
 from workflow.report.formats import CSP, EMPTY, STYLE, Explained, coded, footnotes, html_table, unbroken
 from workflow.report.framework_tables import FACTS, PRECISION, in_parts
 from workflow.report.layers_table import profiles, step_of
 from workflow.report.prediction_table import line_models, prediction_words, rows_of
 from workflow.report.profile.profile import advice_on, described
 from workflow.report.provenance import Block, provenance, reproduction
+from workflow.report.shared_columns import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shared_machine_note
 from workflow.report.speedup import Comparison
-from workflow.report.table import (
+from workflow.report.study_tables import RUN_AGAIN, TABLES, baseline_text, last_lines, reason_of, short
+from workflow.report.table_type import (
     LETTERS,
     NONE,
     Column,
@@ -40,7 +41,6 @@ from workflow.report.table import (
     with_error,
     words,
 )
-from workflow.report.tables import RUN_AGAIN, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.report.time_to_accuracy import TIME_TO_ACCURACY, has_curves
 from workflow.run.record.parquet_columns import MISSING, UNREADABLE
 

@@ -21,14 +21,14 @@ from base.humanize import counted, whole_duration
 from base.jsonfile import read_content
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import SEPARATOR, cell_label, counted_shape, line_label
 from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.formats import EMPTY, GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.layers_table import STACKED, profiles, stacked, step_of
 from workflow.report.profile.layers import merged
+from workflow.report.shared_columns import SEPARATOR, cell_label, counted_shape, line_label
 from workflow.report.speedup import Comparison
 from workflow.report.step_parts import STEP_PARTS, mean_parts
-from workflow.report.table import MILLI, percent, range_text, significant, time_unit
+from workflow.report.table_type import MILLI, percent, range_text, significant, time_unit
 from workflow.report.time_to_accuracy import curves
 from workflow.run.record.parquet_columns import SHOWN_STEPS, Point
 from workflow.run.record.reading import read_record

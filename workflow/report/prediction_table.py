@@ -7,11 +7,23 @@ from typing import Final
 
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import is_anchor
-from workflow.report.cell_columns import key_columns, line_label, sentence, shared_machine_note
 from workflow.report.cells import MEASURING, MIN_RUNS, CellResult, Estimate, batch_text, mixed_marks_of
 from workflow.report.prediction import FARTHEST, LEVEL, NODES, RATES, Point, Prediction, merged, predict, why_no_model
+from workflow.report.shared_columns import key_columns, line_label, sentence, shared_machine_note
 from workflow.report.speedup import BATCH, Comparison, Line
-from workflow.report.table import NO_MARKS, Marks, Reason, Table, numbers, percent, range_text, significant, whole, with_interval, words
+from workflow.report.table_type import (
+    NO_MARKS,
+    Marks,
+    Reason,
+    Table,
+    numbers,
+    percent,
+    range_text,
+    significant,
+    whole,
+    with_interval,
+    words,
+)
 
 HOUR_S: Final = 3600.0
 MILLION: Final = 1_000_000

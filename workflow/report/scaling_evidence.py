@@ -11,7 +11,6 @@ from base.humanize import some
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice, is_anchor
-from workflow.report.cell_columns import counted_shape, line_label, shape_words
 from workflow.report.cells import MARKS, MEASURED
 from workflow.report.files import EVIDENCE
 from workflow.report.formats import CSP, STYLE, coded, html_table
@@ -19,9 +18,10 @@ from workflow.report.page import MAX_KINDS, describe_sample_sizes, describe_stud
 from workflow.report.plots import GOOD_EFFICIENCY, overview, to_svg
 from workflow.report.prediction import crossing
 from workflow.report.prediction_table import HOUR_S, MILLION, line_models, prediction_words
+from workflow.report.shared_columns import counted_shape, line_label, shape_words
 from workflow.report.speedup import Comparison
-from workflow.report.table import Table, estimates, numbers, percent, range_text, significant, value_of, words
-from workflow.report.tables import baseline_text, hours, interval_text
+from workflow.report.study_tables import baseline_text, hours, interval_text
+from workflow.report.table_type import Table, estimates, numbers, percent, range_text, significant, value_of, words
 
 MAX_LINES: Final = 3
 MAX_ROWS: Final = 16

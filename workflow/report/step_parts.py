@@ -8,10 +8,10 @@ from typing import Final
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import cell_table
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.meanings import describe_columns
-from workflow.report.table import MEGA, MILLI, NONE, Table, numbers, percent, scaled
+from workflow.report.shared_columns import cell_table
+from workflow.report.table_type import MEGA, MILLI, NONE, Table, numbers, percent, scaled
 
 STEP_PARTS: Final[dict[str, str]] = {
     "input_s": "Input wait",

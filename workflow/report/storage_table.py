@@ -9,10 +9,10 @@ from typing import Final
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import cell_table, rows_of, sentence
 from workflow.report.cells import MEASURED, CellResult
-from workflow.report.cost import PER_SAMPLE
-from workflow.report.table import MEGA, Column, Table, numbers, percent, scaled, significant, words
+from workflow.report.cost_table import PER_SAMPLE
+from workflow.report.shared_columns import cell_table, rows_of, sentence
+from workflow.report.table_type import MEGA, Column, Table, numbers, percent, scaled, significant, words
 
 MIN_NODE: Final = 8
 """The table has columns for so many processes of a node, whatever the study had."""

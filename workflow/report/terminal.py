@@ -11,10 +11,10 @@ from rich.text import Text
 from base.sanitize import printable
 from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import not_compared, shared_machine_note
 from workflow.report.formats import shown
-from workflow.report.table import MAX_ROWS, Table, estimates, raised
-from workflow.report.tables import against_text, baseline_text, speedup
+from workflow.report.shared_columns import not_compared, shared_machine_note
+from workflow.report.study_tables import against_text, baseline_text, speedup
+from workflow.report.table_type import MAX_ROWS, Table, estimates, raised
 
 BRACKETS: Final = "[low, high] and \N{PLUS-MINUS SIGN}: 95 % confidence interval over runs"
 

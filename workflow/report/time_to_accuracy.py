@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import cell_table
 from workflow.report.cells import Estimate, geometric_mean, log_sample
-from workflow.report.table import Table, estimates, numbers, percent, significant, words
+from workflow.report.shared_columns import cell_table
+from workflow.report.table_type import Table, estimates, numbers, percent, significant, words
 from workflow.run.record.parquet_columns import MISSING, PREVENTED, Point
 
 TIME_TO_ACCURACY: Final = "time-to-accuracy"

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.extras.profile.traces import Events, layers, times
-from workflow.report.table import significant
+from workflow.report.table_type import significant
 
 
 def closes(events: Events) -> None:

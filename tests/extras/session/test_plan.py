@@ -12,7 +12,7 @@ from base.errors import ConfigError, StorageError
 from base.jsonfile import plain, publish_json
 from cluster.schedulers.jobs import is_of_study
 from cluster.types import Holder
-from containers.engines.container_client import SHOWN
+from containers.engines.container_start import SHOWN
 from extras.session import start
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
 from extras.session.request import SessionRequest, State, all_sessions, is_gone, read_request, read_state, session_dir, write_state

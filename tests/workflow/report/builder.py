@@ -18,7 +18,7 @@ from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import CellResult, LogSample
 from workflow.report.collect import collect
 from workflow.report.formats import to_csv
-from workflow.report.table import Table
+from workflow.report.table_type import Table
 from workflow.study.cell import Cell
 
 DATASET: dict[str, Any] = {

@@ -13,7 +13,7 @@ from tests.workflow.study.studies import changed, write
 from workflow.commands.main import run
 from workflow.report.analysis import Analysis
 from workflow.report.plots import efficiency, throughput
-from workflow.report.tables import TABLES, baseline_text
+from workflow.report.study_tables import TABLES, baseline_text
 from workflow.study.cell import Cell
 from workflow.study.series import flat, is_named, keys_text
 from workflow.study.study import load_study

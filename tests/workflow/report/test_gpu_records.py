@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.workflow.report.builder import collected
-from tests.workflow.report.test_tables import cells_of
+from tests.workflow.report.test_study_tables import cells_of
 from tests.workflow.run.valid import validate_record
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 
 CAPTURED = Path(__file__).parents[2] / "captured" / "records"
 

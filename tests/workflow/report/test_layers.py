@@ -21,7 +21,7 @@ from workflow.report.page import page
 from workflow.report.plots import PLOTS
 from workflow.report.profile.profile import Profile, algorithm_of
 from workflow.report.profile.runs import RunProfile, implementations, profiles_in
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 from workflow.study.cell import Cell, profile_of
 
 TRACE = ROOT / "tests" / "captured" / "gpu" / "alexnet-fp32-nchw.json.gz"

@@ -17,7 +17,7 @@ from workflow.report.files import PLOT_FILES, PLOT_NAMES, TABLE_FILES, TABLE_NAM
 from workflow.report.formats import FORMATS
 from workflow.report.outputs import read_or_collect, read_plots, write_all
 from workflow.report.plots import PLOTS
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 from workflow.report.terminal import BRACKETS, print_speedup
 
 

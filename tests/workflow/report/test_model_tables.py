@@ -10,7 +10,7 @@ from containers.models.facts import NETWORKS
 from tests.workflow.report.builder import DATASET, collected, make_cell, make_record
 from workflow.report.formats import FORMATS, to_values
 from workflow.report.model_tables import convolutions, model_facts
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 
 
 def rows(table: Any) -> list[dict[str, Any]]:

@@ -23,12 +23,12 @@ from tests.workflow.report.builder import (
     write_records,
     write_study,
 )
-from tests.workflow.report.test_tables import hostile
+from tests.workflow.report.test_study_tables import hostile
 from workflow.report.analysis import Analysis
 from workflow.report.outputs import write_page
 from workflow.report.page import MAX_DRAWN, SCRIPT, findings, page, places_of, runs_table, tiles, warnings
-from workflow.report.table import estimate_text
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
+from workflow.report.table_type import estimate_text
 from workflow.run.record.rate import NOT_COMPARED
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="white"/><text>plot</text></svg>'

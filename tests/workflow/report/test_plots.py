@@ -19,7 +19,6 @@ from tests.workflow.report.builder import (
     write_records,
     write_study,
 )
-from workflow.report.cell_columns import SEPARATOR
 from workflow.report.outputs import write_all
 from workflow.report.page import inline
 from workflow.report.plots import (
@@ -36,6 +35,7 @@ from workflow.report.plots import (
     to_json,
     to_svg,
 )
+from workflow.report.shared_columns import SEPARATOR
 
 pytestmark = pytest.mark.slow  # rendering: every plot is drawn for real
 

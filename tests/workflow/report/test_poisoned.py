@@ -21,7 +21,7 @@ from workflow.report.formats import FORMATS
 from workflow.report.outputs import write_all
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
-from workflow.report.tables import all_tables
+from workflow.report.study_tables import all_tables
 from workflow.run.record.parquet_columns import FIELDS
 from workflow.run.record.reading import read_record
 

@@ -10,7 +10,7 @@ import pytest
 from tests.workflow.report.builder import collected, failed, make_cell, make_record, scaling_cells
 from tests.workflow.run.valid import validate_record
 from tests.workflow.study.studies import changed, load
-from workflow.report import same_network, tables
+from workflow.report import same_network, study_tables
 from workflow.report.analysis import Analysis
 from workflow.report.page import page
 from workflow.report.same_network import FirstRun, Group, Losses, first_difference, groups_of, has_random_dropout, to_json, trainer_name
@@ -128,7 +128,7 @@ def test_tables_and_page_mark_what_is_not_the_same_network(tmp_path: Path) -> No
     found = analysis(tmp_path, OTHER)
     assert {cell.cell.framework for cell in found.cells if "losses" in cell.marks} == {"jax"}
     assert {one.cell.cell.framework for one in found.comparisons if "losses" in one.marks} == {"jax"}
-    for table in (tables.speedup(found), tables.times(found), tables.dlbench(found)):
+    for table in (study_tables.speedup(found), study_tables.times(found), study_tables.dlbench(found)):
         assert "losses" in [mark for _, mark, _ in table.footnotes()], table.name
     assert "losses: the losses of the first five steps differ" in page(found, {})
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.workflow.report.builder import collected, make_cell, make_record
-from tests.workflow.report.test_cost import load
+from tests.workflow.report.test_cost_table import load
 from tests.workflow.report.test_page import Parsed
 from workflow.report.analysis import Analysis
 from workflow.report.cells import interval
@@ -16,7 +16,7 @@ from workflow.report.outputs import tables_of
 from workflow.report.plots import GOOD_EFFICIENCY
 from workflow.report.prediction import Point, crossing, merged, why_no_model
 from workflow.report.scaling_evidence import evidence, knee, to_html
-from workflow.report.table import NONE, significant
+from workflow.report.table_type import NONE, significant
 
 
 def study(

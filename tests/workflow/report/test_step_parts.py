@@ -8,11 +8,11 @@ import pytest
 
 from tests.workflow.report.builder import collected, csv_rows, make_cell, make_record
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import SEPARATOR
 from workflow.report.page import page
 from workflow.report.plots import PART_COLOURS, PLOTS
+from workflow.report.shared_columns import SEPARATOR
 from workflow.report.step_parts import STEP_PARTS, mean_parts
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 
 ONE = {
     **{"input_s": 0.01, "copy_s": 0.002, "forward_s": 0.02, "backward_s": 0.04, "exposed_s": 0.006, "skew_s": 0.015},

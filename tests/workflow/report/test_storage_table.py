@@ -7,7 +7,7 @@ import pytest
 
 from tests.workflow.report.builder import collected, csv_rows, make_cell, make_record
 from workflow.report.storage_table import PUBLISHED, Supply, storage, storage_by_rates, verdict
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 
 BYTES = 200_000
 SUPPLY = Supply(samples_per_s=8000, least_per_s=4000, bytes_per_s=1.6e9, sample_bytes=BYTES, method="measured here")

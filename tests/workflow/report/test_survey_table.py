@@ -10,7 +10,7 @@ from tests.workflow.report.builder import analysed, make_cell, make_record, writ
 from workflow.report.analysis import Analysis
 from workflow.report.page import page
 from workflow.report.plots import PLOTS
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 
 WEAK = {1: 0.4, 2: 0.44, 4: 0.46}
 """Nodes -> seconds of a step of 32 samples on each."""

@@ -8,12 +8,12 @@ import pytest
 
 from tests.workflow.report.builder import collected, failed, make_cell, make_record
 from tests.workflow.report.test_plots import values
-from tests.workflow.report.test_tables import cells_of
+from tests.workflow.report.test_study_tables import cells_of
 from workflow.report.analysis import Analysis
 from workflow.report.formats import to_csv, to_markdown
 from workflow.report.page import page
 from workflow.report.plots import efficiency, loss, throughput
-from workflow.report.tables import TABLES
+from workflow.report.study_tables import TABLES
 
 TOKENS = {"unit": "tokens"}
 

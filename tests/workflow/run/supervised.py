@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from cluster.schedulers import LOCAL, SCHEDULERS, local
 from cluster.types import Allocation, AllocationRequest
+from workflow.run.supervisor.step_limits import AttemptLimits
 from workflow.run.supervisor.supervisor import main
-from workflow.run.supervisor.time_limits import AttemptLimits
 
 
 class OtherJob:

@@ -15,7 +15,7 @@ from tests.workflow.run.test_mpirun import run_of as run_with_mpi
 from tests.workflow.run.test_runs import checked
 from tests.workflow.run.world import FAKE, World
 from workflow.run.node.limits import RANK_LOOK_EVERY_S
-from workflow.run.supervisor.time_limits import NODE_SILENCE_S, NODES_STOP_S, OTHER_FAILURES_S, RANK_LOOKS_S
+from workflow.run.supervisor.step_limits import NODE_SILENCE_S, NODES_STOP_S, OTHER_FAILURES_S, RANK_LOOKS_S
 
 pytestmark = pytest.mark.slow
 SILENCE_S = 2.0

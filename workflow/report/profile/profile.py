@@ -13,7 +13,7 @@ from msgspec import Struct
 from base.humanize import counted, format_size
 from workflow.report.profile.layers import COLLECTIVE, Attributed, Work, attribute, has_activities, total, within
 from workflow.report.profile.trace import Trace
-from workflow.report.table import percent, significant
+from workflow.report.table_type import percent, significant
 
 SCHEMA: Final = "slipway.profile/1"
 MAX_KERNELS: Final = 50

@@ -10,7 +10,7 @@ from containers.spec import CHECKPOINT
 from workflow.run.record.events import MAX_KEPT, RankEvents
 from workflow.run.record.model import Checkpoint, File, Performance, RunRecord, Training, WindowSeen
 from workflow.run.record.rate import thinned
-from workflow.run.record.walltime import Budget
+from workflow.run.record.walltime_budget import Budget
 from workflow.study.cell import Cell
 
 RESUMABLE_RESULT: Final = "timeout"

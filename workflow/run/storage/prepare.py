@@ -17,7 +17,7 @@ from cluster.schedulers import SCHEDULERS, describe_holder, get_scheduler, holde
 from cluster.types import Holder
 from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.resume import resumable
-from workflow.run.record.walltime import budget_of
+from workflow.run.record.walltime_budget import budget_of
 from workflow.run.storage import attempt, description
 from workflow.run.storage import lease as leases
 from workflow.run.storage.results import PreparedRun, attempt_numbers, nodes_to_avoid, publish_newest, records, results_of

@@ -12,7 +12,7 @@ from base.humanize import format_duration
 from workflow.run.link.event_loop import Timer
 from workflow.run.record.outcome import Ending
 from workflow.run.record.resume import EarlierAttempt
-from workflow.run.record.walltime import SAVE_SHARE, Saved, at_deadline, budget_of, by_scheduler, too_late
+from workflow.run.record.walltime_budget import SAVE_SHARE, Saved, at_deadline, budget_of, by_scheduler, too_late
 from workflow.run.storage.results import PreparedRun
 from workflow.run.supervisor.run_scope import RunScope
 

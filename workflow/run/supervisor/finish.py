@@ -21,7 +21,7 @@ from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import EndedNote, Measurements, build_record, ending_note, measured_words
 from workflow.run.storage import attempt as attempts
 from workflow.run.storage import description, results
-from workflow.run.supervisor import facts, run_scope, running_attempt, time_limits
+from workflow.run.supervisor import facts, run_scope, running_attempt, step_limits
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.study.cell import unit_of
 
@@ -51,7 +51,7 @@ class Retries:
     def repeat(self, what: str, step: Callable[[float], None]) -> None:
         """Call `step(seconds left)` until it succeeds, or raise its last error when time is over; a lost lease, a defect or full storage at
         once."""
-        pause = time_limits.STORAGE_FIRST_PAUSE_S
+        pause = step_limits.STORAGE_FIRST_PAUSE_S
         while True:
             try:
                 step(max(1.0, self._until - time.monotonic()))
@@ -66,7 +66,7 @@ class Retries:
                 self._scope.loop.until(lambda: self.cancelled, pause)
                 if self.cancelled:
                     raise
-            pause = min(2 * pause, time_limits.STORAGE_LONGEST_PAUSE_S)
+            pause = min(2 * pause, step_limits.STORAGE_LONGEST_PAUSE_S)
 
     def call(self, what: str, function: Any, *arguments: Any, left_s: float, kind: Any = Any) -> Any:
         """Call `function` in a child, and return its result as a `kind`. Raises what it raises, StorageError when it takes too long,
@@ -94,7 +94,7 @@ def give_up(loop: Loop, ending: Ending, attempt: running_attempt.RunningAttempt 
     if ending.reason:
         logger.info("%s: %s", ending.status, ending.reason)
     if attempt is not None:
-        attempt.nodes.end(time_limits.NODES_LEAVE_S)
+        attempt.nodes.end(step_limits.NODES_LEAVE_S)
     if run is not None:
         try_once(loop, "release of the run", attempts.give_up, run)
     return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
@@ -108,7 +108,7 @@ def finish(attempt: running_attempt.RunningAttempt, work: description.Work, endi
 def try_once(loop: Loop, what: str, function: Any, *arguments: Any) -> None:
     """Call `function` in a child for a short time; a failure is only logged."""
     try:
-        Call(loop, what, function, *arguments, timeout_s=time_limits.STORAGE_CLEAN_UP_S).wait()
+        Call(loop, what, function, *arguments, timeout_s=step_limits.STORAGE_CLEAN_UP_S).wait()
     except SlipwayError as error:
         logger.warning("%s", error)
 
@@ -131,7 +131,7 @@ class _Finish:
             self._look_for_checkpoint()
             self._announce()
         self._look_at_leftovers()
-        self.nodes.ask(commands.Collect(), reports.Collected, time_limits.COLLECT_S)
+        self.nodes.ask(commands.Collect(), reports.Collected, step_limits.COLLECT_S)
         self._push_and_publish()
         if self.ending.requeue:
             self._requeue()
@@ -168,7 +168,7 @@ class _Finish:
         """Put the job back into the queue, to resume from the checkpoint. Last of all, since the scheduler then ends this job."""
         try:
             attempt = self.attempt
-            Call(self.loop, "requeue", attempt.scheduler.requeue, attempt.allocation, timeout_s=time_limits.REQUEUE_S).wait()
+            Call(self.loop, "requeue", attempt.scheduler.requeue, attempt.allocation, timeout_s=step_limits.REQUEUE_S).wait()
         except SlipwayError as error:
             logger.info("the job is not put back into the queue (%s): the same command continues the run", error)
         else:
@@ -184,7 +184,7 @@ class _Finish:
             logger.info("push: the result goes to storage")
             again.repeat("push", lambda left_s: self._push(again, left_s))
             self.clock.enter("release")
-            self.nodes.ask(commands.Release(), reports.Released, time_limits.RELEASE_S)
+            self.nodes.ask(commands.Release(), reports.Released, step_limits.RELEASE_S)
             again.repeat("publish", lambda left_s: again.call("publish", attempts.publish_result, *self._publication(), left_s=left_s))
         except LeaseError as error:
             self.ending = Ending(status="storage", reason=str(error), error=LeaseError)
@@ -193,7 +193,7 @@ class _Finish:
             pending = error
             self._keep(error)
         if pending is None:
-            self.nodes.end(time_limits.NODES_LEAVE_S)
+            self.nodes.end(step_limits.NODES_LEAVE_S)
 
     def _in_a_hurry(self) -> bool:
         """Return True if the scheduler kills what is left, some 30 s after it has told us to end."""
@@ -201,14 +201,14 @@ class _Finish:
 
     def _stop_limit_s(self) -> float:
         if not in_container(self.run.site.engine) or self._in_a_hurry():
-            return time_limits.NODES_STOP_S
-        return max(time_limits.NODES_STOP_S, min(time_limits.CONTAINERS_STOP_S, self.limit.deadline - time.monotonic()))
+            return step_limits.NODES_STOP_S
+        return max(step_limits.NODES_STOP_S, min(step_limits.CONTAINERS_STOP_S, self.limit.deadline - time.monotonic()))
 
     def _push_limit_s(self) -> float:
         if self._in_a_hurry():
             return protocol.CANCELLED_PUSH_S
         limit_s = self.attempt.scope.limits.push_s
-        return max(time_limits.MIN_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
+        return max(step_limits.MIN_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
 
     def _push(self, again: Retries, left_s: float) -> None:
         self._judge_lost()
@@ -279,7 +279,7 @@ class _Finish:
         if self.part_directory is not None:
             try_once(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
         self.clock.enter("release")
-        self.nodes.ask(commands.Release(), reports.Released, time_limits.RELEASE_S)
+        self.nodes.ask(commands.Release(), reports.Released, step_limits.RELEASE_S)
         if isinstance(error, Defect):
             self.found = Measurements()  # perhaps it cannot be made of that
         record, ended = self._notes(was)
@@ -291,7 +291,7 @@ class _Finish:
             notes = (record, ended) if node.index == 0 else (None, None)
             return commands.Pending(target=str(own), reason=text, record=notes[0], ended=notes[1])
 
-        self.nodes.end(time_limits.NODES_LEAVE_S, pending)
+        self.nodes.end(step_limits.NODES_LEAVE_S, pending)
 
     def _notes(self, was: Ending) -> tuple[OwnKeys | None, OwnKeys | None]:
         """Return the notes of the attempt as it is, and as it will be when it is delivered. Whatever fails here, the files are kept."""

@@ -16,7 +16,7 @@ from base.lock import LockFile
 from base.system import user_name
 from cluster.types import Allocation
 from workflow.run.storage.results import PreparedRun
-from workflow.run.supervisor import time_limits
+from workflow.run.supervisor import step_limits
 from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
@@ -61,9 +61,9 @@ class NodeLocks:
 
     def take(self, look: Callable[[], None] = lambda: None) -> None:
         """Take the locks, waiting in the loop, which calls `look` now and then. Raises RunEnded if the run ends meanwhile."""
-        self._scope.loop.every(time_limits.SHOW_EVERY_S, look)
+        self._scope.loop.every(step_limits.SHOW_EVERY_S, look)
         while not self.try_take():
-            self._scope.wait(lambda: False, time_limits.NODE_LOCKS_AGAIN_S)
+            self._scope.wait(lambda: False, step_limits.NODE_LOCKS_AGAIN_S)
 
     def _let_go(self) -> None:
         for lock in self._locks:

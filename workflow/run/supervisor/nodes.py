@@ -14,7 +14,7 @@ from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import commands, event_loop, reports
 from workflow.run.link.protocol import Channel, Listener, name_of
-from workflow.run.supervisor import time_limits
+from workflow.run.supervisor import step_limits
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Nodes:
         address: str,
         on_message: Callable[[NodeHandle, reports.Report], None],
         on_lost: Callable[[NodeHandle, str], None],
-        limits: time_limits.AttemptLimits = time_limits.DEFAULT_LIMITS,
+        limits: step_limits.AttemptLimits = step_limits.DEFAULT_LIMITS,
     ) -> None:
         self._loop, self._on_message, self._on_lost = loop, on_message, on_lost
         self._silence_s, self._pause_s = limits.node_silence_s, limits.launch_pause_s
@@ -106,7 +106,7 @@ class Nodes:
         self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
         self._listener = Listener(loop, address, self._token, self._expects, self._admit, len(self.all), limits.handshake_s)
         self.address = self._listener.address
-        loop.every(min(time_limits.SUPERVISOR_ALIVE_EVERY_S, limits.node_silence_s / 4), self._beat)
+        loop.every(min(step_limits.SUPERVISOR_ALIVE_EVERY_S, limits.node_silence_s / 4), self._beat)
 
     # -- coming up
 
@@ -114,7 +114,7 @@ class Nodes:
         """Start the commands that bring node programs up; they inherit the descriptors `held`. Raises AllocationError."""
         env = {**environ, **process.packages_environ(environ)}
         for launch in launches:
-            self._launch(launch, env, held, time.monotonic() + time_limits.LAUNCH_RETRY_S)
+            self._launch(launch, env, held, time.monotonic() + step_limits.LAUNCH_RETRY_S)
 
     def _launch(self, launch: Launch, env: Mapping[str, str], held: tuple[int, ...], give_up: float) -> None:
         launched = Launched(launch, self._token.hex().encode() + b"\n", env, held)
@@ -191,7 +191,7 @@ class Nodes:
         """Take nodes for lost that have said nothing lately, and return the names of all lost nodes; none where all are silent, since it is
         we then who hear nothing. The scheduler kills the rest of the job soon: the end of the run must not wait for a node that is dead."""
         now = time.monotonic()
-        found = [node for node in self.all if node.lost or (node.channel is not None and now - node.heard > time_limits.NODE_DOUBT_S)]
+        found = [node for node in self.all if node.lost or (node.channel is not None and now - node.heard > step_limits.NODE_DOUBT_S)]
         if len(found) == len(self.all):
             return ()
         for node in found:
@@ -208,7 +208,7 @@ class Nodes:
     def _hung_up(self, node: NodeHandle, why: str) -> None:
         """Drop the node a moment later: its process then has ended, and its exit code says more than the end of the connection."""
         node.channel = None
-        self._loop.after(time_limits.HUNG_UP_S, partial(self._lose, node, why))
+        self._loop.after(step_limits.HUNG_UP_S, partial(self._lose, node, why))
 
     def _launch_ended(self, launched: Launched, again: Callable[[], None], give_up: float) -> None:
         code = launched.poll()
@@ -289,11 +289,11 @@ class Nodes:
 
     def wait_for_end(self, limit_s: float) -> bool:
         """Wait until every launch has ended; TERM is sent shortly before the limit, KILL at it. Return False if one was killed."""
-        ended = self._have_ended(limit_s - time_limits.LAUNCH_TERM_S)
+        ended = self._have_ended(limit_s - step_limits.LAUNCH_TERM_S)
         if not ended:
             for launched in self._launched:
                 self._end_launch(launched)
-            ended = self._have_ended(time_limits.LAUNCH_TERM_S)
+            ended = self._have_ended(step_limits.LAUNCH_TERM_S)
         for launched in self._launched:
             if launched.poll() is None:
                 launched.signal(signal.SIGKILL)

@@ -12,7 +12,7 @@ from cluster.preflight import rates
 from cluster.types import Allocation
 from workflow.run.link import commands, reports
 from workflow.run.record import model, outcome
-from workflow.run.supervisor import run_scope, time_limits
+from workflow.run.supervisor import run_scope, step_limits
 from workflow.run.supervisor.nodes import Nodes
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Preflight:
     def _listen(self) -> None:
         nodes = self._allocation.nodes
         self._tell([commands.Listen(index=index, nodes=len(nodes), address=node.address) for index, node in enumerate(nodes)])
-        answers = self._answers(reports.ProbesListen, time_limits.PREFLIGHT_ANSWER_S)
+        answers = self._answers(reports.ProbesListen, step_limits.PREFLIGHT_ANSWER_S)
         self._places = [
             rates.Endpoint(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)
         ]
@@ -95,7 +95,7 @@ class Preflight:
 
     def _ask(self, kind: type[A], limit_s: float, order: commands.Reach | commands.Measure) -> list[A]:
         self._tell([order] * len(self._allocation.nodes))
-        return self._answers(kind, limit_s + time_limits.PREFLIGHT_ANSWER_S)
+        return self._answers(kind, limit_s + step_limits.PREFLIGHT_ANSWER_S)
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
         if not self._scope.wait(lambda: all(node.has_reported(kind) for node in self._nodes.all), limit_s):

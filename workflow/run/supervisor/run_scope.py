@@ -11,7 +11,7 @@ from base.process import become_subreaper
 from cluster import processes
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.time_limits import DEFAULT_LIMITS, DESCENDANTS_END_S, STORAGE_CALL_S, AttemptLimits
+from workflow.run.supervisor.step_limits import DEFAULT_LIMITS, DESCENDANTS_END_S, STORAGE_CALL_S, AttemptLimits
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from workflow.run.record.model import Status
 from workflow.run.storage import description
 from workflow.run.storage.prepare import with_results
 from workflow.run.storage.results import PreparedRun
-from workflow.run.supervisor import time_limits
+from workflow.run.supervisor import step_limits
 from workflow.run.supervisor.deadline import TimeLimit
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -77,7 +77,7 @@ class RunningAttempt:
         self.staging = Staging(scope, self.nodes)
         argv = node_argv(sys.executable, self.nodes.address, run.site.setup, allocation.device, interface)
         self._launches = self.scheduler.launches(allocation, argv)
-        self.git = event_loop.Call(scope.loop, "the commit of Slipway", git_state, timeout_s=time_limits.STORAGE_CALL_S)
+        self.git = event_loop.Call(scope.loop, "the commit of Slipway", git_state, timeout_s=step_limits.STORAGE_CALL_S)
 
     def start(self, images: str | None) -> description.Work:
         """Start the node programs, and describe the work while they come up. `images`: see Supervisor. Raises SlipwayError, RunEnded."""
@@ -223,14 +223,14 @@ class RunningAttempt:
     def _ask_for_end(self) -> None:
         """Ask for the job's end, and how long it waited, unless that is known and the job is not ours alone."""
         if self.allocation.own_job or self.allocation.deadline is None:
-            function, timeout_s = self.scheduler.job_facts, time_limits.JOB_FACTS_S
+            function, timeout_s = self.scheduler.job_facts, step_limits.JOB_FACTS_S
             event_loop.Call(self.scope.loop, "the scheduler", function, self.allocation, timeout_s=timeout_s).then(self._end_known)
 
     def _end_known(self, call: event_loop.Call) -> None:
         try:
             facts: dict[str, float | None] = call.result()
         except errors.SlipwayError as error:
-            again_s = time_limits.JOB_FACTS_AGAIN_S
+            again_s = step_limits.JOB_FACTS_AGAIN_S
             logger.warning("the job's end is not known, the run's own walltime counts: %s; asked again in %.0f s", error, again_s)
             self.scope.loop.after(again_s, self._ask_for_end)
             return
@@ -245,7 +245,7 @@ class RunningAttempt:
         `otherwise`: the ending if the scheduler gives no reason."""
         if not self.is_ending and self.scope.ending is None:
             self.is_ending = True
-            function, timeout_s = self.scheduler.ended_by, time_limits.JOB_END_CAUSE_S
+            function, timeout_s = self.scheduler.ended_by, step_limits.JOB_END_CAUSE_S
             call = event_loop.Call(self.scope.loop, "the scheduler", function, self.allocation, timeout_s=timeout_s)
             call.then(partial(self._cause_known, told, number, otherwise))
 
@@ -360,7 +360,7 @@ def git_state(root: str = str(CODE_ROOT)) -> GitState:
         return GitState()
     argv = ["git", "-C", root, "--no-optional-locks", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
     try:
-        result = run(argv, timeout_s=time_limits.GIT_S)
+        result = run(argv, timeout_s=step_limits.GIT_S)
     except errors.SlipwayError:
         return GitState()
     sha, _, dirty = result.stdout.strip().partition("-")

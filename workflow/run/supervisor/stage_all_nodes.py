@@ -28,7 +28,7 @@ from workflow.run.link import commands, event_loop, reports
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import PublishedDataset, build_of, describe_dataset
-from workflow.run.supervisor import node_locks, run_scope, time_limits
+from workflow.run.supervisor import node_locks, run_scope, step_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.staging import Staging
 from workflow.study.cell import datasets_of
@@ -94,7 +94,7 @@ class StageAllNodes:
             if self.nodes is not None:
                 self.nodes.send_all(commands.Stop())
                 self.nodes.send_all(commands.Release())
-                self.nodes.end(time_limits.NODES_STOP_S)
+                self.nodes.end(step_limits.NODES_STOP_S)
 
     def _cancel(self, why: str) -> None:
         reason = f"staging {self.arguments[1]} on all nodes: {why}; unfinished copies are kept"

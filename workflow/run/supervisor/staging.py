@@ -17,7 +17,7 @@ from workflow.run.link.protocol import NODE_CONNECT_S
 from workflow.run.record.outcome import Ending
 from workflow.run.record.resume import EarlierAttempt
 from workflow.run.storage.results import PreparedRun
-from workflow.run.supervisor import run_scope, time_limits
+from workflow.run.supervisor import run_scope, step_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Transfer:
         if self._introduced is not None or self._begun is None or not any(self._listening.values()):
             return
         silent = [node for node in self._nodes.all if not node.lost and node.index not in self._listening and not has_it(node)]
-        if silent and now - self._begun <= time_limits.PEERS_MEET_S:
+        if silent and now - self._begun <= step_limits.PEERS_MEET_S:
             return
         self._introduced = [None if node.lost else self._listening.get(node.index) for node in self._nodes.all]
         self._appointed = pick_readers([None if said is None else said.have == "all" for said in self._introduced], self._readers)
@@ -178,13 +178,13 @@ class Staging:
     def _bring(self, what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str) -> str | None:
         """Return what is wrong with the file, once all nodes have answered. Ends the run if storage does not give it."""
         rate = self._bytes_per_s
-        limit_s = max(time_limits.CHECKPOINT_MIN_S, num_bytes / MIN_RATE) + (num_bytes / rate if rate else 0.0)
+        limit_s = max(step_limits.CHECKPOINT_MIN_S, num_bytes / MIN_RATE) + (num_bytes / rate if rate else 0.0)
         order = commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, bytes_per_s=rate)
         nodes = self._nodes.all
         self._nodes.forget(reports.Fetched)
         self._nodes.send_all(order)  # a node that goes while its job is ended is lost, and is no end of ours
         is_here = lambda: all(node.has_reported(reports.Fetched) for node in nodes)  # noqa: E731
-        if not self._scope.wait(is_here, limit_s + time_limits.CHECKPOINT_ANSWER_S):
+        if not self._scope.wait(is_here, limit_s + step_limits.CHECKPOINT_ANSWER_S):
             silent = ", ".join(node.node.name for node in nodes if not node.has_reported(reports.Fetched))
             reason = f"the {what} {source} did not reach {silent} within {limit_s:.0f} s"
             self._scope.fail(Ending(status="storage", reason=reason, error=StorageError))
@@ -243,7 +243,7 @@ class Staging:
             logger.info("image: %s load it into their engine", some(names, 8))
 
     def _is_time_to_show(self, now: float) -> bool:
-        if now - self._shown < time_limits.SHOW_EVERY_S:
+        if now - self._shown < step_limits.SHOW_EVERY_S:
             return False
         self._shown = now
         return True
@@ -267,4 +267,4 @@ def _has_image(node: NodeHandle) -> bool:
 def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> float:
     """Return how long staging may go on without progress. The nodes that read storage, all for None, share `bytes_per_s`."""
     readers = nodes if most_readers is None else max(1, min(nodes, most_readers))
-    return time_limits.STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)
+    return step_limits.STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)

@@ -27,7 +27,7 @@ from workflow.run.record import outcome, step_clock
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import PreparedRun, Result, parse_requested
-from workflow.run.supervisor import deadline, run_scope, running_attempt, time_limits
+from workflow.run.supervisor import deadline, run_scope, running_attempt, step_limits
 from workflow.run.supervisor.finish import finish, give_up
 from workflow.run.supervisor.node_locks import NodeLocks, take_nodes
 
@@ -85,7 +85,7 @@ class Relay:
         descriptor = os.pidfd_open(self.pid)
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(null, 2)
-        if not select.select([descriptor], [], [], time_limits.LOG_REST_S)[0]:
+        if not select.select([descriptor], [], [], step_limits.LOG_REST_S)[0]:
             os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, os.WNOHANG)
 
@@ -111,7 +111,7 @@ ANNOUNCES: Final = (signal.SIGUSR2,)
 class Supervisor:
     """The program of one run, from its start to its exit code."""
 
-    def __init__(self, results: str, asked: str, relay: Relay, images: str | None, limits: time_limits.AttemptLimits) -> None:
+    def __init__(self, results: str, asked: str, relay: Relay, images: str | None, limits: step_limits.AttemptLimits) -> None:
         self._results = results
         self._images = images
         """The file of the rule `image`, where runs are containers."""
@@ -168,7 +168,7 @@ class Supervisor:
                 logger.warning("%s; waiting until it ends, then its result is used", held)
             run_dir = Path(self._results, "runs", self._run_id)
             while self._scope.call("the lease", leases.is_held, run_dir, holder_alive):
-                self._scope.wait(lambda: False, time_limits.LEASE_AGAIN_S)
+                self._scope.wait(lambda: False, step_limits.LEASE_AGAIN_S)
 
     def _already_done(self, done: Result) -> int:
         logger.info(
@@ -212,7 +212,7 @@ class Supervisor:
             self._scope.end(outcome.Ending(status="cancelled", reason=told))
 
 
-def main(argv: Sequence[str] | None = None, limits: time_limits.AttemptLimits = time_limits.DEFAULT_LIMITS) -> int:
+def main(argv: Sequence[str] | None = None, limits: step_limits.AttemptLimits = step_limits.DEFAULT_LIMITS) -> int:
     """Run the supervisor, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.supervisor", description="One run inside its allocation.")
     parser.add_argument("--results", required=True, metavar="DIR", help="<storage>/results/<study>, where study.json lies")

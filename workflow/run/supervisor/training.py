@@ -8,7 +8,7 @@ from typing import assert_never
 from workflow.run.link import commands, reports
 from workflow.run.plan import Framework
 from workflow.run.record import outcome, progress_line, window_check
-from workflow.run.supervisor import run_scope, time_limits
+from workflow.run.supervisor import run_scope, step_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Training:
         self._overdue = True
         self._nodes.forget(reports.RankReport)
         self._nodes.send_all(commands.ReportRanks())
-        self._loop.after(time_limits.RANK_LOOKS_S, self._name_hanging)
+        self._loop.after(step_limits.RANK_LOOKS_S, self._name_hanging)
 
     def _name_hanging(self) -> None:
         if self._first_failure is not None or self._on_saved is not None:

@@ -19,7 +19,7 @@ from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import RunScope
-from workflow.run.supervisor.time_limits import AttemptLimits
+from workflow.run.supervisor.step_limits import AttemptLimits
 from workflow.run.supervisor.training import Training
 
 

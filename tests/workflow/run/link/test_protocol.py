@@ -22,7 +22,7 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.protocol import SUPERVISOR, USE, Channel, Decoder, ProtocolError, connect, encode
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.time_limits import DEFAULT_LIMITS, AttemptLimits
+from workflow.run.supervisor.step_limits import DEFAULT_LIMITS, AttemptLimits
 
 TOKEN = b"t" * 32
 

@@ -23,8 +23,8 @@ from workflow.run.supervisor.finish import give_up, not_clean
 from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
 from workflow.run.supervisor.run_scope import RunEnded
 from workflow.run.supervisor.running_attempt import RunningAttempt
+from workflow.run.supervisor.step_limits import DEFAULT_LIMITS
 from workflow.run.supervisor.supervisor import Relay, Supervisor
-from workflow.run.supervisor.time_limits import DEFAULT_LIMITS
 
 pytestmark = pytest.mark.processes
 

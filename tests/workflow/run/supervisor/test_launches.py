@@ -9,7 +9,7 @@ import pytest
 from cluster.schedulers.slurm import launches
 from cluster.types import Allocation, Node
 from tests.workflow.run.link.test_protocol import House
-from workflow.run.supervisor.time_limits import AttemptLimits
+from workflow.run.supervisor.step_limits import AttemptLimits
 
 pytestmark = pytest.mark.processes
 NODE = Node(name="n1", hostname="n1", address="127.0.0.1")

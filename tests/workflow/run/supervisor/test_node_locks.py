@@ -14,7 +14,7 @@ import pytest
 from base.errors import AllocationError
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.preparation import end_older_attempts, is_older
-from workflow.run.supervisor import time_limits
+from workflow.run.supervisor import step_limits
 from workflow.run.supervisor.node_locks import MACHINE, NodeLocks, _study_words, take_nodes, waiting_words
 from workflow.run.supervisor.run_scope import RunScope
 
@@ -89,7 +89,7 @@ def test_a_run_waits_until_enough_nodes_are_free_and_takes_no_more(paths: list[P
 
 @pytest.mark.processes
 def test_who_waits_is_told_of_each_holder(paths: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(time_limits, "SHOW_EVERY_S", 0.01)
+    monkeypatch.setattr(step_limits, "SHOW_EVERY_S", 0.01)
     (holder,) = take_apart(paths[:1])
     paths[0].write_text("run a")
     turn = NodeLocks(scope := new_scope(), paths[:1], 1)

@@ -13,7 +13,7 @@ from workflow.run.link import commands, reports
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.staging import LARGEST_CHUNK, Staging, Transfer, stall_s
-from workflow.run.supervisor.time_limits import PEERS_MEET_S, STAGING_STALL_S
+from workflow.run.supervisor.step_limits import PEERS_MEET_S, STAGING_STALL_S
 
 FOREVER = 10 * STAGING_STALL_S
 STEP_S = 1.0

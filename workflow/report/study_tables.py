@@ -14,7 +14,14 @@ import polars as pl
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import bounds
-from workflow.report.cell_columns import (
+from workflow.report.cells import ENDED_WELL, MEASURED, CellResult, Estimate
+from workflow.report.cost_table import cost
+from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision, survey
+from workflow.report.layers_table import layers
+from workflow.report.meanings import describe_columns
+from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
+from workflow.report.prediction_table import prediction
+from workflow.report.shared_columns import (
     cell_links,
     cell_table,
     key_columns,
@@ -28,17 +35,10 @@ from workflow.report.cell_columns import (
     shared_machine_note,
     size_columns,
 )
-from workflow.report.cells import ENDED_WELL, MEASURED, CellResult, Estimate
-from workflow.report.cost import cost
-from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, PRECISION, facts_of_study, frameworks, marked_words, precision, survey
-from workflow.report.layers_table import layers
-from workflow.report.meanings import describe_columns
-from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
-from workflow.report.prediction_table import prediction
 from workflow.report.speedup import Comparison, has_several_baselines
 from workflow.report.step_parts import parts
 from workflow.report.storage_table import storage
-from workflow.report.table import (
+from workflow.report.table_type import (
     GIB,
     GIGA,
     MILLI,

@@ -8,10 +8,10 @@ import pytest
 
 from tests.workflow.report.builder import analysed, collected, make_cell, make_record, write_records, write_study
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import rows_of
-from workflow.report.cost import DIFFERENT, NO_EPOCH, cost, has_cost, prices_of
+from workflow.report.cost_table import DIFFERENT, NO_EPOCH, cost, has_cost, prices_of
 from workflow.report.formats import to_values
 from workflow.report.page import page
+from workflow.report.shared_columns import rows_of
 from workflow.study.site import Prices
 
 PRICES = {"currency": "EUR", "gpu_hour": 2.0, "node_hour": 0.5, "kwh": 0.3}

@@ -8,9 +8,9 @@ import msgspec
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cell_columns import cell_table, rows_of
 from workflow.report.cells import ENDED_WELL, MEASURED, CellResult, Estimate, LogSample, geometric_mean
-from workflow.report.table import Table, estimates, numbers, significant, words
+from workflow.report.shared_columns import cell_table, rows_of
+from workflow.report.table_type import Table, estimates, numbers, significant, words
 from workflow.study.site import Prices
 
 HOUR_S: Final = 3600.0

@@ -14,7 +14,7 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Shape, batch_text, detail_title, series_words
 from workflow.report.speedup import Comparison, Line
-from workflow.report.table import MAX_ROWS, NONE, Column, Table, words
+from workflow.report.table_type import MAX_ROWS, NONE, Column, Table, words
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.study.cell import SIZES
 

@@ -40,8 +40,8 @@ from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markd
 from workflow.report.framework_tables import facts_table
 from workflow.report.outputs import read_or_collect
 from workflow.report.page import page
-from workflow.report.table import MAX_ROWS, Column, Table, estimate_text, numbers, raised, significant, words
-from workflow.report.tables import TABLES, all_tables
+from workflow.report.study_tables import TABLES, all_tables
+from workflow.report.table_type import MAX_ROWS, Column, Table, estimate_text, numbers, raised, significant, words
 from workflow.report.terminal import print_speedup
 from workflow.run.record.rate import NOT_COMPARED
 

@@ -20,7 +20,7 @@ from workflow.run.record.rate import summarise
 from workflow.run.record.resume import OTHER_PROGRAM, checkpoint_of, pushed_checkpoint, resumable
 from workflow.run.record.run_record import Measurements, join_measurements
 from workflow.run.record.step_clock import LOGIN, login_s, planned, with_login
-from workflow.run.record.walltime import Budget, Saved, at_deadline, budget_of, by_scheduler, margin_of, too_late
+from workflow.run.record.walltime_budget import Budget, Saved, at_deadline, budget_of, by_scheduler, margin_of, too_late
 from workflow.run.storage.attempt import fetch_file
 from workflow.study.cell import Cell, RunLimits
 
