@@ -13,6 +13,8 @@ from typing import Final
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
+from base.errors import StagingError
+from base.humanize import expanded_path
 from extras.session.request import OUTPUT, STOP
 from workflow.run.node.workdir import of_run
 
@@ -71,7 +73,8 @@ def get(path: str, target: str, token: str) -> tuple[int, bytes]:
 
 
 def look(directory: str, program: tuple[str, Sequence[str], str] | None, cache: str, brought: int) -> Seen:
-    """Look at a session. `program`: its kind, its sockets, the file with the token; None before its start. Raises OSError."""
+    """Look at a session. `program`: its kind, its sockets, the file with the token; None before its start. Raises StagingError,
+    OSError."""
     stop = Path(directory, STOP).exists()
     if program is None:
         return stop, None, brought
@@ -127,8 +130,12 @@ PIECE: Final = 1 << 20
 
 def bring_output(cache: str, directory: str, start: int) -> int:
     """Copy what came behind the first `start` bytes of the log to the same place in the file on storage, so that it may be done twice.
-    Return how much is there then. Raises OSError."""
-    log = next((path for work in of_run(Path(cache), Path(directory)) if (path := work / RANK_LOG).is_file()), None)
+    `cache`: its path with variables. Return how much is there then. Raises StagingError if one of them is not set here, OSError."""
+    try:
+        cache_path = expanded_path(cache, os.environ)
+    except ValueError as error:
+        raise StagingError(f"cache.path: {error}") from error
+    log = next((path for work in of_run(cache_path, Path(directory)) if (path := work / RANK_LOG).is_file()), None)
     if log is None:
         return start
     with log.open("rb") as source:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from base.errors import Cancelled, Preempted, PushError, SlipwayError
-from base.humanize import expanded_path, format_duration
+from base.humanize import format_duration
 from base.lock import LockFile
 from base.logs import configure, private_umask
 from base.publish import move_directory, part_path, publish, remove_leftover, remove_tree
@@ -264,9 +264,8 @@ class Session:
 
     @staticmethod
     def _cache(attempt: RunningAttempt) -> str:
-        """Return the cache of the first node, which is this one."""
-        cache = node_cache(attempt.run.allocation.scheduler, attempt.run.site.cache.path, attempt.run.allocation.head)
-        return str(expanded_path(str(cache), os.environ))
+        """Return the cache of the first node, which is this one, as the site file names it: its variables may not be set here."""
+        return str(node_cache(attempt.run.allocation.scheduler, attempt.run.site.cache.path, attempt.run.allocation.head))
 
     def _bring_rest_of_output(self, attempt: RunningAttempt) -> None:
         """Copy the rest of the command's output to storage. A failure is only logged, since the pushed files contain the output."""

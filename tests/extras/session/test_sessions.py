@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from cluster import processes
+from extras.session import start
+from extras.session.plan import supervisor_argv
 from extras.session.probe import get
+from extras.session.request import Kind
+from tests.extras.session.test_plan import REQUEST
 from tests.nobody import NOBODY, as_nobody
 from tests.terminal import Terminal
 from workflow.commands.main import run
+from workflow.study.site import Cache, Site
 
 pytestmark = pytest.mark.slow
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -259,6 +265,24 @@ def test_what_a_command_prints_is_shown_while_it_runs(sessions: Sessions) -> Non
         go.touch()
         assert shown.stdout.read() == b"second\n"
         assert shown.wait(LIMIT_S) == 137
+
+
+@pytest.mark.parametrize("kind", ["run", "program"])
+def test_a_session_goes_on_where_only_its_nodes_can_read_the_path_of_the_cache(tmp_path: Path, kind: Kind) -> None:
+    site = Site(
+        name="here",
+        storage=tmp_path / "storage",
+        cache=Cache(path=Path("$ONLY_ON_NODES/cache"), place="site.yaml:1"),
+        scheduler="local",
+        setup=(f"export ONLY_ON_NODES={tmp_path}",),
+    )
+    request = changed(REQUEST, kind=kind, command=("sh", "-c", "sleep 3; echo 42 > answer"), ports=(), site=site, gpus=0, push=True)
+    directory = start.create(request)
+    argv = supervisor_argv(sys.executable, str(directory))
+    ended = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert (directory / "files" / "work" / "answer").read_text() == "42\n"
+    assert ("what the command printed is not shown: cache.path: " in ended.stderr) == (kind == "run")
 
 
 @pytest.mark.long
