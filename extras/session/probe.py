@@ -76,18 +76,18 @@ def look(directory: str, program: tuple[str, Sequence[str], str] | None, cache: 
     """Look at a session. `program`: its kind, its sockets, the file with the token; None before its start. Raises StagingError,
     OSError."""
     stop = Path(directory, STOP).exists()
-    if program is None:
+    if stop or program is None:  # the end is reported also where the rest of a look would fail
         return stop, None, brought
     kind, sockets, token_file = program
     if kind == "run":
-        return stop, None, bring_output(cache, directory, brought)
+        return False, None, bring_output(cache, directory, brought)
     token = Path(token_file).read_text().strip()
     try:
         found = [_ask_one(kind, path, token) for path in sockets]
     except (OSError, DecodeError):
-        return stop, Use(answers=False), brought
+        return False, Use(answers=False), brought
     idle = [one.idle_s for one in found if one.idle_s is not None]
-    return stop, Use(answers=all(one.answers for one in found), idle_s=min(idle, default=None)), brought
+    return False, Use(answers=all(one.answers for one in found), idle_s=min(idle, default=None)), brought
 
 
 def _ask_one(kind: str, path: str, token: str) -> Use:
