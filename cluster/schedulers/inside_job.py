@@ -173,10 +173,15 @@ def facts_of(job: QueuedJob | None, restart_count: int) -> dict[str, float | Non
 
 
 def reason_of(job: QueuedJob | None, restart_count: int) -> str | None:
-    """Return the reason why this start of the job ends, or None if no end of it is known."""
+    """Return the reason why this start of the job ends, or None if no end of it is known.
+
+    It is asked while the job is being ended: then a preemption is the reason, whatever the state of the job is called.
+    """
     if job is None:
         return None
-    return "requeued" if job.restarts > restart_count else job.ended_by or ("requeued" if job.waits else None)
+    if job.restarts > restart_count:
+        return "requeued"
+    return "preempted" if job.preempted else job.ended_by or ("requeued" if job.waits else None)
 
 
 def has_processes(job: QueuedJob, holder: Holder) -> bool:

@@ -109,6 +109,8 @@ class QueuedJob:
 
     A job that ends by itself may have a word too until its stage is `over`: some schedulers do not tell the two apart before.
     """
+    preempted: bool = False
+    """True if the scheduler has decided to take the nodes back for another job. This job may still end by itself, or continue later."""
     restarts: int = 0
     submitted: float | None = None
     expected: float | None = None

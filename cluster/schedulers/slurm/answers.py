@@ -62,14 +62,14 @@ def _job(words: Mapping[str, str], restarts: int) -> QueuedJob:
     stage = stage_of(state)
     started, end, limit_s = time_of(words["started"]), time_of(words["end"]), parse_duration(words["limit_s"])
     is_late = started is not None and end is not None and limit_s is not None and end - started >= limit_s
-    ended_by = "preempted" if time_of(words["preempted"]) is not None else ended_by_of(state, words["reason"], is_late)
     return QueuedJob(
         **{key: words[key] for key in ("job_id", "name", "nodes", "directory")},
         stage=stage,
         state=state.lower(),
         why=plain_reason(words["reason"]) if stage == "waits" else "",
         hold=hold_of(words["reason"]) if stage == "waits" else "",
-        ended_by=ended_by,
+        ended_by=ended_by_of(state, words["reason"], is_late),
+        preempted=time_of(words["preempted"]) is not None,
         restarts=restarts,
         submitted=time_of(words["submitted"]),
         expected=started,

@@ -261,6 +261,8 @@ def test_a_job_without_an_exit_file_is_waited_for() -> None:
     assert seen(again, None, submitted_view(41.0, QUEUED), 42.0).gone is None, "a server that was started anew has it again"
     assert is_over(again, replace(QUEUED, stage="over", ended_by="cancelled"), 40.0, late_s=60.0)
     assert not is_over(again, replace(QUEUED, stage="over"), 40.0, late_s=60.0), "it has ended by itself: its file will be seen"
+    suspended_before = squeue_job(job_id="7", state="COMPLETED", preempted=20)
+    assert not is_over(again, suspended_before, 40.0, late_s=60.0), "it went on after that, and has ended by itself too"
 
 
 @pytest.mark.parametrize(

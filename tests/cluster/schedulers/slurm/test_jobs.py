@@ -210,6 +210,20 @@ def test_a_state_is_a_stage_and_an_end_has_a_word() -> None:
     assert plain_reason("") == "Slurm has not looked at it yet"
 
 
+def test_a_job_that_was_preempted_before_ends_as_its_state_says() -> None:
+    """Slurm also sets the time of a preemption when it suspends a job, and at the begin of the job's grace time."""
+    ends = {
+        "COMPLETED": None,
+        "FAILED": None,
+        "OUT_OF_MEMORY": None,
+        "CANCELLED": "cancelled",
+        "TIMEOUT": "timeout",
+        "PREEMPTED": "preempted",
+    }
+    assert {state: squeue_job(job_id="1", state=state, preempted=700).ended_by for state in ends} == ends
+    assert squeue_job(job_id="1", state="RUNNING", preempted=700).ended_by is None
+
+
 def test_a_time_that_no_calendar_has_is_not_known() -> None:
     far = str(10**12)
     job = squeue_job(job_id="7", state="PENDING", reason="Resources", submitted=far, started=far)
@@ -225,7 +239,7 @@ def test_columns_are_counted_in_bytes_as_squeue_counts_them(comment: bytes) -> N
     line = b"".join(values[key].ljust(width) for key, _, width in COLUMNS)
     answer = run(["cat"], timeout_s=60, stdin=line.decode(errors="surrogateescape")).stdout
     (job,) = parse_queue(answer)
-    assert (job.name, job.directory, job.end, job.ended_by) == ("größe", "/home/jürgen/?", 1795775617.0, "preempted")
+    assert (job.name, job.directory, job.end, job.preempted) == ("größe", "/home/jürgen/?", 1795775617.0, True)
 
 
 @pytest.mark.processes
