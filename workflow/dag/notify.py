@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from base import jsonfile, process
 from base.errors import ConfigError, RecordError, SlipwayError
 from workflow.run.record.reading import MAX_BYTES
@@ -161,12 +163,17 @@ def _watch(notify: Notify, study: str, left: dict[str, Path], look_s: float) -> 
             del left[run_id]
 
 
+class _Outcome(msgspec.Struct):
+    status: str
+    status_reason: str | None
+
+
 def _failure(study: str, run_id: str, path: Path) -> Notification | None:
     try:
-        record = jsonfile.read_json(path, max_bytes=MAX_BYTES)
-        status, reason = str(record["status"]), str(record["status_reason"])
-    except (RecordError, OSError, KeyError, TypeError):
+        record = msgspec.json.decode(jsonfile.read_content(path, max_bytes=MAX_BYTES), type=_Outcome)
+    except (RecordError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if status == "ok":
+    if record.status == "ok":
         return None
-    return Notification(subject=f"{study}: the first run failed ({status})", lines=(f"{run_id}: {reason}", f"record: {path}"))
+    lines = (f"{run_id}: {record.status_reason}", f"record: {path}")
+    return Notification(subject=f"{study}: the first run failed ({record.status})", lines=lines)

@@ -129,7 +129,7 @@ def test_a_file_with_the_url_is_closed_to_others(tmp_path: Path) -> None:
 
 def test_the_first_run_that_fails_is_told_of_once(tmp_path: Path) -> None:
     results = tmp_path / "digits"
-    runs = {run_id: results / "runs" / run_id / "record.json" for run_id in ("a-r1", "b-r1", "c-r1", "d-r1")}
+    runs = {run_id: results / "runs" / run_id / "record.json" for run_id in ("a-r1", "b-r1", "b-r2", "c-r1", "d-r1")}
     for path in runs.values():
         path.parent.mkdir(parents=True)
     publish_json(runs["a-r1"], {"status": "error", "status_reason": "of before"})
@@ -139,6 +139,7 @@ def test_the_first_run_that_fails_is_told_of_once(tmp_path: Path) -> None:
         file.chmod(0o600)
         thread = watch_failures(Notify(webhook_file=file), results, list(runs), look_s=0.5)
         publish_json(runs["b-r1"], {"status": "ok", "status_reason": None})
+        publish_json(runs["b-r2"], {"status": 5, "status_reason": ["this is", "no record"]})
         publish_json(runs["c-r1"], {"status": "oom", "status_reason": "rank 0 ran out of memory"})
         thread.join(60)
         assert not thread.is_alive()

@@ -25,6 +25,9 @@ from workflow.run.record.model import OwnKeys, RunRecord, StepSeconds
 T = TypeVar("T")
 MAX_BYTES: Final = 64 << 20
 """A record is some kB. Of a thousand nodes, each with its load and the files that it may push, it is some ten MB."""
+MAX_VALUES: Final = 2 << 20
+"""The most commas and opening brackets of a record, for each of which a value is made: `[],` becomes 64 bytes, also if a type asks for it.
+A record of a thousand nodes, with a hundred files and some hundred cores each, has less than a million."""
 ASIDE: Final = re.compile(r"([1-9][0-9]{0,8})\.lost-[^/]+")
 """The directory of an attempt beside another one that has its number."""
 
@@ -80,9 +83,12 @@ class _Head(msgspec.Struct):
 
 
 def _head(content: bytes) -> _Head | None:
-    """Return the attempt and the kind of a record, None if it cannot be read. Its reader checks whether it is believed."""
+    """Return the attempt and the kind of a record, None if it cannot be read. Its reader checks whether it is believed.
+
+    No other value is made, since its bytes may be anybody's.
+    """
     try:
-        return msgspec.convert(msgspec.json.decode(content), _Head)
+        return msgspec.json.decode(content, type=_Head)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -176,7 +182,9 @@ def record_of(content: bytes, run_id: str, attempt: int | None = None, study: st
 
 
 def _check_bytes(content: bytes) -> None:
-    """Refuse what is not what was written."""
+    """Refuse what is not what was written, and what has too many values to be parsed."""
+    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise RecordError(f"it has more than {MAX_VALUES} values, which no run has")
     if seal_state(content) == "broken":
         advice = "`slipway run STUDY --retry failed` takes the record of its attempt, or makes the run again"
         raise RecordError(f"it is not what was written: its seal does not fit; {advice}")

@@ -2,6 +2,8 @@
 
 import json
 import re
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from base.jsonfile import json_text
 from base.seal import sealed_text
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.run.record.events import MAX_LINE, MAX_PROVENANCE, parse_events
-from workflow.run.record.reading import MAX_BYTES, find_record, read_record, record_at
+from workflow.run.record.reading import MAX_BYTES, MAX_VALUES, find_record, read_record, read_value, record_at
 from workflow.run.record.run_record import measured
 
 
@@ -55,6 +57,28 @@ def test_a_record_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         read_record(found.content or b"")
     with pytest.raises(RecordError, match=f"{found.path} holds more than {MAX_BYTES} bytes"):
         record_at(tmp_path / str(found.path), "a-r1")
+
+
+def test_the_attempt_that_counts_is_found_without_the_values_of_the_records(tmp_path: Path) -> None:
+    content = b'{"attempt": 1, "kind": "result", "x": [%s0]}' % (b"[]," * 500_000)
+    (tmp_path / "a-r1" / "attempts" / "1").mkdir(parents=True)
+    (tmp_path / "a-r1" / "attempts" / "1" / "record.json").write_bytes(content)
+    tracemalloc.start()
+    try:
+        found = find_record(str(tmp_path), "a-r1")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found.path, found.content) == ("a-r1/attempts/1/record.json", content)
+    assert peak < 6 * len(content), "an empty list has 64 bytes"
+
+
+@pytest.mark.parametrize("reader", [read_record, read_value])
+def test_a_record_of_too_many_values_is_not_parsed(reader: Callable[[bytes], object]) -> None:
+    content = json_text(make_record(make_cell())).replace(b'"gpus": [', b'"gpus": [%s' % (b"{}," * MAX_VALUES), 1)
+    for text in (content, content.replace(b"\n", b"")):  # a seal that is not on a line of its own is searched for
+        with pytest.raises(RecordError, match=f"it has more than {MAX_VALUES} values"):
+            reader(text)
 
 
 @pytest.mark.parametrize(
