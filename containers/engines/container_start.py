@@ -378,8 +378,8 @@ class Container:
             self._fail(f"its first process ended before the ranks were started{words}")
         else:
             oom_kill = self._memory_ran_out()
-            for process in self.processes:
-                process.end(-signal.SIGKILL, oom_kill, None)
+            for process in self.processes:  # the kernel counts a victim before it kills it: one in `_killed` was none
+                process.end(-signal.SIGKILL, oom_kill and process not in self._killed, self._ended_because)
 
     def _answer(self) -> None:
         try:

@@ -124,11 +124,64 @@ def test_a_first_process_that_ends_when_it_has_just_come_up_is_no_killed_rank(st
         ended(start(plain(tmp_path, ("sleep", "100"), run=argv)))
 
 
+DEAF = ("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done")
+
+
 @pytest.mark.slow
-def test_ranks_that_the_watchdog_ends_have_not_ended_by_themselves(start: Start, tmp_path: Path) -> None:
-    process = start(plain(tmp_path, ("sleep", "100"), deadline=time.monotonic() + 2.0))
+@pytest.mark.parametrize("command", [("sleep", "100"), DEAF], ids=["hears TERM", "ignores TERM"])
+def test_ranks_that_the_watchdog_ends_have_not_ended_by_themselves(start: Start, tmp_path: Path, command: tuple[str, ...]) -> None:
+    process = start(plain(tmp_path, command, deadline=time.monotonic() + 2.0))
     with pytest.raises(ContainerError, match="ended.*: the deadline has passed"):
         ended(process)
+
+
+ENDING, KILLED = '{"type": "ending", "text": "got signal 15"}', '{"type": "ended", "process": 0, "code": -9, "oom": false}'
+NO_MEMORY = KILLED.replace("false", "true")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("client", "pause_s"),
+    [("exec {}", 0.0), ("exec {}", 0.5), ("{}; sleep 0.5; exit 137", 0.0)],
+    ids=["all at once", "rank first", "client last"],
+)
+@pytest.mark.parametrize(
+    ("messages", "oom_kill"),
+    [((ENDING, KILLED), False), ((ENDING,), False), ((ENDING, NO_MEMORY), True)],
+    ids=["rank killed", "all killed", "memory ran out"],
+)
+def test_why_a_killed_rank_has_ended_is_kept_in_any_order(
+    start: Start, tmp_path: Path, messages: tuple[str, ...], oom_kill: bool, client: str, pause_s: float
+) -> None:
+    """A stand-in for the watchdog sends these messages, and ends after the pause."""
+    (tmp_path / "first.py").write_text(f"""
+import os, socket, time
+os.chdir({f"{tmp_path}/control"!r})
+link = socket.socket(socket.AF_UNIX)
+link.connect("control")
+link.sendall(b'{{"type": "up", "gpus": null}}\\n')
+link.recv(4096)
+for message in {('{"type": "started", "pids": [0]}', *messages)}:
+    link.sendall(message.encode() + b"\\n")
+time.sleep({pause_s})
+""")
+    process = start(plain(tmp_path, run=("sh", "-c", client.format(f"{sys.executable} {tmp_path}/first.py"))))
+    if oom_kill:
+        assert (ended(process), process.oom_kill) == (-signal.SIGKILL, True)
+    else:
+        with pytest.raises(ContainerError, match="was ended: got signal 15"):
+            ended(process)
+
+
+@pytest.mark.slow
+def test_memory_that_runs_out_when_a_rank_was_killed_is_not_its_end(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts a victim before it kills it."""
+    process = start(plain(tmp_path, ("sleep", "100")))
+    wait_until(lambda: process.exit_code() is not None or process.pid != 0, 30.0, "the rank runs")
+    counts = iter([False])
+    monkeypatch.setattr(container_start.OomCount, "rose", lambda _: next(counts, True))
+    os.kill(process.pid, signal.SIGKILL)
+    assert (ended(process), process.oom_kill) == (-signal.SIGKILL, False)
 
 
 @pytest.mark.slow
