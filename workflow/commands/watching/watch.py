@@ -418,16 +418,21 @@ def study_states(study: Study) -> tuple[tuple[RunState, ...], str]:
 
 
 def with_queue(states: Sequence[RunState], study: Study, jobs: Sequence[QueuedJob], now: float) -> tuple[RunState, ...]:
-    """Return the states, where runs with neither result nor holder are queued if they have a job, their own or the whole study's."""
+    """Return the states, where runs with neither result nor holder are queued if they have a job, their own or the whole study's, and
+    where a node that does not answer is named for a run whose job the scheduler keeps.
+    """
     own = {parse_requested(name)[0]: job for name, job in jobs_of_rule(jobs, mark_of(study.name, str(study.results_dir)), RUN).items()}
     whole = next(iter(jobs_of_submissions(jobs, study.name)), None)
     found = []
     for state in states:
         job = own.get(state.run.run_id)
-        if state.state not in ("missing", "prevented") or (job is None and whole is None):
+        holding = job or whole
+        if state.state == "running" and holding is not None and holding.lost:
+            state = replace(state, reason=f"{state.reason}; {holding.lost} does not answer")
+        if state.state not in ("missing", "prevented") or holding is None:
             found.append(state)
             continue
-        words = job_words(job, now) if job is not None else _submission_text(whole, now) if whole is not None else ""
+        words = job_words(job, now) if job is not None else _submission_text(holding, now)
         found.append(replace(state, state="queued", status=None, reason=words))
     return tuple(found)
 
