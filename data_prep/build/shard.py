@@ -18,7 +18,7 @@ from data_prep.build.images import Converted, PixelCounter, PixelSums, convert, 
 from data_prep.build.lmdb_writer import Buffer, LmdbWriter
 from data_prep.build.plan import Plan, open_reader, samples_path
 from data_prep.build.selection import Rejections, ShardSample, is_measured, read_samples
-from data_prep.build.steps import Kind, ShardReceipt, end_file, make_shard, publish_shards, source_facts
+from data_prep.build.steps import Kind, ShardReceipt, end_file, has_shard, make_shard, publish_shards, source_facts
 from data_prep.free_space import write_failed, writing
 from data_prep.manifest import DATA_NAME, Manifest, Progress, Shard, Split
 from data_prep.reader.datum import encode_parts
@@ -241,6 +241,7 @@ KIND: Final = Kind(
     receipt_schema=SCHEMA,
     make_plan=planning.make_plan,
     make_part=_build,
+    is_whole=has_shard,
     publish=partial(publish_shards, _manifest),
     own_memory=_DECODER_BYTES,
 )

@@ -74,6 +74,12 @@ S = TypeVar("S", bound=ShardReceipt)
 S_co = TypeVar("S_co", bound=ShardReceipt, covariant=True)
 
 
+def has_shard(build_dir: Path, index: int, _plan: Plan, receipt: ShardReceipt) -> bool:
+    """Return True if the shard of a receipt is there, or in the finished dataset."""
+    data = shard_path(build_dir, index) / DATA_NAME
+    return (build_dir / DATASET_FILE).exists() or (data.is_file() and data.stat().st_size == receipt.hashes.bytes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind(Generic[P, R]):
     """A kind of dataset: the types of its plan and receipts with the schemas of their files, and what it does in each step.
@@ -89,6 +95,7 @@ class Kind(Generic[P, R]):
     receipt_schema: str
     make_plan: Callable[[DatasetSpec, str, Path, Progress], P]
     make_part: Callable[[Path, int, P, Progress], R]
+    is_whole: Callable[[Path, int, P, R], bool]
     publish: Callable[[Path, Path, P, Sequence[R]], BuiltDataset]
     alone_bytes: int = 0
     own_memory: int | None = None
@@ -127,19 +134,15 @@ class Kind(Generic[P, R]):
         return read_as(self.plan_type, plain, path, DatasetError, again)
 
     def find(self, build_dir: Path, index: int, plan: P) -> R | None:
-        """Find the receipt of a part that needs no more work: that of a shard counts if the shard is there, or in the finished dataset."""
+        """Find the receipt of a part that needs no more work."""
         path = receipt_path(build_dir, index)
         try:
             plain = jsonfile.read_json(path, DatasetError, MAX_BYTES)
             receipt = read_as(self.receipt_type, plain, path, DatasetError)
         except DatasetError:
             return None
-        if plain.get("schema") != self.receipt_schema or receipt.key != plan.part_key(index):
-            return None
-        if not isinstance(receipt, ShardReceipt) or (build_dir / DATASET_FILE).exists():
-            return receipt
-        data = shard_path(build_dir, index) / DATA_NAME
-        return receipt if data.is_file() and data.stat().st_size == receipt.hashes.bytes else None
+        own = plain.get("schema") == self.receipt_schema and receipt.key == plan.part_key(index)
+        return receipt if own and self.is_whole(build_dir, index, plan, receipt) else None
 
     def build(self, build_dir: Path, index: int, progress: Progress = silent, *, own_process: bool = False) -> R:
         """Make part `index` and its receipt `shard-NNNNN.json`, in one process at a time; nothing is done where both are there.

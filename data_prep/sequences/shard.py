@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from base import errors, jsonfile, typed
 from data_prep.build.lmdb_writer import LmdbWriter
-from data_prep.build.steps import Kind, ShardReceipt, end_file, make_shard, publish_shards, source_facts
+from data_prep.build.steps import Kind, ShardReceipt, end_file, has_shard, make_shard, publish_shards, source_facts
 from data_prep.free_space import writing
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, Progress
@@ -160,6 +160,7 @@ KIND: Final = Kind(
     receipt_schema=SCHEMA,
     make_plan=planning.make_plan,
     make_part=_build,
+    is_whole=has_shard,
     publish=partial(publish_shards, _manifest),
     alone_bytes=32 << 20,
 )

@@ -372,6 +372,7 @@ KIND: Final = steps.Kind(
     receipt_schema=PART_SCHEMA,
     make_plan=_plan,
     make_part=_hash,
+    is_whole=lambda _, index, plan, receipt: len(receipt.chunks) == sum(last - first for _, first, last in plan.share(index)),
     publish=_publish,
     alone_bytes=64 << 20,
     in_place=True,
