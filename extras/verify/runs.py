@@ -93,6 +93,13 @@ def _verdict(found: Verified) -> str:
 
 RELATIVE: Final = 1e-9  # another version may add in another order
 PARTS: Final = ("performance", "training")
+OF_ANOTHER_RULE: Final = frozenset(
+    {"window_s", "rate_to_median_ratio", "uneven_cause", "rank_skew_p95_ratio", "straggler_rank"}
+    | {f"{unit}_per_s{each}" for unit in ("samples", "tokens") for each in ("", "_per_gpu")}
+)
+"""Numbers that earlier versions computed by other rules; they are not compared in their records."""
+WITH_LAST_STEP: Final = frozenset({"last_half_ratio", "first_steps_ratio"})
+"""Numbers that an earlier rule computed with the last step of the window; a record does not show which rule it used."""
 
 
 def differences(record: OwnKeys, attempt: Path, earlier: OwnKeys | None) -> Iterator[str]:
@@ -113,11 +120,20 @@ def differences(record: OwnKeys, attempt: Path, earlier: OwnKeys | None) -> Iter
     if read.resumed_from is not None and before is not None:
         found = join_measurements(found, before.performance, before.training, read.resumed_from.step)
     for part in PARTS:
-        yield from _unequal(part, record[part], _as_json(getattr(found, part)))
+        said, again = record[part], _as_json(getattr(found, part))
+        if part == "performance" and said is not None and again is not None:
+            left_out = WITH_LAST_STEP | (OF_ANOTHER_RULE if _of_another_rule(record, said) else frozenset())
+            said = {key: value for key, value in said.items() if key not in left_out}
+        yield from _unequal(part, said, again)
 
 
 def _as_json(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _of_another_rule(record: OwnKeys, performance: OwnKeys) -> bool:
+    """Return whether the rate was made by an earlier rule: of the median step, or of seconds that lines of output told."""
+    return performance.get("samples") is None or ("assumed" not in performance and record.get("steps_source") == "log")
 
 
 def _model(attempt: Path, cell: Cell) -> tuple[str, int] | None:

@@ -243,6 +243,7 @@ MARKS: Final[dict[str, str]] = {
     "input": f"{_APART}: batches did not come evenly",
     "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
     "gaps": f"{_APART}: time passed between the steps, in evaluation or checkpoints, or steps overlapped, or a clock is wrong",
+    "uneven": f"{_APART}; the record is of a version that did not record the cause",
     "output": "steps were read from the output of the program: a step ended when its line arrived",
     "untimed": "the program reports no steps: only the wall times of its runs are known, and no rate or speed-up is made of them",
     "means": "a line of the program's output reported several steps, or several lines came at once: the times of steps are means over "
@@ -304,6 +305,7 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     & (pl.coalesce("samples_reported", "samples") != pl.col("num_measured_steps") * pl.col("global_batch_size")),
     "assumed": pl.col("assumed").list.contains("steps") | (pl.col("assumed").list.contains("samples") & (pl.col("unit") != "tokens")),
     **{cause: pl.col("uneven_cause") == cause for cause in ("stalls", "input", "stragglers", "gaps")},
+    "uneven": pl.col("uneven_cause").is_null() & ((pl.col("rate_to_median_ratio") - 1).abs() > UNEVEN),
     "impossible": pl.col("mfu") > 1,
     "output": pl.col("steps_source") == "log",
     "untimed": pl.col("steps_source") == "none",

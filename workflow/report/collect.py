@@ -343,15 +343,25 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rates() -> list[pl.Expr]:
-    """Compute samples or tokens of the window over its wall time; in inference the sum of the ranks' own rates. A record without `samples`
-    is of a version before 0.9, whose rate was another thing: it has none here."""
+    """Compute samples or tokens of the window over its wall time; in inference the sum of the ranks' own rates.
+
+    A record without `samples` is of a version that took the global batch over the median step for the rate, and the rank that ended its
+    steps last for a straggler: its rate is made of the wall time that it holds, and the rank is left out.
+    """
+    old = pl.col("samples").is_null()
+    samples = pl.coalesce("samples", pl.col("num_measured_steps") * pl.col("global_batch_size"))
+    over_wall = samples / pl.col("window_s")
+    in_samples = pl.when(old | (pl.col("mode") != "infer")).then(over_wall).otherwise(pl.col("told_samples_per_s"))
+    in_tokens = pl.when(pl.col("mode") != "infer").then(pl.col("tokens") / pl.col("window_s")).otherwise(pl.col("told_tokens_per_s"))
     counts_tokens = pl.col("unit") == "tokens"
-    counted = pl.when(counts_tokens).then("tokens").otherwise("samples")
-    told = pl.when(counts_tokens).then("told_tokens_per_s").otherwise("told_samples_per_s")
-    rate = pl.when(pl.col("mode") != "infer").then(counted / pl.col("window_s")).otherwise(told)
-    rate = pl.when(rate.is_finite() & (rate > 0) & pl.col("samples").is_not_null()).then(rate)
+    rate = pl.when(counts_tokens).then(in_tokens).otherwise(in_samples)
+    rate = pl.when(rate.is_finite() & (rate > 0)).then(rate)
+    by_median = in_samples * pl.col("step_p50_s") / pl.col("global_batch_size")
     return [
+        samples.alias("samples"),
         rate.alias("rate_per_s"),
         pl.when(~counts_tokens).then(rate).alias("samples_per_s"),
         pl.when(counts_tokens).then(rate).alias("tokens_per_s"),
+        pl.coalesce("rate_to_median_ratio", pl.when(by_median.is_finite()).then(by_median)).alias("rate_to_median_ratio"),
+        *[pl.when(~old).then(pl.col(name)).alias(name) for name in ("rank_skew_p95_ratio", "straggler_rank")],
     ]

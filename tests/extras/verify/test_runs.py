@@ -190,7 +190,7 @@ def test_whatever_was_changed_is_named(results: Path, name: str, capsys: pytest.
     assert words in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", ["performance.step_s.p50", "performance.last_half_ratio", "training.final_loss", "training.losses"])
+@pytest.mark.parametrize("number", ["performance.step_s.p50", "performance.samples_per_s", "training.final_loss", "training.losses"])
 def test_a_number_that_its_events_do_not_give_is_named_even_under_a_right_seal(results: Path, number: str) -> None:
     part, *inner, last = number.split(".")
     record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
@@ -204,6 +204,25 @@ def test_a_number_that_its_events_do_not_give_is_named_even_under_a_right_seal(r
     assert collect([results]).frame["status"].to_list() == ["ok"], "by itself it can be believed"
     findings = verify_runs(results).findings
     assert any(number in finding for finding in findings)
+
+
+def test_a_record_by_the_rules_of_an_earlier_version_is_compared_where_it_can_be(results: Path) -> None:
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    for key in ("samples", "rate_to_median_ratio", "uneven_cause"):
+        del record["performance"][key]
+    record["performance"].update(samples_per_s=1.0, samples_per_s_per_gpu=0.5, straggler_rank=1)
+    publish(results, record)
+    assert verify_runs(results).findings == []
+    record["performance"]["step_s"]["p50"] /= 1.01
+    publish(results, record)
+    assert len(verify_runs(results).findings) == 1
+
+
+def test_a_record_whose_last_half_had_the_last_step_is_right(results: Path) -> None:
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    record["performance"].update(last_half_ratio=1.01, first_steps_ratio=0.99)
+    publish(results, record)
+    assert verify_runs(results).findings == []
 
 
 def test_a_run_that_went_on_is_compared_with_both_its_attempts(results: Path) -> None:

@@ -26,6 +26,7 @@ from tests.workflow.report.builder import (
     write_records,
     write_study,
 )
+from tests.workflow.run.valid import validate_record
 from workflow.report.analysis import analyse
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
@@ -51,12 +52,27 @@ def only(directory: Path) -> dict[str, Any]:
     return rows[0]
 
 
+def of_an_older_version(record: dict[str, Any]) -> dict[str, Any]:
+    """As records were when the rate was the global batch over the median step."""
+    performance = record["performance"]
+    newer = ("samples", "rate_to_median_ratio", "uneven_cause")
+    return {**record, "performance": {key: value for key, value in performance.items() if key not in newer}}
+
+
 @pytest.mark.parametrize("mode", ["train", "infer"])
-def test_a_record_without_samples_has_no_rate(tmp_path: Path, mode: str) -> None:
-    """Its own `samples_per_s` is the global batch over the median step."""
-    record = make_record(make_cell(mode=mode), **{"performance.samples": None})
-    row = only(study(tmp_path, record, cells=[record["cell"]]))
-    assert (row["status"], row["rate_per_s"], row["samples_per_s"]) == ("ok", None, None)
+def test_an_older_record_gets_the_rate_of_the_wall_time_that_it_holds(tmp_path: Path, mode: str) -> None:
+    """200 steps of 0.2 s with 8 samples each, and 60 s in all: its own 40 samples/s are those of the median step."""
+    cell = make_cell(nodes=2, gpus_per_node=2, batch_size=2, mode=mode)
+    changes = {"performance.window_s": 60.0, "performance.num_measured_steps": 200, "performance.straggler_rank": 1}
+    record = of_an_older_version(make_record(cell, step_s=0.2, **changes))
+    assert validate_record(record).performance is not None
+    row = only(study(tmp_path, record, cells=[cell]))
+    assert record["performance"]["samples_per_s"] == pytest.approx(40)
+    assert (row["samples_per_s"], row["samples"]) == (pytest.approx(1600 / 60), 1600)
+    assert row["rate_to_median_ratio"] == pytest.approx(2 / 3)
+    assert (row["straggler_rank"], row["rank_skew_p95_ratio"]) == (None, None), "whoever ended its steps last is no straggler"
+    (cell_found,) = analyse(collect([tmp_path / "results" / "digits"])).cells
+    assert "uneven" in cell_found.marks
 
 
 def test_the_rate_of_a_window_is_made_again_from_samples_and_wall_time(tmp_path: Path) -> None:

@@ -218,6 +218,7 @@ WINDOWS += [(None, None)]
         ({"performance.num_measured_steps": 99, "performance.samples": 99 * make_cell()["global_batch_size"]}, "short"),
         ({"performance.samples": 201 * make_cell()["global_batch_size"]}, "samples"),
         ({"performance.samples": 200 * make_cell()["global_batch_size"] - 1}, "samples"),
+        ({"performance.samples": None}, None),  # of a version that did not tell
         ({"performance.assumed": ["samples"]}, "assumed"),
         ({"performance.assumed": ["steps"]}, "assumed"),
         ({"performance.assumed": []}, None),
@@ -238,6 +239,9 @@ WINDOWS += [(None, None)]
         ({"performance.drift": drift_of(0.009, 0.0001)}, None),  # certain, and small
         ({"performance.drift_ratio": 1.5, "performance.drift": None}, None),  # of an older record, alone
         *[({"performance.uneven_cause": cause}, cause) for cause in ("stalls", "input", "stragglers", "gaps")],
+        ({"performance.rate_to_median_ratio": 1.051}, "uneven"),
+        ({"performance.rate_to_median_ratio": 0.949}, "uneven"),
+        ({"performance.rate_to_median_ratio": 0.951}, None),
         ({"performance.rate_to_median_ratio": 0.5, "performance.uneven_cause": "input"}, "input"),
         ({"performance.window_steps_ratio": 1.021}, "window"),
         ({"performance.window_steps_ratio": 0.979}, "window"),

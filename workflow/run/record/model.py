@@ -348,7 +348,8 @@ class WhatIf(Part, frozen=True, kw_only=True):
 
 class Performance(Part, frozen=True, kw_only=True):
     """The numbers of the measured window; a step is as long as its slowest rank's. Without `samples` it is of a version whose
-    `samples_per_s` was the global batch / the median step, and whose `straggler_rank` was an arbitrary one: tables have no rate of it."""
+    `samples_per_s` was the global batch / the median step, and whose `straggler_rank` was an arbitrary one: readers take samples /
+    `window_s`, and no straggler."""
 
     num_measured_steps: Annotated[FromOne, Column()]
     """steps | number of steps in the window, and before it"""
