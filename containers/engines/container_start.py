@@ -1,4 +1,5 @@
-"""Start a container and watch it: its client in the foreground, its watchdog at the other end of a socket, its ranks by their pipes.
+"""Start a container and watch it: its client in the foreground, and its watchdog at the other end of a socket, which
+tells the ends of its ranks. The command lines are built in docker_podman.py, apptainer.py, enroot.py and pyxis.py.
 
 Nothing here waits: the descriptors are watched by the node program's event loop, and what they bring is handled in `exit_code`. When the
 ranks are told to end (shutdown), that goes to the watchdog; what the engine must do is done in `remove`, within limits.
