@@ -129,7 +129,7 @@ def made(part_exchange):
 ways = {"told": (made(slipway_parts.part_exchange), own), "plain": (made(lambda *_: None), nothing)}
 images, labels = dataset.split("train").read_many(range(cell["batch_size"]))
 batch = torch.from_numpy(images), torch.from_numpy(labels)
-events = Events(Path(os.environ["SLIPWAY_OUT"], "events-0.jsonl"))
+events = Events(os.environ["SLIPWAY_OUT"], 0)
 around = Around(HostClock(), lambda: None, events, Never())
 
 def block(first, name):
