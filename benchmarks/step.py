@@ -102,7 +102,6 @@ def bare(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
 
 PARTS = """
 import json, math, os, random, statistics, sys, time
-from pathlib import Path
 import slipway_parts, slipway_reader, torch
 from slipway_program.events import Events
 from slipway_program.loop import Around, HostClock, Laps, run_steps
