@@ -103,7 +103,7 @@ def bare(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
 PARTS = """
 import json, math, os, random, statistics, sys, time
 import slipway_parts, slipway_reader, torch
-from slipway_program.events import Events
+from slipway_events import EventFile
 from slipway_program.loop import Around, HostClock, Laps, run_steps
 from slipway_program.plan import Steps
 from slipway_program.torch_group import join_group
@@ -128,7 +128,7 @@ def made(part_exchange):
 ways = {"told": (made(slipway_parts.part_exchange), own), "plain": (made(lambda *_: None), nothing)}
 images, labels = dataset.split("train").read_many(range(cell["batch_size"]))
 batch = torch.from_numpy(images), torch.from_numpy(labels)
-events = Events(os.environ["SLIPWAY_OUT"], 0)
+events = EventFile(os.environ["SLIPWAY_OUT"], 0)
 around = Around(HostClock(), lambda: None, events, Never())
 
 def block(first, name):

@@ -412,13 +412,16 @@ class Container:
             for process, pid in zip(self.processes, host_pids(self._link.pid, pids), strict=True):
                 process.pid = pid
         elif words["type"] == "failed":
-            is_program, what = (
-                words.get("program"),
-                f"; the image {self.plan.spec.image!r} does not have it, or nobody may execute it there",
-            )
-            self._fail(text(words.get("text")) + (what if is_program else ""), TrainingFailed if is_program else ContainerError)
+            self._hear_failure(words)
         elif words["type"] == "ending":
             self._ended_because = text(words.get("text"))
+
+    def _hear_failure(self, words: WatchdogMessage) -> None:
+        if words.get("program"):
+            what = f"; the image {self.plan.spec.image!r} does not have it, or nobody may execute it there"
+            self._fail(f"{text(words.get('text'))}{what}", TrainingFailed)
+        else:
+            self._fail(text(words.get("text")))
 
     def _hear_end(self, number: int, code: int | None, oom: bool) -> None:
         if number >= len(self.processes) or code is None:

@@ -179,7 +179,7 @@ class EventFile:
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one line. Numbers must be finite: a file with NaN is no JSON."""
-        line = dict(dict(event=event, time=time.time(), monotonic_ns=int(time.monotonic() * 1e9)), **fields)
+        line = {"event": event, "time": time.time(), "monotonic_ns": int(time.monotonic() * 1e9), **fields}
         self.file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def phase(self, phase: str) -> None:

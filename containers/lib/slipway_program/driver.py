@@ -7,15 +7,16 @@ from typing import Any, Callable, Tuple
 
 import numpy as np
 import slipway_reader
+from slipway_events import EventFile
 
 from . import checkpoint, parameters
 from .checkpoint import CheckpointRequested, Request
 from .evaluation import evaluate, mean_loss
-from .events import Events, common_provenance
 from .feed import follow_native, repeat_first, start_reading
 from .loop import Around, Evaluations, HostClock, Moments, run_steps
 from .parameters import Arrays, Cell, Facts
 from .plan import check_fits, make_plan, shapes_of_sequences
+from .provenance import common_provenance
 from .rank import LossNotFinite
 from .trainer import Trainer, dropout_seed, drops
 
@@ -23,7 +24,7 @@ MakeTrainer = Callable[[Cell, Any, Arrays], Trainer]
 """(cell, dataset, the parameters and running statistics to start from) -> this rank, joined to the others."""
 
 
-def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTrainer) -> int:
+def run(cell: Cell, data: Path, out: Path, events: EventFile, make_trainer: MakeTrainer) -> int:
     """Run the training or the inference that `cell` describes, from the dataset in `data`; events and, from rank 0, the parameters go to
     `out`. The exit code: 0, or 43 where a checkpoint was wanted before the end."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -5,14 +5,14 @@ from itertools import islice
 from typing import Iterable, Tuple
 
 import numpy as np
+from slipway_events import EventFile
 
-from .events import Events
 from .feed import Batches
 from .plan import Plan
 from .trainer import Trainer
 
 
-def report(events: Events, plan: Plan, step: int, totals: Iterable[float], start: float) -> float:
+def report(events: EventFile, plan: Plan, step: int, totals: Iterable[float], start: float) -> float:
     """End an evaluation before `step` that began at `start`, and return its seconds; rank 0 writes the event. `totals`: over all ranks the
     sum of the losses, the number of right answers, the number of all answers, and the number of samples."""
     loss, correct, count, samples = map(float, totals)
@@ -23,7 +23,7 @@ def report(events: Events, plan: Plan, step: int, totals: Iterable[float], start
     return seconds
 
 
-def evaluate(trainer: Trainer, batches: Batches, plan: Plan, step: int, events: Events) -> float:
+def evaluate(trainer: Trainer, batches: Batches, plan: Plan, step: int, events: EventFile) -> float:
     """Compute mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event.
     `batches` begin with those to evaluate. Returns seconds."""
     events.phase("eval")

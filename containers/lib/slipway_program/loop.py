@@ -4,8 +4,9 @@ import math
 import time
 from typing import Any, Callable, Container, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from slipway_events import EventFile
+
 from .checkpoint import CheckpointRequested, Request
-from .events import Events
 from .plan import Steps
 from .rank import LossNotFinite
 
@@ -87,7 +88,7 @@ class HostClock:
 Step = Callable[[int, Any, Any], Tuple[Any, Moments]]
 """(number, images, labels) -> the loss of this rank, and the moments of the parts of the step."""
 
-Around = NamedTuple("Around", [("clock", Any), ("barrier", Callable[[], object]), ("events", Events), ("request", Request)])
+Around = NamedTuple("Around", [("clock", Any), ("barrier", Callable[[], object]), ("events", EventFile), ("request", Request)])
 """What the steps run in: a HostClock or the like; a call that all ranks make together; where to write; who may ask for an end."""
 
 Evaluations = NamedTuple("Evaluations", [("before", Container[int]), ("evaluate", Callable[[int], object])])

@@ -7,10 +7,8 @@ import traceback
 from pathlib import Path
 from typing import Any, Callable, Tuple
 
+from slipway_events import EventFile, kind_of
 from slipway_events import LossNotFinite as LossNotFinite
-from slipway_events import kind_of
-
-from .events import Events
 
 EXITS = {"oom": 41, "nan": 42, "storage": 44}
 
@@ -21,14 +19,14 @@ def describe_failure(error: BaseException) -> Tuple[str, int]:
     return kind, EXITS.get(kind, 1)
 
 
-Run = Callable[[Any, Path, Path, Events], int]
+Run = Callable[[Any, Path, Path, EventFile], int]
 """(cell, dataset, directory to write to, events) -> the exit code."""
 
 
 def main(load: Callable[[], Run]) -> None:
     """Run the cell of this process, and end it. `load` imports the framework: that takes a second, and its failure must be an event too."""
     rank = int(os.environ["RANK"])
-    events = Events(os.environ["SLIPWAY_OUT"], rank)
+    events = EventFile(os.environ["SLIPWAY_OUT"], rank)
     events.phase("init")
     try:
         cell = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text(encoding="utf-8"))

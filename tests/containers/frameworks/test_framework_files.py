@@ -105,7 +105,7 @@ def test_its_programs_compile_and_import_only_what_they_may(spec: FrameworkSpec)
     beside = {path.stem for path in spec.folder.iterdir() if path.is_dir() or path.suffix == ".py"}
     for path in spec.folder.rglob("*.py"):
         library = {folder.name for folder in spec.library_folders}
-        ours = {"slipway_reader", "slipway_program", "slipway_parts", "slipway_profile"}
+        ours = {"slipway_reader", "slipway_program", "slipway_events", "slipway_parts", "slipway_profile"}
         allowed = set(sys.stdlib_module_names) | packages | beside | library | ours | {"numpy"}
         assert imports(path) <= allowed, f"{path} imports {imports(path) - allowed}"
 

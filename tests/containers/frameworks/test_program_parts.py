@@ -276,7 +276,7 @@ def test_a_loss_that_is_not_finite_has_its_own_end(part: Any) -> None:
 
 
 def test_events_are_lines_at_once(part: Any, tmp_path: Path) -> None:
-    events = part("events").Events(str(tmp_path), 3)
+    events = part("rank").EventFile(str(tmp_path), 3)
     events.phase("init")
     (line,) = (tmp_path / "events-3.jsonl").read_text().splitlines()
     assert json.loads(line).keys() == {"event", "time", "monotonic_ns", "phase"}

@@ -12,8 +12,8 @@ import slipway_parts
 import slipway_reader
 import torch
 import torch.distributed as dist
+from slipway_events import EventFile
 from slipway_program.evaluation import report
-from slipway_program.events import Events
 from slipway_program.loop import Moments
 from slipway_program.parameters import Cell, Layer, Optimizer, given_parameters, read_parameters
 from slipway_program.plan import Plan, check_fits
@@ -115,7 +115,7 @@ def _of_tokens(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=NO_TARGET, reduction="none").view_as(labels)
 
 
-def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, plan: Plan, step: int, events: Events) -> float:
+def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, plan: Plan, step: int, events: EventFile) -> float:
     """Compute mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event.
     Returns seconds.
     """

@@ -12,12 +12,13 @@ import slipway_profile
 import slipway_reader
 import torch
 import torch.distributed as dist
+from slipway_events import EventFile
 from slipway_program import checkpoint
 from slipway_program.checkpoint import CheckpointRequested, Request, Resumed, find_checkpoint
-from slipway_program.events import Events, common_provenance
 from slipway_program.loop import Around, Evaluations, run_steps
 from slipway_program.parameters import FILE_NAME, Cell, Facts, checksum_of, write_parameters
 from slipway_program.plan import Steps, make_plan
+from slipway_program.provenance import common_provenance
 from slipway_program.torch_group import join_group, leave_group, provenance_of
 
 from .checkpoint import State, gathered, give_parts, load_checkpoint, not_saved, save_checkpoint, whole
@@ -27,7 +28,7 @@ from .network import Network, count_parameters
 from .steps import evaluate, make_forward, make_inference_step, make_network, make_training_step
 
 
-def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
+def run(cell: Cell, data: Path, out: Path, events: EventFile) -> int:
     """Run the training or the inference that `cell` describes, from the dataset in `data`; events and, from rank 0, the parameters go to
     `out`. The exit code: 0, or 43 where a checkpoint was wanted before the end."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -108,7 +109,7 @@ def follow_profile(cell: Cell, net: Network, steps: Steps, clock: Any, out: Path
         slipway_profile.Profiler(torch, net, cell, str(out), int(os.environ["RANK"]), traced).follow(clock, steps.first)
 
 
-def resume(cell: Cell, resumed: Resumed, state: State, events: Events) -> None:
+def resume(cell: Cell, resumed: Resumed, state: State, events: EventFile) -> None:
     """Take the state from the checkpoint, and say what of it could not be carried."""
     load_checkpoint(resumed.path, state)
     lost = not_saved(cell)

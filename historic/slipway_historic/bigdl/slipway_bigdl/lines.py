@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Optional
 
-from slipway_program.events import Events
+from slipway_events import EventFile
 from slipway_program.plan import Steps
 
 LINE = re.compile(
@@ -22,7 +22,7 @@ class Lines:
     """The lines between the JVM and the log of this rank: every line goes on, and one that tells of a step becomes an event. It begins with
     the loss of the first batch of the cell, which is compared; what BigDL tells is of batches of its own order."""
 
-    def __init__(self, events: Events, steps: Steps) -> None:
+    def __init__(self, events: EventFile, steps: Steps) -> None:
         self._events, self._steps = events, steps
         self.first_loss = 0.0
         self._last: Optional[float] = None

@@ -19,12 +19,13 @@ from bigdl.dllib.nn.criterion import ClassNLLCriterion
 from bigdl.dllib.nncontext import init_nncontext, init_spark_conf
 from bigdl.dllib.optim.optimizer import SGD, MaxIteration, Optimizer
 from bigdl.dllib.utils.common import Sample
+from slipway_events import EventFile
 from slipway_program.driver import check_finite, first_parameters, summary
 from slipway_program.evaluation import evaluate
-from slipway_program.events import Events, common_provenance
 from slipway_program.feed import start_reading
 from slipway_program.parameters import FILE_NAME, Arrays, Cell, count_of, write_parameters
 from slipway_program.plan import make_plan
+from slipway_program.provenance import common_provenance
 from slipway_program.rank import LossNotFinite
 from slipway_program.trainer import Trainer
 
@@ -112,7 +113,7 @@ def first_loss(cell: Cell, dataset: Any, arrays: Arrays, mean: np.ndarray, scale
     return sum(losses) / world_size
 
 
-def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
+def run(cell: Cell, data: Path, out: Path, events: EventFile) -> int:
     dataset = slipway_reader.open_dataset(str(data))
     batch, cores = cell["global_batch_size"], cores_of(cell) * cell["nodes"]
     if batch % cores:

@@ -1,4 +1,4 @@
-"""What a rank tells with the start of its run: versions, cores, variables."""
+"""Collect what a rank reports with the start of its run: versions, cores, variables."""
 
 import os
 import platform
@@ -6,11 +6,9 @@ from typing import Optional
 
 import numpy
 import slipway_reader
-from slipway_events import EventFile
 
 from .parameters import Facts
 
-Events = EventFile
 SHOWN = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE", "GLOO_SOCKET_IFNAME", "XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS")
 SHOWN_PREFIX = "NCCL_"
 
