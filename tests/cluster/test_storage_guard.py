@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,16 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Its exit code, and what it has printed on standard error."""
     err = process.communicate(timeout=60)[1]
     return process.returncode, err
+
+
+def wait_for_exit(process: subprocess.Popen[str]) -> None:
+    """Return once the process has called exit: each thread of it that waits for storage has got SIGKILL then."""
+    while True:
+        with contextlib.suppress(OSError):  # a thread ended while its status was read
+            states = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/status")]
+            if not any("\nState:\tD" in state and "\nSigPnd:\t0000000000000000\n" in state for state in states):
+                return
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -77,6 +88,7 @@ def test_a_wait_for_storage_is_told_and_given_up(disk: Disk, thread: str) -> Non
         assert process.stderr is not None
         assert "slipway: storage has not answered for" in process.stderr.readline()
         assert "ends when storage answers" in process.stderr.readline()
+        wait_for_exit(process)
     assert ended(process) == (22, "")
 
 
@@ -88,6 +100,7 @@ def test_ctrl_c_ends_a_command_that_waits_for_storage(disk: Disk) -> None:
         assert "and Ctrl-C ends it" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert "ends when storage answers" in process.stderr.readline()
+        wait_for_exit(process)
     assert ended(process) == (26, "")
 
 

@@ -79,7 +79,6 @@ def test_evaluations_between_epochs_are_in_no_rate(world: World) -> None:
     per_epoch = record["dataset"]["train_samples"] // 32
     assert [(one["split"], one["step"], one["epoch"]) for one in evaluations] == [("test", epoch * per_epoch, epoch) for epoch in (1, 2, 3)]
     accuracies = [one["accuracy"] for one in evaluations]
-    assert accuracies == sorted(accuracies)
     assert accuracies[0] < accuracies[-1] == record["training"]["eval"]["accuracy"]
     times = [one["training_s"] for one in evaluations]
     assert times == sorted(times)
