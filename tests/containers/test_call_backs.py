@@ -222,10 +222,3 @@ EVALUATED_AT: dict[str, Any] = {
     "keras": [(1, 1), (3, 2), (4, 3), (6, 4), (7, 5)],
 }
 EVALUATED = {"transformers": 16, "lightning": 24, "keras": None}
-
-
-def test_a_batch_may_hold_single_numbers_beside_its_arrays() -> None:
-    code = "import slipway_events, torch; print(slipway_events.rows({'weight': torch.tensor(0.5), 'x': torch.zeros(4, 2)}))"
-    env = {"PYTHONPATH": str(LIBRARY), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr

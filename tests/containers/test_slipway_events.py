@@ -1,19 +1,24 @@
 """slipway_events.py: by hand the plain loop, in a run a line for each step, in Python 3.6 and later."""
 
+import hashlib
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from base.process import CODE_ROOT
+from tests.containers.specs import library
 from workflow.run.record.events import RankEvents, read_events
 from workflow.run.record.rate import performance, training
 
 pytestmark = pytest.mark.processes
 HELPER = CODE_ROOT / "containers" / "lib" / "slipway_events.py"
+MODULE: Any = library("slipway_events")
 LOOP = """
 import slipway_events
 run = slipway_events.start({facts})
@@ -78,51 +83,57 @@ def test_in_a_run_each_step_is_a_line(tmp_path: Path) -> None:
     assert found.stop.window_wall_s >= measured_s
 
 
-@pytest.mark.parametrize("told", ["-2", "0", "float('nan')", "float('inf')", "1.5", "'two'", "10**400", "lambda batch: len(batch) - 2"])
+@pytest.mark.parametrize("told", [-2, 0, math.nan, math.inf, 1.5, "two", 10**400], ids=lambda told: repr(told)[:4])
+def test_what_is_no_number_of_samples_is_an_error(told: Any) -> None:
+    with pytest.raises(ValueError, match="samples of a batch must be a whole number from 1 on, or None where nobody knows: found"):
+        MODULE.whole_count("samples", told, 1)
+
+
 @pytest.mark.parametrize("name", ["samples", "tokens"])
-def test_what_is_no_number_of_samples_is_an_error_that_names_it(tmp_path: Path, told: str, name: str) -> None:
-    text = LOOP.format(facts="", loss="0.5").replace("samples=len", f"{name}={told}")
-    code, said = start(tmp_path, text, CELL)
-    if name == "tokens" and told == "0":
-        assert code == 0, said
-        return
-    assert code != 0, said
-    assert (
-        f"ValueError: {name} of a batch must be a whole number from {int(name == 'samples')} on, or None where nobody knows: found" in said
-    )
+def test_such_a_number_ends_the_run_and_names_what_it_counts(tmp_path: Path, name: str) -> None:
+    code, said = start(tmp_path, LOOP.format(facts="", loss="0.5").replace("samples=len", f"{name}=lambda batch: len(batch) - 3"), CELL)
+    assert code == 1
+    assert f"ValueError: {name} of a batch must be a whole number from {int(name == 'samples')} on" in said
     assert events(tmp_path).errors[0].kind == "error"
 
 
-@pytest.mark.parametrize("told", ["2.0", "None", "lambda batch: None", "type('Tensor', (), {'__float__': lambda self: 2.0})()"])
-def test_a_number_of_samples_may_be_of_any_kind_or_not_known(tmp_path: Path, told: str) -> None:
-    code, said = start(tmp_path, LOOP.format(facts="", loss="0.5").replace("samples=len", f"samples={told}"), CELL)
-    assert (code, said) == (0, "batches 7\n")
-    assert [step.samples for step in events(tmp_path).steps.values()] == [None if "None" in told else 2] * 7
+class Tensor:
+    def __float__(self) -> float:
+        return 2.0
 
 
-ARRAY = "type('Array', (), {'shape': %s})()"
+@pytest.mark.parametrize(
+    ("told", "least", "count"),
+    [(2.0, 1, 2), (None, 1, None), (Tensor(), 1, 2), (0, 0, 0)],
+    ids=["a float", "nobody knows", "a tensor", "no tokens"],
+)
+def test_a_number_of_samples_may_be_of_any_kind_or_not_known(told: Any, least: int, count: int | None) -> None:
+    assert MODULE.whole_count("samples", told, least) == count
+
+
+def array(*shape: int | None) -> SimpleNamespace:
+    return SimpleNamespace(shape=shape)
 
 
 @pytest.mark.parametrize(
     ("batch", "count"),
     [
-        (ARRAY % "(4, 3, 8, 8)", 4),
-        (f"({ARRAY % '(4, 8)'}, {ARRAY % '(4,)'})", 4),
-        (f"{{'x': {ARRAY % '(4, 8)'}, 'more': [{ARRAY % '(4,)'}, {ARRAY % '()'}], 'names': ['a', 'b']}}", 4),
-        (f"({ARRAY % '(4, 8)'}, {ARRAY % '(8, 8)'})", None),
-        (f"[{ARRAY % '(3, 8, 8)'}] * 32", None),
-        (ARRAY % "(0, 8)", None),
-        (ARRAY % "(None, 8)", None),
-        (ARRAY % "None", None),
-        ("7", None),
-        ("'words'", None),
-        ("[1, 2, 3]", None),
+        (array(4, 3, 8, 8), 4),
+        ((array(4, 8), array(4)), 4),
+        ({"x": array(4, 8), "more": [array(4), array()], "names": ["a", "b"]}, 4),
+        ((array(4, 8), array(8, 8)), None),
+        ([array(3, 8, 8)] * 32, None),
+        (array(0, 8), None),
+        (array(None, 8), None),
+        (SimpleNamespace(shape=None), None),
+        (7, None),
+        ("words", None),
+        ([1, 2, 3], None),
     ],
+    ids=repr,
 )
-def test_the_rows_of_a_batch_are_counted_where_all_its_arrays_have_as_many(tmp_path: Path, batch: str, count: int | None) -> None:
-    text = f"import slipway_events\nfor _ in slipway_events.start().steps([{batch}]): pass\n"
-    assert start(tmp_path, text, CELL) == (0, "")
-    assert [step.samples for step in events(tmp_path).steps.values()] == [count] * 7
+def test_the_rows_of_a_batch_are_counted_where_all_its_arrays_have_as_many(batch: Any, count: int | None) -> None:
+    assert MODULE.rows(batch) == count
 
 
 def test_a_step_with_one_batch_that_nobody_can_count_has_no_count(tmp_path: Path) -> None:
@@ -131,10 +142,11 @@ def test_a_step_with_one_batch_that_nobody_can_count_has_no_count(tmp_path: Path
     assert {step.samples for step in events(tmp_path).steps.values()} == {None}
 
 
-def test_tokens_stand_beside_the_samples(tmp_path: Path) -> None:
-    text = LOOP.format(facts="", loss="0.5").replace("samples=len", "tokens=lambda batch: 10 * len(batch)")
+def test_tokens_stand_beside_the_rows_of_a_batch(tmp_path: Path) -> None:
+    text = LOOP.format(facts="", loss="0.5").replace("samples=len", "tokens=lambda batch: 10 * batch.shape[1]")
+    text = text.replace("[[1, 2], [3, 4], [5]]", "[__import__('types').SimpleNamespace(shape=(4, columns)) for columns in (2, 1)]")
     assert start(tmp_path, text, CELL) == (0, "batches 7\n")
-    assert [(step.samples, step.tokens) for step in events(tmp_path).steps.values()] == [(None, n) for n in (20, 20, 10, 20, 20, 10, 20)]
+    assert [(step.samples, step.tokens) for step in events(tmp_path).steps.values()] == [(4, 20), (4, 10)] * 3 + [(4, 20)]
 
 
 def test_a_batch_is_counted_before_the_loop_takes_it_to_pieces(tmp_path: Path) -> None:
@@ -436,67 +448,55 @@ def test_a_checkpoint_from_which_no_run_resumes_is_refused(tmp_path: Path, name:
     assert start(tmp_path, STARTED + f"run.checkpoint({str(tmp_path / name)!r}, 1, resumable=False)\n", CELL)[0] == 0
 
 
-TORCH = """
-import sys, types
+CHECKSUMS = """
+import copy, json, types
 import slipway_events, torch
-torch.manual_seed(int(sys.argv[1]) if len(sys.argv) > 1 else {seed})
-network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)).to(torch.{dtype})
+from slipway_events import checksum_of
+
+network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
 run = slipway_events.start()
-slipway_events.start(model={model})
+slipway_events.start(model=network)
 for batch in run.steps([[1, 2]], samples=len):
     with torch.no_grad():
-        network[1].weight += {step}
+        network[1].weight += run.step
+named = {name: parameter.detach().numpy() for name, parameter in network.named_parameters()}
+half = copy.deepcopy(network).to(torch.bfloat16)
+found = {
+    "half": checksum_of(half),
+    "function": checksum_of(lambda: network),
+    "arrays": checksum_of(lambda: list(named.values())),
+    "names": checksum_of(lambda: named),
+    "variables": checksum_of(types.SimpleNamespace(trainable_variables=[parameter.detach() for parameter in network.parameters()])),
+    "parts": checksum_of(type("FullyShardedDataParallel", (torch.nn.Sequential,), {})(network)),
+    "parts of parameters": checksum_of(lambda: [setattr(one, "ds_id", 1) or one for one in network.parameters()]),
+}
+halves = [parameter.detach().view(torch.int16).numpy() for parameter in half.parameters()]
+orders = halves, named.values(), dict(sorted(named.items())).values()
+print(json.dumps([found, *("".join(array.tobytes().hex() for array in one) for one in orders)]))
 """
 
 
-def checksum(tmp_path: Path, **words: str) -> tuple[str | None, list[str]]:
-    text = TORCH.format(**{"seed": "1", "dtype": "float32", "model": "network", "step": "1", **words})
-    code, said = start(tmp_path, text, CELL)
-    assert code == 0, said
-    found = events(tmp_path)
-    assert found.stop is not None
-    return found.stop.checksum, found.warnings
-
-
 def test_the_checksum_is_of_the_parameters_after_the_last_step(tmp_path: Path) -> None:
-    first, warnings = checksum(tmp_path)
-    assert (first is not None, warnings) == (True, [])
-    assert checksum(tmp_path, model="lambda: network") == (first, [])
-    assert checksum(tmp_path, step="run.step") != (first, [])
-    assert checksum(tmp_path, seed="2") != (first, [])
-    assert checksum(tmp_path, dtype="bfloat16")[0] not in (None, first)
+    """Of a network, and of arrays and variables with the same numbers; only the order of names need not be that of the network."""
+    code, said = start(tmp_path, CHECKSUMS, CELL)
+    assert code == 0, said
+    found, *numbers = json.loads(said)
+    half, whole, by_name = (hashlib.sha256(bytes.fromhex(text)).hexdigest() for text in numbers)
+    assert whole != by_name
+    kinds = {"half": half, "names": by_name, **dict.fromkeys(("function", "arrays", "variables"), whole)}
+    assert found == {**kinds, **dict.fromkeys(("parts", "parts of parameters"))}
+    told = events(tmp_path)
+    assert told.stop is not None
+    assert (told.stop.checksum, told.warnings) == (whole, [])
     assert phases(tmp_path) == ["init", "warmup", "train", "checksum", "eval"]
 
 
-ARRAYS: dict[str, str] = {
-    "arrays": "lambda: [parameter.detach().numpy() for parameter in network.parameters()]",
-    "names": "lambda: {name: parameter.detach().numpy() for name, parameter in network.named_parameters()}",
-    "variables": "types.SimpleNamespace(trainable_variables=[p.detach() for p in network.parameters()])",
-}
-
-
-@pytest.mark.parametrize("kind", ARRAYS)
-def test_arrays_and_variables_have_the_checksum_of_the_same_numbers(tmp_path: Path, kind: str) -> None:
-    """The order of names need not be that of the network, so that only the same kind is compared."""
-    first, warnings = checksum(tmp_path, model=ARRAYS[kind])
-    assert (first is not None, warnings) == (True, [])
-    assert checksum(tmp_path, model=ARRAYS[kind]) == (first, [])
-    assert checksum(tmp_path, model=ARRAYS[kind], step="2") != (first, [])
-
-
-def test_parts_of_a_network_have_no_checksum(tmp_path: Path) -> None:
-    for part in (
-        "type('FullyShardedDataParallel', (torch.nn.Sequential,), {})(network)",
-        "lambda: [setattr(p, 'ds_id', 1) or p for p in network.parameters()]",
-    ):
-        assert checksum(tmp_path, model=part) == (None, [])
-
-
 def test_what_cannot_be_read_at_the_end_is_a_warning_and_the_run_ends_well(tmp_path: Path) -> None:
-    found, warnings = checksum(tmp_path, model="lambda missing: network")
-    assert found is None
-    assert len(warnings) == 1
-    assert warnings[0].startswith("the parameters of the model cannot be read for a checksum: TypeError: ")
+    assert start(tmp_path, LOOP.format(facts="model=lambda missing: None", loss="0.5"), CELL) == (0, "batches 7\n")
+    told = events(tmp_path)
+    assert told.stop is not None
+    (warning,) = told.warnings
+    assert warning.startswith("the parameters of the model cannot be read for a checksum: TypeError: ")
 
 
 @pytest.mark.parametrize(
@@ -507,7 +507,7 @@ def test_what_cannot_be_read_at_the_end_is_a_warning_and_the_run_ends_well(tmp_p
         (f"{STARTED}for _ in run.steps([]): pass\n", "the loader gave no batch after 0 of 7 steps: used up, or a batch too large?"),
         (LIBRARY.replace("SHORT", "6"), "the study asks for 7 steps, and max_steps would end the training after 6: raise it"),
         (
-            TORCH.format(seed="1", dtype="float32", model="dict(network.named_parameters())", step="1"),
+            f"{STARTED}slipway_events.start(model={{}})\n",
             "TypeError: model must be a network of PyTorch, Keras or TensorFlow, or a function that returns the trained arrays, found dict",
         ),
     ],
