@@ -8,25 +8,6 @@ from containers.models import MODELS, reads_tokens
 from containers.models.convolutions import ALGORITHMS, Convolution, convolutions_of, cost
 from containers.models.facts import NETWORKS, PUBLISHED, count, depth, layer_costs, usual
 
-ORACLES = [  # tables.md section 3: convolutions in all and in depth, fully connected, million parameters, million multiply-adds
-    ("alexnet", 5, 5, 3, 61.10, 714.2),
-    ("alexnet-caffe", 5, 5, 3, 60.97, 724.4),
-    ("alexnet-caffe-ungrouped", 5, 5, 3, 62.38, 1135.3),
-    ("googlenet", 57, 21, 1, 7.00, 1582.7),
-    ("resnet50-v1", 53, 49, 1, 25.56, 3858.0),
-    ("resnet50", 53, 49, 1, 25.56, 4089.2),
-    ("resnet152-v1", 155, 151, 1, 60.19, 11282.4),
-    ("resnet152", 155, 151, 1, 60.19, 11513.6),
-    ("vgg16", 13, 13, 3, 138.36, 15470.3),
-]
-
-
-@pytest.mark.parametrize(("name", "conv", "in_depth", "linear", "parameters", "macs"), ORACLES)
-def test_the_facts_are_those_of_the_publications(name: str, conv: int, in_depth: int, linear: int, parameters: float, macs: float) -> None:
-    model = usual(name)
-    assert (count(model.layers, "conv"), depth(model.layers), count(model.layers, "linear")) == (conv, in_depth, linear)
-    assert (round(model.parameters / 1e6, 2), round(model.macs / 1e6, 1)) == (parameters, macs)
-
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_what_is_published_differs_where_it_is_known_to(name: str) -> None:
