@@ -10,7 +10,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from containers.images.streams import feed_decompressed, free_bytes, require, sa
 from containers.images.streams import hash_file as hash_archive
 from data_prep.file_set import parse_file_set
 from data_prep.hashing import hash_file
+from tests.minicluster.waiting import wait_until
 
 HERE = MACHINES[platform.machine()]
 ID, OTHER, MANIFEST = (f"sha256:{digit * 64}" for digit in "abc")
@@ -191,39 +191,53 @@ def sif(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_sif_is_pinned_archived_and_loaded_by_its_content(tmp_path: Path, sif: Path) -> None:
-    pinned = pin(str(sif), "apptainer")
-    assert pinned.image_id == "sha256:" + hashlib.sha256(sif.read_bytes()).hexdigest()
+@pytest.fixture
+def path(sif: Path, tmp_path: Path) -> Path:
+    """Its archive."""
+    return archive(pin(str(sif), "apptainer"), tmp_path)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize(("engine", "form", "other"), [("apptainer", "sif", "enroot"), ("enroot", "sqsh", "apptainer")])
+def test_a_file_is_pinned_archived_and_loaded_by_its_content(
+    tmp_path: Path, sif: Path, cache: Path, engine: str, form: str, other: str
+) -> None:
+    file = sif.rename(tmp_path / f"image.{form}")
+    pinned = pin(str(file), engine)
+    assert (pinned.image_id, pinned.form) == ("sha256:" + hashlib.sha256(file.read_bytes()).hexdigest(), form)
     path = archive(pinned, tmp_path / "storage")
-    assert path == tmp_path / "storage" / "images" / f"{pinned.short}.sif"
+    assert path == tmp_path / "storage" / "images" / f"{pinned.short}.{form}"
     before = path.stat().st_mtime_ns
     assert archive(pinned, tmp_path / "storage") == path
     assert path.stat().st_mtime_ns == before
-    entry, cache = read_manifest(path), tmp_path / "cache"
-    assert loaded_id(entry, "apptainer", cache) == ""
-    assert load(path, "apptainer", cache) == pinned.image_id == loaded_id(entry, "apptainer", cache)
-    start = Path(image_to_start(entry, "apptainer", cache))
-    assert start.read_bytes() == sif.read_bytes()
+    entry = read_manifest(path)
+    assert loaded_id(entry, engine, cache) == ""
+    assert load(path, engine, cache) == pinned.image_id == loaded_id(entry, engine, cache)
+    assert Path(image_to_start(entry, engine, cache)).read_bytes() == file.read_bytes()
+    assert [one.short for one in find_images(engine, cache, 0)] == [pinned.short]
+    assert find_images(other, cache, 0) == ()
     path.unlink()
-    assert load(path, "apptainer", cache) == pinned.image_id, "storage is read only where the image is not here"
+    assert load(path, engine, cache) == pinned.image_id, "storage is read only where the image is not here"
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "grow"])
-def test_a_damaged_archive_is_found_before_it_is_loaded(tmp_path: Path, sif: Path, damage: str) -> None:
-    path = archive(pin(str(sif), "apptainer"), tmp_path)
+def test_a_damaged_archive_is_found_before_it_is_loaded(tmp_path: Path, sif: Path, path: Path, cache: Path, damage: str) -> None:
     content = path.read_bytes()
     changed = {"cut": content[:-1], "flip": content[:9] + b"\0" + content[10:], "grow": content + b"\0"}[damage]
     path.write_bytes(changed)
     with pytest.raises(DigestMismatch, match="cut or changed on storage; remove both, and archive the image again"):
-        load(path, "apptainer", tmp_path / "cache")
-    assert sorted(found.name.partition(".")[2] for found in (tmp_path / "cache" / "images").iterdir()) == ["lock"]
+        load(path, "apptainer", cache)
+    assert sorted(found.name.partition(".")[2] for found in (cache / "images").iterdir()) == ["lock"]
     path.unlink()
     archive(pin(str(sif), "apptainer"), tmp_path)
-    load(path, "apptainer", tmp_path / "cache")
+    load(path, "apptainer", cache)
 
 
-def test_a_file_in_the_cache_that_has_changed_is_brought_again(tmp_path: Path, sif: Path) -> None:
-    path, cache = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache"
+def test_a_file_in_the_cache_that_has_changed_is_brought_again(sif: Path, path: Path, cache: Path) -> None:
     load(path, "apptainer", cache)
     entry, here = read_manifest(path), cache / "images" / path.name
     changed = here.read_bytes()[:-1] + b"\0"
@@ -234,17 +248,6 @@ def test_a_file_in_the_cache_that_has_changed_is_brought_again(tmp_path: Path, s
     assert here.read_bytes() == sif.read_bytes()
     os.utime(here)
     assert loaded_id(entry, "apptainer", cache) == entry.image.image_id, "written to, and the same"
-
-
-def test_a_squashfs_file_goes_the_way_of_a_sif(tmp_path: Path, sif: Path) -> None:
-    squashed = sif.rename(tmp_path / "image.sqsh")
-    pinned = pin(str(squashed), "enroot")
-    path, cache = archive(pinned, tmp_path / "storage"), tmp_path / "cache"
-    assert (path.name, pinned.form) == (f"{pinned.short}.sqsh", "sqsh")
-    assert load(path, "enroot", cache) == pinned.image_id
-    assert Path(image_to_start(read_manifest(path), "enroot", cache)).read_bytes() == squashed.read_bytes()
-    assert [one.short for one in find_images("enroot", cache, 0)] == [pinned.short]
-    assert find_images("apptainer", cache, 0) == ()
 
 
 @pytest.mark.parametrize(
@@ -316,8 +319,7 @@ def test_a_sif_is_built_once_from_a_reference(tmp_path: Path, monkeypatch: pytes
     assert argv == ["apptainer", "build", "--authfile", "auth.json", "o.sif", "oras://a/b"]
 
 
-def test_sifs_in_the_cache_are_reaped_by_their_last_use(tmp_path: Path, sif: Path) -> None:
-    path, cache = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache"
+def test_sifs_in_the_cache_are_reaped_by_their_last_use(path: Path, cache: Path) -> None:
     before = int(time.time())
     load(path, "apptainer", cache)
     found = find_images("apptainer", cache, 0)
@@ -331,8 +333,7 @@ def test_sifs_in_the_cache_are_reaped_by_their_last_use(tmp_path: Path, sif: Pat
     assert find_images("apptainer", cache, 0) == ()
 
 
-def test_an_image_that_a_run_loads_while_images_are_listed_stays(tmp_path: Path, sif: Path) -> None:
-    path, cache = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache"
+def test_an_image_that_a_run_loads_while_images_are_listed_stays(path: Path, cache: Path) -> None:
     load(path, "apptainer", cache)
     (listed,) = find_images("apptainer", cache, 0)
     load(path, "apptainer", cache)
@@ -363,8 +364,7 @@ def test_an_archive_has_the_list_of_chunks_by_which_nodes_pass_it_on(tmp_path: P
     assert (file.path, file.bytes, file.chunk_bytes, file.chunks) == (path.name, len(content), CHUNK_BYTES, hashes.chunks)
 
 
-def test_what_others_have_brought_is_loaded_and_storage_is_not_read(tmp_path: Path, sif: Path) -> None:
-    path, cache = archive(pin(str(sif), "apptainer"), tmp_path / "storage"), tmp_path / "cache"
+def test_what_others_have_brought_is_loaded_and_storage_is_not_read(tmp_path: Path, sif: Path, path: Path, cache: Path) -> None:
     brought = tmp_path / "brought.sif"
     brought.write_bytes(sif.read_bytes())
     path.write_bytes(b"not what it was")
@@ -383,8 +383,7 @@ def test_what_others_have_brought_is_loaded_and_storage_is_not_read(tmp_path: Pa
     assert (cache / "images" / path.name).read_bytes() == sif.read_bytes()
 
 
-def test_nobody_waits_at_the_lock_of_a_load_whose_archive_has_not_come(tmp_path: Path, sif: Path) -> None:
-    path, cache = archive(pin(str(sif), "apptainer"), tmp_path / "storage"), tmp_path / "cache"
+def test_nobody_waits_at_the_lock_of_a_load_whose_archive_has_not_come(path: Path, cache: Path) -> None:
     here = []
 
     def bring(_bytes: int) -> Path:
@@ -396,9 +395,8 @@ def test_nobody_waits_at_the_lock_of_a_load_whose_archive_has_not_come(tmp_path:
     assert [(cache / "images" / path.name).stat().st_ino] == here, "it looked again when it had the lock"
 
 
-def test_what_others_have_brought_is_what_was_pinned(tmp_path: Path, sif: Path) -> None:
+def test_what_others_have_brought_is_what_was_pinned(sif: Path, path: Path, cache: Path) -> None:
     """Whoever can write beside the archive can make a list of chunks that fits another one; the manifest is of the moment of pinning."""
-    path, cache = archive(pin(str(sif), "apptainer"), tmp_path / "storage"), tmp_path / "cache"
     for other in (bytes(sif.stat().st_size), b"shorter"):
         path.write_bytes(other)
         chunks_path(path).write_text(json.dumps(hash_archive(path).chunk_list(path.name)))
@@ -407,8 +405,8 @@ def test_what_others_have_brought_is_what_was_pinned(tmp_path: Path, sif: Path) 
         assert loaded_id(read_manifest(path), "apptainer", cache) == ""
 
 
-def test_a_load_that_waits_for_another_says_so(tmp_path: Path, sif: Path) -> None:
-    path, cache, waits = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache", []
+def test_a_load_that_waits_for_another_says_so(path: Path, cache: Path) -> None:
+    waits: list[bool] = []
     holder = rf"process {os.getpid()} \(load the same, since [-0-9: ]+\) of this node holds {cache}/images/"
     with locked(cache / "images" / f"{path.stem}.lock", "load the same", 0.0), pytest.raises(ContainerError, match=holder):
         load(path, "apptainer", cache, limit_s=0.0, bringing=Bringing(wait=lambda: waits.append(True), bring=lambda _bytes: path))
@@ -416,8 +414,7 @@ def test_a_load_that_waits_for_another_says_so(tmp_path: Path, sif: Path) -> Non
 
 
 @pytest.mark.processes
-def test_a_load_whose_node_program_goes_while_it_waits_reads_nothing(tmp_path: Path, sif: Path) -> None:
-    path, cache = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache"
+def test_a_load_whose_node_program_goes_while_it_waits_reads_nothing(path: Path, cache: Path) -> None:
     argv = [sys.executable, "-m", "containers.images", "--engine", "apptainer", "--archive", path, "--cache", cache]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     asked, answer = map(json.loads, done.stdout.splitlines())
@@ -444,20 +441,13 @@ def test_a_client_that_is_asked_dies_with_whoever_asked(tmp_path: Path) -> None:
     code = f"from containers.engines.container_start import call; call(['sh', '-c', 'echo $$ > {file}; exec tail -f /dev/null'], 600.0)"
     asking = subprocess.Popen([sys.executable, "-c", code])
     try:
-        until(lambda: file.exists() and file.read_text().strip())
+        wait_until(lambda: file.exists() and bool(file.read_text().strip()), 30.0, "it runs")
         client = processes.state_of(int(file.read_text()))
         assert client is not None
     finally:
         asking.kill()
         asking.wait()
-    until(lambda: not processes.is_alive(client.pid, client.start))
-
-
-def until(condition: Callable[[], Any], limit_s: float = 30.0) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "nothing came of it"
-        time.sleep(0.01)
+    wait_until(lambda: not processes.is_alive(client.pid, client.start), 30.0, "it has gone")
 
 
 def test_a_torn_mark_counts_as_none(tmp_path: Path) -> None:
