@@ -4,7 +4,10 @@ import errno
 import importlib
 import json
 import math
+import signal
 import struct
+import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -77,46 +80,122 @@ def test_parameters_are_read_as_they_were_written(part: Any, tmp_path: Path) -> 
     assert {name: array.tolist() for name, array in found.items()} == {name: array.tolist() for name, array in arrays.items()}
 
 
+def written(part: Any, out: Path) -> tuple[Path, dict[str, Any]]:
+    """A checkpoint before step 3, and its cell."""
+    own = cell(model="lenet")
+    part("checkpoint").write_checkpoint(out, own, {"net.a": np.arange(40, dtype=np.float32)}, 3, {"scaler": "{}"})
+    return out / "checkpoint.safetensors", own
+
+
+def resume(part: Any, path: Path, wanted: dict[str, Any]) -> tuple[Any, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLIPWAY_CHECKPOINT", str(path))
+        return part("checkpoint").find_checkpoint(wanted), part("checkpoint").read_checkpoint(path)
+
+
+def test_a_checkpoint_is_read_as_it_was_written(part: Any, tmp_path: Path) -> None:
+    path, own = written(part, tmp_path)
+    found, (arrays, metadata) = resume(part, path, own)
+    assert (found.path, found.step, metadata["scaler"]) == (path, 3, "{}")
+    assert arrays["net.a"].tolist() == list(range(40))
+    with pytest.raises(ValueError, match=f"{path} is a checkpoint of another cell, model 'lenet'"):
+        resume(part, path, {**own, "seed": 7})
+    with pytest.raises(FileNotFoundError):
+        resume(part, tmp_path / "none", own)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda content: content[:-5] + bytes([content[-5] ^ 1]) + content[-4:], "damaged: its numbers are not those that were written"),
+        (lambda content: content[:-100], "no whole safetensors file"),
+        (lambda _: b"", "no whole safetensors file"),
+        (lambda content: content + b"\0", "no whole safetensors file"),
+        (
+            lambda content: content.replace(b"checkpoint/1", b"checkpoint/0"),
+            "not a checkpoint of this version: found format 'slipway.checkp",
+        ),
+    ],
+    ids=["flipped", "short", "empty", "longer", "old"],
+)
+def test_a_checkpoint_that_is_not_what_was_written_is_refused(part: Any, tmp_path: Path, change: Any, words: str) -> None:
+    path, own = written(part, tmp_path)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=f"{path} is {words}"):
+        resume(part, path, own)
+
+
+WRITES = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np
+from slipway_program.checkpoint import write_checkpoint
+
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+write_checkpoint(Path(sys.argv[1]), {"model": "lenet"}, {"net.a": np.zeros(1 << 20, np.float32)}, 4, {})
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("after_bytes", [0, 1 << 20])
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(part: Any, lib: Path, tmp_path: Path, after_bytes: int) -> None:
+    """By the kernel, which ends whoever writes more than it may."""
+    path, _ = written(part, tmp_path)
+    before = path.read_bytes()
+    argv = [sys.executable, "-c", WRITES, str(tmp_path), str(after_bytes)]
+    assert subprocess.run(argv, env={"PYTHONPATH": str(lib)}, check=False).returncode == -signal.SIGXFSZ
+    assert (tmp_path / ".checkpoint.safetensors.part").stat().st_size == after_bytes
+    assert path.read_bytes() == before
+
+
+def test_rank_0_looks_for_a_request_before_each_batch(part: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPWAY_STOP", str(tmp_path / "stop"))
+    first, other = (part("checkpoint").Request(rank) for rank in (0, 1))
+    assert [request.is_there() for request in (first, other)] == [False, False]
+    batches = first.watch(iter("ab"), 7)
+    assert next(batches) == "a"
+    (tmp_path / "stop").touch()
+    assert [request.is_there() for request in (first, other)] == [True, False]
+    with pytest.raises(part("checkpoint").CheckpointRequested, match="a checkpoint is wanted before step 7"):
+        next(batches)
+    assert list(other.watch(iter("ab"), 7)) == ["a", "b"]
+
+
 @pytest.mark.parametrize("world", [1, 2, 4])
-def test_every_world_reads_the_same_global_batches(part: Any, world: int) -> None:
-    plans = [
-        part("plan").make_plan(cell(batch_size=8 // world, global_batch_size=8), dataset(train=20), rank, world)[1] for rank in range(world)
-    ]
-    whole = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset(train=20), 0, 1)[1]
-    for number in range(5):
-        shares = [plan.share(number) for plan in plans]
-        assert {share.split for share in shares} == {"train"}
-        assert np.concatenate([share.indices for share in shares]).tolist() == whole.share(number).indices.tolist()
-
-
-@pytest.mark.parametrize("samples", [1, 4, 7, 24, 25])
-@pytest.mark.parametrize("world", [1, 2, 3])
-def test_every_sample_is_evaluated_once(part: Any, samples: int, world: int) -> None:
-    found: list[int] = []
-    for rank in range(world):
-        _, plan = part("plan").make_plan(cell(), dataset(train=64, test=samples), rank, world)
-        shares = [plan.share(number) for number in range(5, plan.batches)]
-        assert all(share.split == "test" and 1 <= len(share.indices) <= 4 for share in shares)
-        found += [index for share in shares for index in share.indices.tolist()]
-    assert sorted(found) == list(range(samples))
-
-
-@pytest.mark.parametrize("world", [1, 2, 4])
-def test_batches_of_sequences_are_of_one_length(part: Any, world: int) -> None:
-    """The same global batches in every world; of each length what is no whole batch is left out; each row once in an epoch."""
-    lengths = {"train": (20, 7, 33), "test": (5, 0, 6)}
-    plans = [
-        part("plan").make_plan(cell(batch_size=8 // world, global_batch_size=8), dataset(**lengths), n, world)[1] for n in range(world)
-    ]
-    (whole,) = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset(**lengths), 0, 1)[1:]
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [((20,), (1,)), ((20,), (24,)), ((20,), (25,)), ((20, 7, 33), (5, 0, 6))],
+    ids=["one sample to evaluate", "whole batches", "a batch of one more", "sequences of three lengths"],
+)
+def test_every_world_reads_the_same_global_batches_and_evaluates_each_sample_once(
+    part: Any, world: int, train: tuple[int, ...], test: tuple[int, ...]
+) -> None:
+    """Of several lengths, a batch is of one; and what is no whole batch is left out of the training."""
+    keys = {"global_batch_size": 8, "batch_size": 8 // world}
+    plans = [part("plan").make_plan(cell(**keys), dataset(train=train, test=test), rank, world)[1] for rank in range(world)]
+    whole = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset(train=train, test=test), 0, 1)[1]
     batches = [np.concatenate([plan.share(number).indices for plan in plans]).tolist() for number in range(5)]
     assert batches == [whole.share(number).indices.tolist() for number in range(5)]
     assert all(len({(row >= 20) + (row >= 27) for row in batch}) == 1 for batch in batches)
-    evaluated = [plan.share(number).indices.tolist() for plan in plans for number in range(5, plan.batches)]
-    assert sorted(row for rows in evaluated for row in rows) == list(range(11))
-    assert all(max(rows) < 5 or min(rows) >= 5 for rows in evaluated)
-    with pytest.raises(ValueError, match="has 33 samples of one length, fewer than the global batch of 40"):
-        part("plan").make_plan(cell(batch_size=40, global_batch_size=40), dataset(**lengths), 0, 1)
+    shares = [plan.share(number) for plan in plans for number in range(5, plan.batches)]
+    assert all(share.split == "test" and 1 <= len(share.indices) <= 8 // world for share in shares)
+    evaluated = [share.indices.tolist() for share in shares]
+    assert sorted(row for rows in evaluated for row in rows) == list(range(sum(test)))
+    assert all(max(rows) < test[0] or min(rows) >= test[0] for rows in evaluated)
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ((3,), "has 3 samples, fewer than the global batch of 4"),
+        ((2, 3, 1), "has 3 samples of one length, fewer than the global batch of 4"),
+    ],
+)
+def test_a_batch_larger_than_the_split_is_refused_before_a_loader_starts(part: Any, train: tuple[int, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        part("plan").make_plan(cell(), dataset(train=train), 0, 1)
 
 
 def test_the_shapes_of_sequences_that_are_met_before_evaluation(part: Any) -> None:
@@ -285,11 +364,6 @@ def test_events_are_lines_at_once(part: Any, tmp_path: Path) -> None:
     events.file.close()
 
 
-def test_a_batch_larger_than_the_split_is_refused_before_a_loader_starts(part: Any) -> None:
-    with pytest.raises(ValueError, match="has 3 samples, fewer than the global batch of 4"):
-        part("plan").make_plan(cell(), dataset(train=3), 0, 1)
-
-
 def network() -> list[dict[str, Any]]:
     return [dict(layer) for layer in build("lenet", 1, (28, 28), 10).layers]
 
@@ -316,6 +390,19 @@ def test_a_layer_of_another_size_is_refused(part: Any) -> None:
     wrong = [{**layer, "parameters": 7} if layer["name"] == "fc1" else layer for layer in network()]
     with pytest.raises(ValueError, match="layer 'fc1' has 400500 parameters here and 7 in the layer list"):
         part("parameters").starting_parameters(wrong, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "words"),
+    [
+        ([1, 28, 28], 5, "lenet has 431080 parameters here and 5 in the cell"),
+        ([1, 9, 9], 431_080, r"the layer list goes from \[1, 28, 28\] to \[10\], the dataset asks for \[1, 9, 9\] to \[10\]"),
+    ],
+)
+def test_a_network_that_is_not_the_cell_s_or_not_for_the_dataset_is_refused(part: Any, shape: list[int], count: int, words: str) -> None:
+    own = cell(model="lenet", model_layers=network(), model_parameters=count)
+    with pytest.raises(ValueError, match=words):
+        part("driver").first_parameters(own, SimpleNamespace(shapes=(shape, [10])))
 
 
 def test_running_statistics_are_no_parameters(part: Any) -> None:
@@ -358,9 +445,9 @@ def test_batches_come_in_order_each_in_memory_of_its_own(part: Any, datasets: An
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("first", [0, 3])
-def test_the_first_batch_is_repeated_from_memory_and_what_is_evaluated_is_read(part: Any, datasets: Any, first: int) -> None:
-    dataset = part("driver").slipway_reader.open_dataset(str(datasets("digits")))
+@pytest.mark.parametrize(("data", "first"), [("digits", 0), ("text", 3)])
+def test_the_first_batch_is_repeated_from_memory_and_what_is_evaluated_is_read(part: Any, datasets: Any, data: str, first: int) -> None:
+    dataset = part("driver").slipway_reader.open_dataset(str(datasets(data)))
     _, plan = part("plan").make_plan(cell(batch_size=8, global_batch_size=16), dataset, 1, 2, first=first)
     found = list(part("feed").repeat_first(dataset, plan))
     ours = list(part("feed").start_reading(dataset, plan, 1))
