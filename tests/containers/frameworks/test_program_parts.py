@@ -349,9 +349,17 @@ def test_the_kind_of_a_failure(part: Any, error: Exception, expected: tuple[str,
     assert part("rank").describe_failure(error) == expected
 
 
-def test_a_loss_that_is_not_finite_has_its_own_end(part: Any) -> None:
-    failures = part("rank")
-    assert failures.describe_failure(failures.LossNotFinite("nan")) == ("nan", 42)
+def test_a_loss_or_a_parameter_that_is_not_finite_has_its_own_end(part: Any) -> None:
+    loop, not_finite = part("loop"), part("rank").LossNotFinite
+    steps = SimpleNamespace(first=0, first_measured=0, end_measured=2, total=2)
+    with pytest.raises(not_finite, match="the loss of step 1 is nan") as raised:
+        loop.run_steps(
+            steps, lambda number, *_: ((0.5, math.nan)[number], ()), iter([(np.zeros(4), np.zeros(4, int))] * 2), around_of(part, [], [])[0]
+        )
+    assert part("rank").describe_failure(raised.value) == ("nan", 42)
+    part("driver").check_finite({"a.weight": np.ones(3)}, 9)
+    with pytest.raises(not_finite, match="after step 8 the parameters of the network are not finite"):
+        part("driver").check_finite({"a.weight": np.full(3, np.inf)}, 9)
 
 
 def test_events_are_lines_at_once(part: Any, tmp_path: Path) -> None:
@@ -476,47 +484,40 @@ def test_native_batches_begin_at_step_1_and_after_a_resume_where_they_were(part:
     assert len(left_out) == max(first - 1, 0)
 
 
-def laps_of(part: Any, moments: list[float]) -> Any:
-    """Laps by a clock that tells these moments one after the other."""
-    return part("loop").Laps(iter(moments).__next__)
-
-
-def test_a_part_of_a_step_lasts_from_the_moment_before_and_one_without_a_name_is_not_told(part: Any) -> None:
-    laps = laps_of(part, [10, 11, 13, 13.5, 17, 25, 26, 29])
-    laps.begin()
-    for name in ("copy", "forward", "exchange", "forward", "backward"):
-        laps.end(name)
-    laps.end_backward()
-    laps.end("")
-    found = part("loop").parts_of(laps.take(), lambda begin, end: end - begin)
-    assert found == {"copy": 1, "forward": 2 + 3.5, "exchange": 0.5 + 1, "backward": 8}
+@pytest.mark.parametrize(
+    ("moments", "ends", "expected"),
+    [
+        (
+            [10, 11, 13, 13.5, 17, 25, 26, 29],
+            ["begin", "copy", "forward", "exchange", "forward", "backward", "end_backward", ""],
+            {"copy": 1, "forward": 2 + 3.5, "exchange": 0.5 + 1, "backward": 8},
+        ),
+        ([0, 1, 5, 6], ["begin", "forward", "end_backward", "optimizer"], {"forward": 1, "optimizer": 1}),
+        ([], ["forward", "end_backward"], {}),
+    ],
+    ids=["from the moment before; none without a name", "the last own gradient was not met", "an evaluation, which begins none"],
+)
+def test_the_parts_of_a_step(part: Any, moments: list[float], ends: list[str], expected: dict[str, float]) -> None:
+    """By a clock that tells these moments one after the other."""
+    laps = part("loop").Laps(iter(moments).__next__)
+    for name in ends:
+        getattr(laps, name)() if hasattr(laps, name) else laps.end(name)
+    assert part("loop").parts_of(laps.take(), lambda begin, end: end - begin) == expected
     assert laps.take() == []
 
 
-def test_a_backward_whose_last_own_gradient_was_not_met_is_not_parted(part: Any) -> None:
-    laps = laps_of(part, [0, 1, 5, 6])
-    laps.begin()
-    laps.end("forward")
-    laps.end_backward()
-    laps.end("optimizer")
-    assert part("loop").parts_of(laps.take(), lambda begin, end: end - begin) == {"forward": 1, "optimizer": 1}
-
-
-def test_an_evaluation_begins_no_parts(part: Any) -> None:
-    laps = laps_of(part, [])
-    laps.end("forward")
-    laps.end_backward()
-    assert laps.take() == []
+def around_of(part: Any, emitted: list[tuple[str, dict[str, Any]]], phases: list[str]) -> tuple[Any, Any]:
+    """What steps run in, and their events, which go to these lists."""
+    events = SimpleNamespace(emit=lambda kind, **fields: emitted.append((kind, fields)), phase=phases.append)
+    return part("loop").Around(part("loop").HostClock(), lambda: None, events, SimpleNamespace(is_there=lambda: False)), events
 
 
 def test_the_events_of_steps_have_the_parts_that_are_told(part: Any) -> None:
-    loop, emitted = part("loop"), []
-    events = SimpleNamespace(emit=lambda kind, **fields: emitted.append((kind, fields)), phase=lambda _: None)
-    request = SimpleNamespace(is_there=lambda: False)
+    emitted: list[tuple[str, dict[str, Any]]] = []
     steps = SimpleNamespace(first=0, first_measured=1, end_measured=2, total=2)
     batches = iter([(np.zeros(4), np.zeros(4, int))] * 2)
     moments = [[], [("", 1.0), ("copy", 1.25), ("", 2.0), ("optimizer", 2.5)]]
-    loop.run_steps(steps, lambda number, *_: (0.5, moments[number]), batches, loop.Around(loop.HostClock(), lambda: None, events, request))
+    part("loop").run_steps(steps, lambda number, *_: (0.5, moments[number]), batches, around_of(part, emitted, [])[0])
     told = [{name: value for name, value in fields.items() if name in ("copy_s", "forward_s", "optimizer_s")} for _, fields in emitted]
     assert told == [{}, {"copy_s": 0.25, "optimizer_s": 0.5}]
 
@@ -568,8 +569,7 @@ def test_a_program_evaluates_between_steps_and_leaves_that_out_of_its_times(
     indices = (plan.share(number).indices for number in plan.share_numbers())
     batches = ((np.zeros((len(one), 1)), one % 2) for one in indices)
     trainer = SimpleNamespace(outputs=lambda images: passes(10.0, np.zeros((len(images), 2))), total=lambda sums: sums)
-    events = SimpleNamespace(emit=lambda kind, **fields: emitted.append((kind, fields)), phase=phases.append)
-    around = loop.Around(loop.HostClock(), lambda: None, events, SimpleNamespace(is_there=lambda: False))
+    around, events = around_of(part, emitted, phases)
     evaluations = loop.Evaluations(plan.evaluated_before, lambda step: evaluation.evaluate(trainer, batches, plan, step, events))
     times = loop.run_steps(steps, lambda *_: passes(1.0, (0.5, ())), batches, around, evaluations)
     assert times == {"train_s": 4.0, "window_wall_s": 2.0, "window_steps_s": 2.0}
