@@ -1,5 +1,7 @@
 """`reader: native`: Caffe and Caffe2 read what they train on by themselves, each rank its samples, and go on where they were stopped."""
 
+import importlib
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +12,6 @@ import pytest
 from containers.frameworks import load_framework
 from tests.containers.frameworks.programs import interpreter, stopped_and_resumed
 
-pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
 NATIVE = ("caffe", "caffe2")
 STEPS = {"warmup": 0, "measured": 12}
@@ -37,6 +38,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize(("data", "most"), [("planes", 1e-5), ("jpegs", 0.2)])
 def test_a_rank_gets_its_samples_of_every_shard(datasets: Callable[[str], Path], lib: Path, name: str, data: str, most: float) -> None:
@@ -51,6 +53,7 @@ def test_a_rank_gets_its_samples_of_every_shard(datasets: Callable[[str], Path],
     assert sorted(root.rglob("*")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NATIVE)
 def test_step_0_is_that_of_the_others_and_the_rest_is_the_same_for_every_number_of_ranks(run_program: Run, name: str) -> None:
     keys: Mapping[str, Any] = {"framework": name, "steps": STEPS, "global_batch_size": 16}
@@ -66,6 +69,7 @@ def test_step_0_is_that_of_the_others_and_the_rest_is_the_same_for_every_number_
     assert one.of("eval")[0]["samples"] == plain.of("eval")[0]["samples"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NATIVE)
 def test_a_run_that_was_stopped_reads_on_where_it_was(run_program: Run, tmp_path: Path, name: str) -> None:
     keys: Mapping[str, Any] = {"framework": name, "reader": "native", "steps": {"warmup": 2, "measured": 58}, "global_batch_size": 16}
@@ -73,10 +77,18 @@ def test_a_run_that_was_stopped_reads_on_where_it_was(run_program: Run, tmp_path
     stopped_and_resumed(run_program, tmp_path, whole, data="planes", **keys)
 
 
-@pytest.mark.parametrize("name", NATIVE)
-def test_what_it_cannot_read_is_refused_in_words(run_program: Run, name: str) -> None:
-    done = run_program(1, "photos", framework=name, reader="native")
-    assert done.exit_codes == [1]
-    assert "needs layout: caffe" in done.of("error")[0]["message"]
-    done = run_program(1, "planes", framework=name, reader="native", global_batch_size=9)
-    assert "a batch of 9 per process does not divide by its 2 shards" in done.of("error")[0]["message"]
+@pytest.mark.processes
+def test_what_it_cannot_read_is_refused_in_words(datasets: Callable[[str], Path], lib: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(lib))
+    native, open_dataset = (
+        importlib.import_module("slipway_historic_program.native"),
+        importlib.import_module("slipway_reader").open_dataset,
+    )
+    with pytest.raises(ValueError, match="needs layout: caffe"), native.opened_shards(open_dataset(datasets("photos")), 8):
+        pytest.fail("it was opened")
+    planes = open_dataset(datasets("planes"))
+    with pytest.raises(ValueError, match="a batch of 9 per process does not divide by its 2 shards"), native.opened_shards(planes, 9):
+        pytest.fail("it was opened")
+    with native.opened_shards(planes, 8) as places:
+        assert [os.listdir(place) for place in places] == [["data.mdb"]] * 2
+    assert not [place for place in places if Path(place).exists()]
