@@ -39,6 +39,10 @@ class House:
         self.site.write_text("storage: storage\ncache: {path: cache}\n")
         self.path = write(root, changed())
 
+    def on_slurm(self, more: str = "") -> None:
+        """Let the site be one with Slurm."""
+        self.site.write_text(f"storage: storage\ncache: {{path: /local/slipway}}\nscheduler: slurm\ndevice: cpu\n{more}")
+
     def study(self, **changes: Any) -> Study:
         """Change the study; the new one."""
         self.path = write(self.root, changed(**changes))
@@ -95,28 +99,35 @@ def tree() -> Callable[[Path], dict[str, int]]:
     return lambda root: {str(path): path.lstat().st_mtime_ns for path in root.rglob("*")}
 
 
-class Queue:
-    """Slurm's commands on PATH: what squeue shows, what sbatch was given."""
+class Commands:
+    """Commands of a scheduler, stand-ins on PATH; `script`: what was submitted."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
         root.mkdir()
         monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
-        self.command("sbatch", f"cat > {root}/script; echo 42")
-        self.shows()
 
     def command(self, name: str, does: str) -> None:
         (self.root / name).write_text(f"#!/bin/sh\n{does}\n")
         (self.root / name).chmod(0o755)
 
-    def shows(self, *lines: str) -> None:
-        (self.root / "queue").write_text("\n".join([*lines, ""]))
-        self.command("squeue", f"cat {self.root}/queue")
-
     @property
     def script(self) -> str | None:
         path = self.root / "script"
         return path.read_text() if path.exists() else None
+
+
+class Queue(Commands):
+    """Slurm's commands: what squeue shows, what sbatch was given."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(root, monkeypatch)
+        self.command("sbatch", f"cat > {root}/script; echo 42")
+        self.shows()
+
+    def shows(self, *lines: str) -> None:
+        (self.root / "queue").write_text("\n".join([*lines, ""]))
+        self.command("squeue", f"cat {self.root}/queue")
 
 
 @pytest.fixture

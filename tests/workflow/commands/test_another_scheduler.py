@@ -1,7 +1,6 @@
 """What commands and dag ask of PBS, whose commands are stand-ins on PATH: who asks for Slurm by name fails here."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -11,9 +10,9 @@ from base.errors import ConfigError, SubmitError
 from base.system import account_name
 from cluster.schedulers.jobs import RUN, QueuedJob, Work, mark_of, work_words
 from cluster.schedulers.pbs import jobs as pbs_jobs
-from tests.workflow.commands.conftest import House
+from tests.workflow.commands.conftest import Commands, House
 from workflow.commands.run import CommandLine, child_argv, profile_name
-from workflow.dag.execution import Mode, refuse_wrong_executor, refuse_wrong_way
+from workflow.dag.execution import Mode, refuse_wrong_way
 from workflow.dag.queue_view import describe_cancelled
 from workflow.dag.refusals import load_graph
 
@@ -22,15 +21,13 @@ pytestmark = pytest.mark.processes
 SITE = "storage: storage\ncache: {path: /local/slipway}\nscheduler: pbs\ndevice: cpu\nqueue: main\n"
 
 
-class Pbs:
+class Pbs(Commands):
     """PBS's commands: what qstat shows, what qsub was given."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        root.mkdir()
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(root, monkeypatch)
         for name, does in (("qsub", f"cat > {root}/script; echo 7.server"), ("qselect", f"cat {root}/ids"), ("qstat", f"cat {root}/jobs")):
-            (root / name).write_text(f"#!/bin/sh\n{does}\n")
-            (root / name).chmod(0o755)
+            self.command(name, does)
         self.shows()
 
     def shows(self, **keys: object) -> None:
@@ -43,9 +40,7 @@ class Pbs:
 @pytest.fixture(autouse=True)
 def pbs(house: House, monkeypatch: pytest.MonkeyPatch) -> Pbs:
     house.site.write_text(SITE)
-    found = Pbs(house.root / "pbs")
-    monkeypatch.setenv("PATH", f"{found.root}:{os.environ['PATH']}")
-    return found
+    return Pbs(house.root / "pbs", monkeypatch)
 
 
 def test_the_plan_says_what_it_would_be_asked(house: House) -> None:
@@ -65,7 +60,7 @@ def test_the_study_is_submitted_in_one_job(house: House, pbs: Pbs) -> None:
     assert (shown.code, "#PBS -l select=2:mpiprocs=1" in shown.out.splitlines()) == (0, True), shown.err
     said = house("submit")
     assert said.code == 0, said.err
-    script = (pbs.root / "script").read_text()
+    script = pbs.script or ""
     assert "#PBS -q main\n" in script
     assert "/profiles/pbs-allocation\n" in script
     assert "end it: qdel 7.server" in said.out
@@ -97,8 +92,5 @@ def test_each_run_is_a_job_of_it(house: House) -> None:
     assert argv[argv.index("--resources") + 1] == "nodes=3"
     assert set(found.run_resources) == {"nodes", "runtime", "memory_mb", "whole_nodes", "queue"}
     assert found.environment({})["SLIPWAY_SUBMITS"] == f"pbs {mark_of(found.study.name, found.results_dir)}"
-    refuse_wrong_executor("jobs", "slipway")
-    with pytest.raises(ConfigError, match="'slipway', found 'slurm'"):
-        refuse_wrong_executor("jobs", "slurm")
     with pytest.raises(ConfigError, match="this is not a job of PBS"):
         refuse_wrong_way(found.study.site, "allocation", {})

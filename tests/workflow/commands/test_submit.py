@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Timer
 
@@ -16,7 +17,7 @@ from cluster.holder import holder_of
 from cluster.runtime import runtime_directory
 from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
 from tests.workflow.commands.conftest import House, Queue, Said, queued
-from workflow.commands import main
+from workflow.commands.watching import output
 from workflow.run.storage.lease import acquire, new_lease
 from workflow.study.publishing import publish_resolved
 
@@ -28,14 +29,8 @@ Tree = Callable[[Path], dict[str, int]]
 @pytest.fixture
 def submit(house: House) -> Callable[..., Said]:
     """`slipway submit` on a site with Slurm."""
-    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\nqueue: main\n")
-
-    def call(*words: str) -> Said:
-        house.capsys.readouterr()
-        code = main.run(["submit", str(house.path), "--site", str(house.site), *words])
-        return Said(code, *house.capsys.readouterr())
-
-    return call
+    house.on_slurm("queue: main\n")
+    return partial(house, "submit")
 
 
 def finish(house: House, status: str = "ok") -> None:
@@ -63,9 +58,6 @@ def test_repeats_on_different_nodes(house: House, submit: Callable[..., Said]) -
     repeats = house.load().repeats
     assert f"#SBATCH --nodes={2 * repeats}" in said.out.splitlines()
     assert f"export SLIPWAY_NODE_SETS={repeats}" in said.out.splitlines()
-    refused = submit("--spread", "--nodes", "3", "--print")
-    assert refused.code == 10
-    assert "multiples of 2" in refused.err
 
 
 def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
@@ -83,7 +75,6 @@ def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Call
 
 
 def test_a_job_beside_others_of_the_same_study_is_refused(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    assert submit("--print").code == 0  # the site has Slurm now
     study = house.load()
     works = [Work(mark=mark_of(name, str(study.results_dir)), rule=RUN, wildcards=study.runs[0].run_id) for name in ("other", study.name)]
     runs = [{"job_id": str(7 + index), "state": "RUNNING", "comment": work_words(work)} for index, work in enumerate(works)]
@@ -99,7 +90,6 @@ def test_a_job_beside_others_of_the_same_study_is_refused(house: House, queue: Q
 
 def test_runs_that_another_start_has_are_no_reason_for_a_job(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
     """As one of another user in a shared storage, whose jobs this user does not see in the queue."""
-    assert submit("--print").code == 0  # the site has Slurm now
     study = house.load()
     holder = holder_of(os.getpid(), "local", "here", 0)
     for run in study.runs:
@@ -118,16 +108,17 @@ def test_runs_that_another_start_has_are_no_reason_for_a_job(house: House, queue
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_a_submission_that_is_waited_for_ends_as_a_run_does(
-    house: House, queue: Queue, submit: Callable[..., Said], complete: bool
-) -> None:
-    assert submit("--print").code == 0  # the site has Slurm now
+@pytest.mark.usefixtures("submit")
+def test_a_submission_that_is_waited_for_ends_as_a_run_does(house: House, queue: Queue, complete: bool) -> None:
     study = house.load()
     publish_resolved(study)
     finish(house)
     runs = study.results_dir / "runs"
     last = runs / study.runs[-1].run_id / "record.json"
-    if not complete:
+    page = study.results_dir / "report.html"
+    if complete:
+        page.write_text("made by the job")
+    else:
         last.unlink()
     runs.rename(house.root / "made")
     queue.command("sbatch", f"cat > /dev/null; mv {house.root}/made {runs}; echo 42")
@@ -137,27 +128,24 @@ def test_a_submission_that_is_waited_for_ends_as_a_run_does(
     _, ended, table = done.stdout.partition("job 42 has ended (gone); ")
     assert ended, done
     assert "speed-up" in table.lower(), done
-    assert f"report: {study.results_dir / 'report.html'}" in table, done
-    assert (study.results_dir / "report.html").exists()
+    assert f"report: {page}" in table, done
+    assert (page.read_text() == "made by the job") == complete
     assert ("1 run has no result; go on: slipway submit " in table) != complete, done
 
 
-def test_a_refusal_of_slurm_is_said(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    queue.command("sbatch", "cat > /dev/null; echo 'sbatch: error: invalid partition specified: main' >&2; exit 1")
-    said = submit()
-    assert said.code == 12
-    assert "invalid partition specified: main" in said.err
-    left = house.load().results_dir
-    assert [path.relative_to(left) for path in left.rglob("*")] == [Path("logs")]
-
-
-def test_a_job_that_slurm_may_have_taken_keeps_the_directory_of_its_log(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    """Slurm ends a job at once whose log it cannot write."""
-    queue.command("sbatch", "cat > /dev/null; echo what a fine day")
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [("echo 'sbatch: error: invalid partition specified: main' >&2; exit 1", "invalid partition specified"), ("echo yes", "named no job")],
+    ids=["a refusal", "no number of a job"],
+)
+def test_an_answer_that_names_no_job_is_said(house: House, queue: Queue, submit: Callable[..., Said], does: str, words: str) -> None:
+    """The directory of the log stays: Slurm may have taken the job, and ends one at once whose log it cannot write."""
+    queue.command("sbatch", f"cat > /dev/null; {does}")
     said = submit()
     assert said.code == SubmitError.exit_code
-    assert "named no job" in said.err
-    assert (house.load().results_dir / "logs").is_dir()
+    assert words in said.err
+    left = house.load().results_dir
+    assert [path.relative_to(left) for path in left.rglob("*")] == [Path("logs")]
 
 
 def test_a_submission_that_is_asked_for_again_is_done_once(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
@@ -173,25 +161,29 @@ def test_a_submission_that_is_asked_for_again_is_done_once(house: House, queue: 
 
 
 def test_a_submission_says_that_it_waits_for_another_one(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    notice = output.notice
     with LockFile(runtime_directory() / f"submit-{house.load().name}.lock") as lock:
+
+        def end_the_other(text: str) -> None:
+            without_notice.cancel()
+            notice(text)
+            lock.unlock()
+
+        without_notice = Timer(60.0, lock.unlock)
+        without_notice.start()
         lock.take()
-        Timer(2.0, lock.unlock).start()
+        house.patch.setattr(output, "notice", end_the_other)
         said = submit()
     assert "another command of yours submits the study" in said.err
     assert (said.code, queue.script is not None) == (0, True)
 
 
-def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    finish(house)
+def test_failed_runs_are_submitted_when_asked(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    finish(house, "oom")
     said = submit()
     assert said.code == 0, said.err
     assert "nothing is left to do: small: 8 of 8 runs have a result" in said.out
     assert queue.script is None
-
-
-def test_failed_runs_are_submitted_when_asked(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    finish(house, "oom")
-    assert "nothing is left" in submit().out
     said = submit("--retry", "failed")
     assert said.code == 0, said.err
     assert queue.script is not None
@@ -208,15 +200,8 @@ def test_what_snakemake_would_refuse_is_refused(house: House, queue: Queue, subm
     assert queue.script is None
 
 
-def test_this_machine_has_no_queue(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    house.site.write_text("storage: storage\ncache: {path: cache}\n")
-    said = submit()
-    assert said.code == 11
-    assert f"`slipway run {house.path} --site {house.site}` runs the study" in said.err
-
-
-def test_the_plan_says_what_slurm_would_be_asked(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    assert submit("--print").code == 0  # the site has Slurm now
+@pytest.mark.usefixtures("queue", "submit")
+def test_the_plan_says_what_slurm_would_be_asked(house: House) -> None:
     found = house.json("plan")["slurm"]
     assert sorted(kind["jobs"] for kind in found["jobs"]) == [4, 4]
     two = next(kind["sbatch"] for kind in found["jobs"] if "--nodes=2" in kind["sbatch"])
