@@ -18,6 +18,7 @@ from workflow.commands.watching.watch import run_states
 from workflow.dag.cell_needs import images_file
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.storage.lease import new_lease
+from workflow.study.study import Study
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,9 +31,17 @@ def hold(house: House, run_id: str, pid: int = 0, attempt: int = 1, **changes: o
     (run_dir / "lease.json").write_text(json.dumps({**lease, **({"pid": pid} if pid else {}), **changes}))
 
 
+def write_log(study: Study, name: str, text: str) -> Path:
+    """What a supervisor or a job of the study has said."""
+    path = study.results_dir / "logs" / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
 @pytest.mark.processes
 def test_every_state(house: House) -> None:
-    study = house.load()
+    study = house.study(base={"repeats": 3})
     names = [run.run_id for run in study.runs]
     house.record(names[0], "ok")
     house.record(names[1], "nan", status_reason="rank 1 on here met a loss that is not a number\nits last lines:\nx")
@@ -43,10 +52,18 @@ def test_every_state(house: House) -> None:
     torn = house.record(names[6], "ok")
     (torn.parents[1] / "record.json").write_text('{"stat')
     (torn / "record.json").write_text('{"stat')
+    house.record(names[8], "storage", kind="prevented", attempt=1)
+    house.record(names[8], "node_lost", kind="prevented", attempt=2)
+    hold(house, names[9], boot_id="elsewhere", host="other-host")
+    hold(house, names[10])
+    (study.results_dir / "runs" / names[10] / "lease.json").write_text("")
+    write_log(study, names[10], "10:00:00 run INFO cancelled: the supervisor got SIGINT\n")
+    write_log(study, names[11], "10:00:00 run ERROR the image is not there; build it\n")
     said = house.json("status")
     found = {run["run_id"]: run for run in said["runs"]}
-    assert list(found) == [f"{cell.cell_id}-r{repeat}" for cell in study.cells for repeat in (1, 2)], "as tables have them"
-    assert [found[name]["state"] for name in names] == ["done", "failed", "prevented", "running", "missing", "missing", "failed", "missing"]
+    assert list(found) == [f"{cell.cell_id}-r{repeat}" for cell in study.cells for repeat in (1, 2, 3)], "as tables have them"
+    states = "done failed prevented running missing missing failed missing prevented running missing missing"
+    assert " ".join(found[name]["state"] for name in names) == states
     assert found[names[1]]["reason"] == "rank 1 on here met a loss that is not a number"
     assert found[names[1]]["log"] == str(study.results_dir / "runs" / names[1] / "attempts" / "1" / "logs")
     assert found[names[2]]["status"] == "storage"
@@ -55,38 +72,16 @@ def test_every_state(house: House) -> None:
     assert found[names[5]]["reason"] == "started, and left no record"
     assert found[names[6]]["status"] == "unreadable"
     assert found[names[7]]["reason"] is None
+    assert (found[names[8]]["status"], found[names[8]]["attempt"]) == ("node_lost", 2), "the newest attempt speaks for the run"
+    assert "cannot be seen from here" in found[names[9]]["reason"]
+    assert found[names[10]]["reason"] == "started, and left no record; its log ends with: cancelled: the supervisor got SIGINT"
+    assert found[names[11]]["reason"] == "the image is not there; build it"
     assert {key: said[key] for key in ("done", "failed", "prevented", "running", "missing")} == {
-        "done": 1, "failed": 2, "prevented": 1, "running": 1, "missing": 3,
+        "done": 1, "failed": 2, "prevented": 2, "running": 2, "missing": 5,
     }  # fmt: skip
     text = house("status").out
-    assert "small: 8 runs: 1 done, 2 failed, 1 prevented, 1 running, 3 missing" in text
+    assert "small: 12 runs: 1 done, 2 failed, 2 prevented, 2 running, 5 missing" in text
     assert "failed (nan)" in text
-
-
-@pytest.mark.processes
-def test_a_newer_attempt_speaks_for_the_run(house: House) -> None:
-    name = house.load().runs[0].run_id
-    house.record(name, "storage", kind="prevented", attempt=1)
-    house.record(name, "node_lost", kind="prevented", attempt=2)
-    run = house.json("status")["runs"][0]
-    assert (run["state"], run["status"], run["attempt"]) == ("prevented", "node_lost", 2)
-
-
-@pytest.mark.processes
-def test_a_holder_of_whom_nothing_is_known_runs(house: House) -> None:
-    name = house.load().runs[0].run_id
-    hold(house, name, boot_id="elsewhere", host="other-host")
-    run = house.json("status")["runs"][0]
-    assert run["state"] == "running"
-    assert "cannot be seen from here" in run["reason"]
-
-
-@pytest.mark.processes
-def test_a_torn_lease_is_nobodys(house: House) -> None:
-    name = house.load().runs[0].run_id
-    hold(house, name)
-    (house.load().results_dir / "runs" / name / "lease.json").write_text("")
-    assert house.json("status")["runs"][0]["state"] == "missing"
 
 
 def write_logs(directory: Path) -> None:
@@ -100,9 +95,7 @@ def test_logs_of_the_latest_attempt(house: House) -> None:
     name = study.runs[0].run_id
     write_logs(house.record(name, "storage", kind="prevented", attempt=1))
     (house.record(name, "ok", attempt=10) / "logs" / "rank-0.log").write_text("tenth\n")
-    supervisor = study.results_dir / "logs" / f"{name}.log"
-    supervisor.parent.mkdir()
-    supervisor.write_text("supervisor said\n")
+    supervisor = write_log(study, name, "supervisor said\n")
     out = house("logs", name).out
     assert f"==> {supervisor} <==\nsupervisor said\n" in out
     assert "attempts/10/logs/rank-0.log <==\ntenth\n" in out
@@ -132,34 +125,16 @@ def test_one_attempt_one_rank_last_lines(house: House) -> None:
     assert "red \N{REPLACEMENT CHARACTER}[31m text \N{REPLACEMENT CHARACTER}" in out
 
 
-def test_logs_of_a_run_that_runs_here(house: House) -> None:
-    name = house.load().runs[0].run_id
-    for node in (0, 1):
-        for study in (house.load().name, "another-of-the-same-cell"):
-            work = house.root / "cache" / f"local-{node}" / "runs" / f"{name}-a1-{study}"
-            logs = work / "own" / "logs"
-            logs.mkdir(parents=True)
-            run_dir = house.load().results_dir.with_name(study) / "runs" / name
-            (work / "run.json").write_text(json.dumps({"run_dir": str(run_dir), "attempt": 1}))
-            (logs / f"rank-{node}.log").write_text(f"I am {node} of {study}\n")
-    out = house("logs", name).out
-    assert f"I am 0 of {house.load().name}\n" in out
-    assert f"I am 1 of {house.load().name}\n" in out
-    assert "another" not in out
-
-
-def test_logs_of_two_attempts_here_are_both_shown(house: House) -> None:
-    """The result of the first waits for storage while the second one runs."""
-    name = house.load().runs[0].run_id
-    for attempt in (1, 2):
-        work = house.root / "cache" / "local-0" / "runs" / f"{name}-a{attempt}"
+def test_logs_of_runs_that_run_here(house: House) -> None:
+    """Of two attempts where the result of the first waits for storage while the second one runs; of no other study."""
+    name, results = house.load().runs[0].run_id, house.load().results_dir
+    for node, attempt, study in ((0, 1, results.name), (1, 1, results.name), (0, 2, results.name), (0, 1, "another-of-the-same-cell")):
+        work = house.root / "cache" / f"local-{node}" / "runs" / f"{name}-a{attempt}-{study}"
         (work / "own" / "logs").mkdir(parents=True)
-        run_dir = house.load().results_dir / "runs" / name
-        (work / "run.json").write_text(json.dumps({"run_dir": str(run_dir), "attempt": attempt}))
-        (work / "own" / "logs" / "rank-0.log").write_text(f"I am attempt {attempt}\n")
-    out = house("logs", name).out
-    assert "I am attempt 1\n" in out
-    assert "I am attempt 2\n" in out
+        (work / "run.json").write_text(json.dumps({"run_dir": str(results.with_name(study) / "runs" / name), "attempt": attempt}))
+        (work / "own" / "logs" / f"rank-{node}.log").write_text(f"I am {node} of {study}, attempt {attempt}\n")
+    said = sorted(line for line in house("logs", name).out.splitlines() if line.startswith("I am"))
+    assert said == [f"I am {node} of {results.name}, attempt {attempt}" for node, attempt in ((0, 1), (0, 2), (1, 1))]
 
 
 @pytest.mark.parametrize("more", [(), ("--follow",)])
@@ -202,12 +177,6 @@ def test_no_logs(house: House, words: list[str], message: str) -> None:
     assert "attempts there: 1" in house("logs", house.load().runs[0].run_id, "--rank", "7").err
 
 
-def test_a_run_is_named_by_its_beginning(house: House) -> None:
-    said = house("logs", "lenet-digits")
-    assert said.code == 10
-    assert "the names of 8 runs begin so" in said.err
-
-
 @pytest.mark.processes
 def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path) -> None:
     house.site.write_text("storage: storage\ncache: {path: cache}\nengine: docker\n")
@@ -215,9 +184,7 @@ def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path
     (name,) = {run.cell.dataset for run in study.runs}
     assert house.json("status")["hindrances"] == []
     images = Path(images_file(study) or "")
-    log = study.results_dir / "logs" / f"{images.stem}.log"
-    log.parent.mkdir(parents=True)
-    log.write_text("20:51:03 image INFO one\n20:51:03 image ERROR image 'x:1' is not on this machine\n")
+    log = write_log(study, images.stem, "20:51:03 image INFO one\n20:51:03 image ERROR image 'x:1' is not on this machine\n")
     plan = study.build_dir(name) / "logs" / "plan.log"
     plan.parent.mkdir(parents=True)
     spec = json.dumps({"source": "folder", "path": str(tmp_path / "nowhere")})
@@ -252,15 +219,6 @@ def test_nothing_is_waited_for_where_a_file_should_lie(house: House, there: str)
     assert said["hindrances"] == []
 
 
-@pytest.mark.processes
-def test_what_else_its_machines_did_while_a_run_measured_is_told(house: House) -> None:
-    name = house.load().runs[0].run_id
-    words = "local-0: others used 1.3 of 2 cores while it measured (\x1b[31mvim of bob)"
-    house.record(name, "ok", busy=[words])
-    (run,) = [run for run in house.json("status")["runs"] if run["run_id"] == name]
-    assert (run["state"], run["reason"]) == ("done", words)
-
-
 def test_what_makes_the_numbers_of_a_run_doubtful_is_told_before_what_else_its_machines_did(house: House) -> None:
     study = house.load()
     (first, second, *_) = study.runs
@@ -273,7 +231,7 @@ def test_what_makes_the_numbers_of_a_run_doubtful_is_told_before_what_else_its_m
 
 @pytest.mark.processes
 def test_a_look_that_does_not_end_is_given_up(house: House, queue: Queue) -> None:
-    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    house.on_slurm()
     queue.command("squeue", "exec sleep 5")  # part of the look: a storage that hangs takes root
     with pytest.raises(StorageError, match=r"where the runs of small stand: no answer within 0\.05 s"):
         status.print_status(house.load(), False, storage_s=0.05)
@@ -281,7 +239,7 @@ def test_a_look_that_does_not_end_is_given_up(house: House, queue: Queue) -> Non
 
 @pytest.mark.slow  # for the time that a controller is given
 def test_runs_in_slurms_queue_are_queued_and_a_silent_controller_is_said_so(house: House, queue: Queue) -> None:
-    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    house.on_slurm()
     study = house.load()
     names = [run.run_id for run in study.runs]
     house.record(names[0], "ok")

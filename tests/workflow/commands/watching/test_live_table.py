@@ -3,9 +3,8 @@
 import io
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,9 @@ from cluster.schedulers.jobs import QueuedJob, mark_of
 from cluster.schedulers.slurm import jobs as slurm_jobs
 from cluster.types import Holder
 from tests.cluster.schedulers.slurm.squeue import squeue_job
+from tests.minicluster.waiting import wait_until
 from tests.workflow.commands.conftest import House
-from tests.workflow.commands.test_status_logs import hold
+from tests.workflow.commands.test_status_logs import hold, write_log
 from workflow.commands.watching.live_table import (
     TABLES,
     Active,
@@ -71,6 +71,8 @@ def test_what_is_made_first_and_what_is_made_last() -> None:
     last = StudyState(total=2, done=2, failed=0, prevented=0, left_s=0.0)
     assert headline(last) == "2 runs: 2 done, 0 failed, 0 prevented, 0 running, 0 waiting"
     assert activity(last) == [("snakemake", TABLES)]
+    for done in (0, 2):
+        assert activity(replace(last, done=done, ending=True)) == [("snakemake", "ends what it has started")], "no next run, no tables"
 
 
 def test_an_end_is_one_line_with_reason_log_and_what_to_do() -> None:
@@ -165,13 +167,6 @@ def test_a_step_is_what_the_supervisor_said_last() -> None:
     assert step_of([("ERROR", "nan: it is"), ("INFO", "2 cores for 4 ranks")], "r") == "nan: it is"
     held = "r is running already, attempt 1 of this run, since 10:00:00; waiting until it ends, then its result is used"
     assert step("r: attempt 1 on local-1", held) == held
-
-
-def write_log(study: Study, name: str, text: str) -> Path:
-    path = study.results_dir / "logs" / f"{name}.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
 
 
 def test_a_run_from_its_start_to_its_end(house: House) -> None:
@@ -299,17 +294,6 @@ def test_a_run_that_vanished_has_ended_after_a_while(house: House) -> None:
     assert ended.reason == "it ended without a record, after: train: step 5 of 60"
 
 
-@pytest.mark.processes
-def test_status_says_why_a_run_was_refused(house: House) -> None:
-    study = house.load()
-    refused, cut_off = (run.run_id for run in study.runs[:2])
-    write_log(study, refused, "10:00:00 run ERROR the image is not there; build it\n")
-    write_log(study, cut_off, "10:00:00 run INFO cancelled: the supervisor got SIGINT\n")
-    found = {run["run_id"]: run for run in house.json("status")["runs"]}
-    assert (found[refused]["state"], found[refused]["reason"]) == ("missing", "the image is not there; build it")
-    assert found[cut_off]["reason"] == "started, and left no record; its log ends with: cancelled: the supervisor got SIGINT"
-
-
 class FixedQueue(PolledQueue):
     """What Slurm says, as the test sets it."""
 
@@ -340,7 +324,7 @@ def watched(house: House) -> tuple[Study, Clock, FixedQueue, Watch]:
 
 
 def test_a_run_in_slurms_queue_says_its_job_and_slurms_reason(house: House) -> None:
-    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    house.on_slurm()
     study, _, queue, watch = watched(house)
     names = [run.run_id for run in study.runs]
     queue.jobs = (job_of(study, names[0]), job_of(study, names[1], "32", reason="QOSMaxJobsPerUserLimit"), job_of(study, "other-r1", "33"))
@@ -353,7 +337,7 @@ def test_a_run_in_slurms_queue_says_its_job_and_slurms_reason(house: House) -> N
 
 
 def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(house: House) -> None:
-    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    house.on_slurm()
     study, clock, queue, _ = watched(house)
     names = [run.run_id for run in study.runs]
     watch = Watch(study=study, requested=names, clock=clock, queue=queue, submission="slipway-small-0badcafe")
@@ -391,7 +375,7 @@ def test_a_job_that_is_put_back_into_the_queue_waits_and_is_not_prevented(house:
 
 
 def test_a_silent_controller_is_told_apart_from_storage(house: House) -> None:
-    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    house.on_slurm()
     study, _, queue, watch = watched(house)
     name = study.runs[0].run_id
     write_log(study, name, "10:00:00 run INFO train: step 5 of 60\n")
@@ -400,12 +384,6 @@ def test_a_silent_controller_is_told_apart_from_storage(house: House) -> None:
     look = watch.look()
     assert [run.step for run in look.active] == ["train: step 5 of 60"]
     assert activity(look)[-1] == ("Slurm's controller", "does not answer, for 1m08s; jobs go on")
-
-
-def test_an_end_that_was_asked_for_starts_nothing() -> None:
-    ending = StudyState(total=2, done=0, failed=0, prevented=0, ending=True)
-    assert activity(ending) == [("snakemake", "ends what it has started")]
-    assert activity(StudyState(total=2, done=2, failed=0, prevented=0, ending=True)) == [("snakemake", "ends what it has started")]
 
 
 def test_jobs_that_were_cancelled_are_counted_and_those_left_are_named(house: House) -> None:
@@ -450,14 +428,14 @@ def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
     queue = PolledQueue("slurm", ask, ask_holders, pause_s=0.01)
     here = holder_of(os.getpid(), "slurm", "1", 0)
     assert moments[0].wait(30)
-    wait_for(lambda: queue.alive(here) is True)
+    wait_until(lambda: queue.alive(here) is True, 30, "the job is seen")
     gone = replace(here, job_id="2")
     assert queue.alive(gone) is None
     assert moments[1].wait(30)
-    wait_for(lambda: queue.view().silent_s is not None)
+    wait_until(lambda: queue.view().silent_s is not None, 30, "the silence is seen")
     assert queue.alive(here) is True, "what was known is known"
     answers[1] = ()
-    wait_for(lambda: queue.alive(gone) is False)
+    wait_until(lambda: queue.alive(gone) is False, 30, "the end is seen")
     assert asked == [("2",)] or asked[0] == ("2",)
     queue.stop()
 
@@ -479,20 +457,11 @@ def test_the_thread_that_asks_goes_on_after_any_answer_and_does_not_ask_again_fo
     queue = PolledQueue("slurm", ask, ask_holders, clock=clock, pause_s=0.01)
     here = replace(holder_of(os.getpid(), "slurm", "2", 0), host="elsewhere")
     assert queue.alive(here) is None
-    wait_for(lambda: asked == ["2"])
-    wait_for(lambda: queue.view().silent_s is None and queue.view().began is not None)
+    wait_until(lambda: asked == ["2"], 30, "it is asked")
+    wait_until(lambda: queue.view().silent_s is None and queue.view().began is not None, 30, "an answer")
     assert queue.alive(here) is None
     assert asked == ["2"], "nobody knows it, and it is asked for again after a while only"
     clock.now += 61
     assert queue.alive(here) is None
-    wait_for(lambda: asked == ["2", "2"])
+    wait_until(lambda: asked == ["2", "2"], 30, "it is asked again")
     queue.stop()
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    over = threading.Event()
-    for _ in range(3000):
-        if true():
-            return
-        over.wait(0.01)
-    raise AssertionError("it did not come to be")
