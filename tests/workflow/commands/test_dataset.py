@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import yaml
 
 from tests.workflow.commands.conftest import House
+from workflow.commands import main
 from workflow.study.publishing import publish_resolved
 
 pytestmark = pytest.mark.processes
@@ -36,32 +36,13 @@ def noise(house: House, built: Path) -> House:
     return house
 
 
-def test_build_finds_it_done(noise: House) -> None:
-    said = noise("dataset", "build")
-    assert said.code == 0, said.err
-    assert "noise: 30 samples" in said.out
-    assert noise("plan").out.count(" built ") == 1
-
-
-@pytest.mark.slow
-def test_build_from_nothing(house: House) -> None:
-    house.study(
-        datasets={"digits": None, "noise": NOISE, "other": {**NOISE, "seed": 1}}, base={"dataset": "noise"}, axes={"model": ["resnet18"]}
-    )
-    said = house("dataset", "build")
-    assert said.code == 0, said.err
-    assert "noise: 30 samples" in said.out
-    assert "other" not in said.out
-    assert "dataset noise: 30 samples in" in said.err
-    assert house("dataset", "build", "other").code == 0
-
-
 def test_the_copy_list_of_a_built_dataset(noise: House) -> None:
     plan = noise.json("plan", "--cell", noise.load().cells[0].cell_id)
     root = Path(plan["dataset"]["root"])
     assert {copy["path"]: copy["bytes"] for copy in plan["copies"]} == {
         f"shard-0000{index}.lmdb/data.mdb": (root / f"shard-0000{index}.lmdb" / "data.mdb").stat().st_size for index in (0, 1)
     }
+    assert noise("plan").out.count(" built ") == 1
     stage = plan["nodes"][0]["stage"]
     assert stage[stage.index("--source") + 1] == str(root)
 
@@ -88,7 +69,7 @@ def test_info_and_verify(noise: House) -> None:
 
 
 def test_token_sequences_are_built_told_and_verified(house: House) -> None:
-    """Too small a dataset for processes of its own, so quick. What no batch can be made of is refused then."""
+    """Too small a dataset for processes of its own, so quick. What no cell reads is built when it is named."""
     (house.root / "text").mkdir()
     (house.root / "text" / "a.txt").write_text("the cat\nsat\n" * 40)
     (house.root / "text" / "b.txt").write_bytes(b"")
@@ -98,11 +79,14 @@ def test_token_sequences_are_built_told_and_verified(house: House) -> None:
     said = house("dataset", "build")
     assert said.code == 20
     assert "1 entry of the source cannot be used:\n  b.txt: zero bytes" in said.err
-    house.study(datasets={"digits": None, "words": text}, **keys)
+    house.study(datasets={"digits": None, "words": text, "other": text}, **keys)
     said = house("dataset", "build")
     assert said.code == 0, said.err
     assert "words: 80 samples" in said.out
+    assert "other" not in said.out
+    assert "dataset words: 80 samples in" in said.err
     assert "was built before" not in said.out
+    assert "other: 80 samples" in house("dataset", "build", "other").out
     assert "; it was built before, and its source was not looked at: `--fresh` builds it anew" in house("dataset", "build").out
     info = house.json("dataset", "info", "words")
     assert (info["vocabulary"], info["lengths"], info["samples"], info["tokens"]) == (257, [4, 9], 80, 40 * (7 + 3))
@@ -139,6 +123,12 @@ def test_stage_list_remove(noise: House) -> None:
     assert [cache["entries"] for cache in noise.json("cache", "ls")] == [[], []]
 
 
+def test_a_dataset_without_a_study_that_names_it(tmp_path: Path, house: House) -> None:
+    house.patch.chdir(tmp_path)
+    assert main.run(["dataset", "info", "foo"]) != 0
+    assert "the dataset 'foo': no study is named, and config/study.yaml is not here" in house.capsys.readouterr().err
+
+
 def test_a_dataset_that_is_not_built_or_not_there(house: House) -> None:
     said = house("dataset", "info", "digits")
     assert said.code == 20
@@ -148,10 +138,6 @@ def test_a_dataset_that_is_not_built_or_not_there(house: House) -> None:
     assert "valid: digits" in said.err
     assert house("dataset", "info", f"{house.root}/nothing").code == 20
     assert house("dataset", "build", "digit").code == 10
-
-
-def test_nothing_cached(house: House) -> None:
-    assert "nothing is cached" in house("cache", "ls").out
 
 
 def test_nodes_of_a_cluster_are_machines(noise: House) -> None:
@@ -188,7 +174,8 @@ def test_waiting_results_are_shown_and_delivered(house: House) -> None:
     assert not (house.root / "home").exists()
 
 
-def test_a_delivery_says_which_cache_it_looked_at(house: House) -> None:
+def test_where_nothing_is_cached_or_waits_it_is_said_of_which_cache(house: House) -> None:
+    assert "nothing is cached" in house("cache", "ls").out
     said = house("reap", "--push")
     assert said.code == 0
     assert (
@@ -196,24 +183,6 @@ def test_a_delivery_says_which_cache_it_looked_at(house: House) -> None:
         in said.out
     )
     assert "0 of 0" not in said.out
-
-
-def test_images_that_no_run_used_are_listed_and_removed_when_asked(house: House) -> None:
-    house.site.write_text("storage: storage\ncache: {path: cache}\nengine: apptainer\n")
-    place = house.root / "cache" / "images"
-    place.mkdir(parents=True)
-    for short, used in (("0123456789ab", None), ("ba9876543210", time.time())):
-        (place / f"{short}.sif").write_bytes(b"squashfs")
-        if used is not None:
-            (place / f"{short}.apptainer.json").write_text(json.dumps({"used": used}))
-    said = house("reap", "--images")
-    assert (said.code, "0123456789ab.sif" in said.out, "ba9876543210" in said.out) == (0, True, False)
-    assert "used by no run that left a mark: would be removed by --remove" in said.out
-    assert "apptainer: 1 image of Slipway not used for 7 days" in said.out
-    assert len(list(place.glob("*.sif"))) == 2
-    assert ": removed\n" in house("reap", "--images", "--remove").out
-    assert [path.name for path in place.glob("*.sif")] == ["ba9876543210.sif"]
-    assert "apptainer: 0 images" in house("reap", "--images").out
 
 
 def test_a_result_that_cannot_be_delivered_waits_on(house: House) -> None:

@@ -100,10 +100,7 @@ def test_without_gpus_it_says_so(gpus: Gpus) -> None:
         assert said.out.splitlines()[-1].endswith("granted: 0 GPUs: none")
 
 
-def test_a_lost_gpu_is_an_error_and_silence_about_processes_is_not(gpus: Gpus) -> None:
-    said = gpus(answers="gpu-lost")
-    assert said.code == 14
-    assert "0000:0B:00.0: GPU is lost" in said.err
+def test_silence_about_processes_is_no_error(gpus: Gpus) -> None:
     said = gpus(answers="p100x8-query p100x8-list")
     assert said.code == 0, said.err
     assert "who uses them is not known" in said.out

@@ -38,6 +38,7 @@ def test_each_template_passes_the_plan_and_brings_what_it_needs(template: str, t
 def test_an_unknown_template_is_answered_with_those_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["init", str(tmp_path / "x"), "--template", "vision"]) == 2
     said = capsys.readouterr().err
+    assert "Invalid value for '--template': 'vision' is not one of 'images', " in said
     assert all(template in said for template in get_args(init.Template))
     assert not (tmp_path / "x").exists()
 

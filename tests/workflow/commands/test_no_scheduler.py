@@ -10,11 +10,11 @@ from workflow.commands.main import run
 TITLES = {"slurm": "Slurm", "pbs": "PBS", "sge": "Grid Engine", "lsf": "LSF"}
 MORE = {"sge": "parallel_environment: mpi\n"}
 COMMANDS = {"plan": ("plan", "{study}"), "run": ("run", "{study}"), "submit": ("submit", "{study}"), "session": ("session", "run")}
+CASES = [*((scheduler, "plan") for scheduler in TITLES), *(("slurm", name) for name in COMMANDS if name != "plan")]
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("scheduler", TITLES)
+@pytest.mark.parametrize(("scheduler", "name"), CASES)
 def test_it_is_said_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scheduler: str, name: str
 ) -> None:

@@ -1,8 +1,6 @@
 """The plan: what runs, what it needs and costs, how it scales; and that it writes nothing."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +9,10 @@ import pytest
 from base.errors import ConfigError
 from containers.program_folder import look_at
 from tests.workflow.commands.conftest import House
-from tests.workflow.study.studies import changed, write
 from workflow.dag.cell_needs import PastRun, estimate_of, most_hours_on, past_runs, refuse_over_budget, requirements_of
 from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study
 
-ROOT = Path(__file__).parents[3]
 Tree = Callable[[Path], dict[str, int]]
 SYNTHETIC = {"source": "synthetic", "samples": 4096, "size": [48, 64], "shards": 2}
 
@@ -30,11 +26,13 @@ def test_a_plan_names_runs_and_writes_nothing(house: House, tree: Tree) -> None:
     assert "small: 4 cells x 2 repeats = 8 runs" in said.out
     assert "runs: 8 missing; 8 to run" in said.out
     assert "digits   1797     " in said.out
+    assert "cost, at most: 6.0 process hours on the CPU: 8 runs x walltime 30m00s x processes (limit: 100 GPU hours)" in said.out
+    assert f"cost, estimated: not known: no run like these has a result in {house.root}/storage yet" in said.out
+    assert "differs by" not in said.out
 
 
 @pytest.mark.processes
 def test_cells_whose_ids_differ_in_digits_only_say_by_what(house: House) -> None:
-    assert "differs by" not in house("plan").out
     house.study(axes={"seed": [0, 1], "strategy": ["ddp", "fsdp2"]})
     told = re.findall(r"^lenet-digits-b\d+-n\d-g1-[0-9a-f]{10} +(\S.*?)  ", house("plan").out, re.MULTILINE)
     assert sorted(told) == sorted(f"seed {seed}, strategy {word}" for seed in (0, 1) for word in ("ddp", "fsdp2") for _ in range(4))
@@ -74,13 +72,6 @@ def test_hours_are_of_processes_on_the_cpu(house: House) -> None:
     assert most_hours_on("cuda", study, study.runs) == 0
     assert most_hours_on("cpu", study, study.runs) == 2 * 2 * (2 + 4) * 0.5
     refuse_over_budget(study, study.runs)
-
-
-def test_the_limit_counts_missing_runs_only(house: House) -> None:
-    study = house.study(base={"device": "cuda"}, limits={"walltime": "1h", "gpu_hours": 1})
-    refuse_over_budget(study, [])
-    with pytest.raises(ConfigError, match=r"the 1 missing run may take 2\.0 GPU hours"):
-        refuse_over_budget(study, [next(run for run in study.runs if run.cell.nodes == 2)])
 
 
 @pytest.mark.processes
@@ -201,23 +192,6 @@ def test_a_cell_of_a_program_without_a_folder_says_so(house: House) -> None:
     assert "program:\n  name: gpt\n  folder: -\n" in house("plan", "--cell", cell).out
 
 
-@pytest.mark.slow
-def test_snakemake_would_start_the_same_runs(house: House) -> None:
-    study = house.load()
-    study.build_dir("digits").mkdir(parents=True)
-    (study.build_dir("digits") / "dataset.json").write_text("{}")
-    house.record(study.runs[0].run_id, "ok", result_number=1)
-    house.record(study.runs[1].run_id, "oom", result_number=1)
-    house.record(study.runs[2].run_id, "storage", kind="prevented")
-    words = ["snakemake", "-s", f"{ROOT}/Snakefile", "--profile", f"{ROOT}/profiles/local", "-d", str(house.root), "-n", "--quiet", "rules"]
-    arguments = [*words[1:], "--configfile", str(house.path), "--config", f"site={house.site}"]
-    done = subprocess.run([sys.executable, "-m", *words[:1], *arguments], capture_output=True, text=True, check=False, cwd=house.root)
-    assert done.returncode == 0, done.stderr
-    counted = re.search(r"stage_train_push +(\d+)", done.stdout + done.stderr)
-    assert counted
-    assert int(counted[1]) == len(house.json("plan")["runs"]["to_run"]) == 6
-
-
 def test_an_unknown_cell_has_an_answer(house: House) -> None:
     said = house("plan", "--cell", "lenet-digits-b23-n1-g1")
     assert said.code == 10
@@ -225,18 +199,16 @@ def test_an_unknown_cell_has_an_answer(house: House) -> None:
     assert "did you mean" in said.err
 
 
-@pytest.mark.slow
-def test_ten_thousand_runs(house: House) -> None:
-    axes = {"batch_size": list(range(1, 101)), "nodes": list(range(1, 51))}
-    datasets = {"digits": {"source": "synthetic", "samples": 10_000, "size": 32}}
-    house.path = write(house.root, changed(axes=axes, datasets=datasets))
+@pytest.mark.processes
+def test_of_many_cells_the_first_are_listed(house: House) -> None:
+    house.study(base={"repeats": 20}, axes={"batch_size": list(range(1, 31)), "nodes": list(range(1, 4))})
     said = house("plan")
-    assert said.code == 0
-    assert "small: 5,000 cells x 2 repeats = 10,000 runs" in said.out
-    assert "... and 4,940 more cells; --json lists all" in said.out
+    assert said.code == 0, said.err
+    assert "small: 90 cells x 20 repeats = 1,800 runs" in said.out
+    assert "... and 30 more cells; --json lists all" in said.out
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman", "apptainer", "enroot"])
+@pytest.mark.parametrize("engine", ["docker", "enroot"])
 def test_a_cell_in_a_container_shows_the_whole_command(house: House, engine: str) -> None:
     house.site.write_text(f"{house.site.read_text()}engine: {engine}\nimages: {{pytorch: my/image:7}}\n")
     cell = house.load().cells[0]
@@ -266,13 +238,13 @@ def test_commands_to_type_are_quoted_and_keep_the_site(house: House) -> None:
     house.record(house.load().runs[0].run_id, "ok")
     assert f"logs: slipway logs RUN --study '{folder}/study.yaml' --site {house.site}\n" in house("status").out
     said = house("submit")
+    assert said.code == 11, "this machine has no queue"
     assert f"`slipway run '{folder}/study.yaml' --site {house.site}` runs the study" in said.err
 
 
 # What the plan says a study will take: a bound, which the limit is checked against, and an estimate by what runs took before.
 
 
-ROOT = Path(__file__).parents[3]
 SLURM = "storage: storage\ncache: {path: cache}\nscheduler: slurm\ngpus_per_node: 8\n"
 
 
@@ -338,14 +310,6 @@ def test_records_of_all_studies_on_the_storage_count(house: House) -> None:
     assert (plan["estimate"]["own"], plan["estimate"]["scaled"], plan["estimate"]["unknown"]) == (own, len(study.runs) - own, 0)
     assert plan["gpu_hours"] == {"planned": 0.0, "limit": 100.0}
     assert all(cell["estimate"]["from_cell"] == good.cell.cell_id for cell in plan["cells"])
-
-
-@pytest.mark.processes
-def test_without_records_there_is_no_estimate(house: House) -> None:
-    out = house("plan").out
-    assert "cost, at most: 6.0 process hours on the CPU: 8 runs x walltime 30m00s x processes (limit: 100 GPU hours)" in out
-    assert f"cost, estimated: not known: no run like these has a result in {house.root}/storage yet" in out
-    assert house.json("plan")["estimate"]["unknown"] == 8
 
 
 @pytest.mark.processes

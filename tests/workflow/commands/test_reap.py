@@ -39,19 +39,21 @@ def loaded(house: House, content: str, age_days: float) -> Path:
 @pytest.mark.usefixtures("engine")
 def test_images_are_listed_least_recently_used_first_and_go_only_when_asked(house: House) -> None:
     new, old, oldest = (loaded(house, word, age) for word, age in (("new", 6), ("old", 8), ("oldest", 30)))
+    (unmarked := new.with_name("0123456789ab.sif")).write_bytes(b"squashfs")
     said = house("reap", "--images")
     assert said.code == 0, said.err
-    assert [line.split()[1] for line in said.out.splitlines() if line.startswith("image ")] == [oldest.stem, old.stem]
-    assert said.out.count("would be removed by --remove") == 2
-    assert "apptainer: 2 images of Slipway not used for 7 days" in said.out
-    assert all(path.exists() for path in (new, old, oldest))
+    assert [line.split()[1] for line in said.out.splitlines() if line.startswith("image ")] == [unmarked.stem, oldest.stem, old.stem]
+    assert "0123456789ab.sif), 8 B, used by no run that left a mark: would be removed by --remove\n" in said.out
+    assert said.out.count("would be removed by --remove") == 3
+    assert "apptainer: 3 images of Slipway not used for 7 days" in said.out
+    assert all(path.exists() for path in (new, old, oldest, unmarked))
     with locked(old.with_suffix(".lock"), "load", 0.0):
         said = house("reap", "--images", "--remove")
     assert said.code == 0, said.err
     (line,) = [line for line in said.out.splitlines() if line.startswith(f"image {oldest.stem} ({oldest}), 6 B, last used ")]
     assert line.endswith(" ago: removed")
     assert f"stays: remove image {old.stem}: process {os.getpid()} (load, since " in said.out
-    assert [path.exists() for path in (new, old, oldest)] == [True, True, False]
+    assert [path.exists() for path in (new, old, oldest, unmarked)] == [True, True, False, False]
 
 
 @pytest.mark.usefixtures("engine")
