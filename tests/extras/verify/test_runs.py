@@ -14,7 +14,7 @@ import pytest
 from blake3 import blake3
 
 from base.seal import sealed_text
-from extras.verify.runs import Verified, each_run, summary, verify_runs
+from extras.verify.runs import CHILDREN, Verified, each_run, summary, verify_runs
 from tests.workflow.report.builder import make_record, scaling_cells, write_study
 from workflow.commands.main import run
 from workflow.report.collect import collect
@@ -247,11 +247,12 @@ def test_a_run_for_which_nothing_moves_is_named_and_no_more_are_begun(tmp_path: 
             signal.pause()
 
     total = Verified()
-    for one in each_run([tmp_path / f"run-{number}" for number in range(6)], stuck, silence_s=0.05):
+    for one in each_run([tmp_path / f"run-{number}" for number in range(2 * CHILDREN)], stuck, silence_s=0.05):
         total.add(one)
-    assert total.runs_not_verified == 6
+    assert total.runs_not_verified == 2 * CHILDREN
+    assert len(total.findings) == CHILDREN, "those that were begun together"
     assert any(f"{tmp_path / 'run-0'}: nothing moved for 0.05 s" in one for one in total.findings)
-    assert "6 runs not verified: storage did not answer" in summary(total, [tmp_path])
+    assert f"{2 * CHILDREN} runs not verified: storage did not answer" in summary(total, [tmp_path])
 
 
 @pytest.mark.parametrize("dies", [True, False])
@@ -262,7 +263,7 @@ def test_of_many_runs_those_beside_one_that_hangs_or_dies_are_verified(tmp_path:
         return Verified(runs=1, files=1)
 
     total = Verified()
-    for found in each_run([tmp_path / f"run-{number}" for number in range(100)], look, silence_s=1.0):
+    for found in each_run([tmp_path / f"run-{number}" for number in range(100)], look, silence_s=60.0 if dies else 5.0):
         total.add(found)
     assert (total.files, total.runs, total.runs_not_verified) == (97, 97 + 3 * dies, 3 * (not dies))
     assert len(total.findings) == 1

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from base.errors import LeaseError, RecordError, StorageError
-from cluster.limits import SAME_INTERRUPT_S
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
 from workflow.commands.run import Child, _make_log, end
@@ -80,12 +78,12 @@ def test_a_ctrl_c_while_python_forks_is_heard_and_waits_until_the_child_listens(
     assert (mark.read_text(), child.signals) == ("asked", [signal.SIGINT])
 
 
-def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
+def test_a_second_term_ends_the_runs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflow.commands.run.SAME_INTERRUPT_S", 0.0)  # the second one is none that came twice
     mark = tmp_path / "mark"
     stubborn = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{ASKED}"
     with ready(stubborn, mark) as child:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(SAME_INTERRUPT_S)  # what comes before is the same one
         os.kill(os.getpid(), signal.SIGTERM)
         assert child.wait(30) == 0
     assert mark.read_text() == "asked"
@@ -100,15 +98,17 @@ def test_lines_that_nobody_reads_end_nothing() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
 
 
-def test_a_ctrl_c_that_comes_three_times_is_one(tmp_path: Path) -> None:
+def test_a_ctrl_c_that_comes_three_times_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Snakemake that is interrupted while it ends its runs leaves them to themselves."""
+    monkeypatch.setattr("workflow.commands.run.SAME_INTERRUPT_S", 3600.0)
     mark = tmp_path / "mark"
     counts = ASKED.replace('    pathlib.Path(sys.argv[1]).write_text("asked")\n    sys.exit(0)', '    print("interrupted", flush=True)')
     assert "interrupted" in counts
     with ready(counts, mark) as child:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(SAME_INTERRUPT_S)
+        while "interrupted" not in (tmp_path / "log").read_text():
+            assert child.wait(0.05) is None
         os.kill(os.getpid(), signal.SIGTERM)
         assert child.wait(30) == -signal.SIGTERM
     assert (tmp_path / "log").read_text() == "interrupted\n"
@@ -118,7 +118,6 @@ def test_a_ctrl_c_that_comes_three_times_is_one(tmp_path: Path) -> None:
 # How `slipway run` ends where another start of the study had some of its runs.
 
 
-pytestmark = pytest.mark.processes
 FAILED = "Error in rule {}:\n    message: None\n"
 
 
