@@ -19,7 +19,7 @@ from extras.session.request import SessionRequest, State, all_sessions, is_gone,
 from extras.session.supervisor import describe_ending, program_code
 from tests.nobody import NOBODY
 from workflow.run.plan import describe_framework
-from workflow.run.record.outcome import Ending
+from workflow.run.record.outcome import Ending, RankEnd
 from workflow.study.cell import Cell, RunLimits
 from workflow.study.site import Cache, Site
 
@@ -155,6 +155,8 @@ def test_a_command_that_its_session_has_ended_did_not_end_well() -> None:
     over, stopped = Ending(status="timeout", reason="x"), Ending(status="cancelled", reason="nobody used it", planned=True)
     assert [program_code(ending, "run") for ending in (over, stopped, Ending(status="ok"))] == [25, 26, None]
     assert [program_code(ending, "notebook") for ending in (over, stopped)] == [None, None]
+    failed = [Ending(status="error", rank_end=RankEnd(ranks=(0,), host="n1", exit_code=code, time=0.0)) for code in (5, -9)]
+    assert [program_code(ending, "run") for ending in failed] == [5, 137]
 
 
 def test_a_directory_of_another_user_is_no_session_of_ours_though_it_links_to_one(tmp_path: Path) -> None:

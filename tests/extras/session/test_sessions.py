@@ -7,8 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from cluster import processes
 from extras.session import start
 from extras.session.plan import supervisor_argv
 from extras.session.probe import get
-from extras.session.request import Kind
 from tests.extras.session.test_plan import REQUEST
+from tests.minicluster.waiting import wait_until
 from tests.nobody import NOBODY, as_nobody
 from tests.terminal import Terminal
 from workflow.commands.main import run
@@ -39,6 +38,7 @@ device: cpu
 deadline_margin: 2s
 """
 LIMIT_S = 120.0
+wait = partial(wait_until, limit_s=LIMIT_S, what="what the test waits for")
 
 
 class Sessions:
@@ -96,14 +96,6 @@ def sessions(tmp_path: Path) -> Iterator[Sessions]:
     found = Sessions(tmp_path)
     yield found
     found.close()
-
-
-def wait(done: Callable[[], bool]) -> None:
-    """Until that is so."""
-    end = time.monotonic() + LIMIT_S
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def has_ended(pid: int, start: int) -> bool:
@@ -232,19 +224,6 @@ def test_a_shell_is_entered_and_its_end_ends_the_session(sessions: Sessions) -> 
     assert sessions.state()["exit_code"] == 0
 
 
-def test_a_shell_without_a_terminal_is_refused_before_anything_is_started(sessions: Sessions) -> None:
-    found = sessions.start("shell")
-    assert found.returncode == 10
-    assert "slipway session shell --detach" in found.stderr
-    assert not (sessions.directory / "storage").exists()
-
-
-def test_a_command_cannot_be_idle(sessions: Sessions) -> None:
-    found = sessions.start("run", "--idle", "3s", "--", "sleep", "300")
-    assert found.returncode == 10
-    assert "--idle: nobody uses a command" in found.stderr
-
-
 def test_a_command_runs_on_every_node_and_what_it_writes_is_pushed(sessions: Sessions) -> None:
     found = sessions.start(
         "run", "--nodes", "2", "--time", "5m", "--", "bash", "-c", "echo $SLIPWAY_NODE_RANK | tee rank-$SLIPWAY_NODE_RANK; cat"
@@ -254,21 +233,21 @@ def test_a_command_runs_on_every_node_and_what_it_writes_is_pushed(sessions: Ses
     assert {"rank-0", "rank-0.log"} <= files
 
 
-def test_what_a_command_prints_is_shown_while_it_runs(sessions: Sessions) -> None:
+def test_what_a_command_prints_is_shown_while_it_runs_and_its_failure_ends_ours(sessions: Sessions) -> None:
     go = sessions.directory / "go"
-    script = 'echo first; until [ -e "$0" ]; do sleep 0.1; done; echo second; kill -9 $$'
+    script = 'echo first; until [ -e "$0" ]; do sleep 0.1; done; echo second >&2; exit 5'
     argv = sessions.argv("run", "--time", "5m", "--", "bash", "-c", script, str(go))
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=ROOT) as shown:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as shown:
         assert shown.stdout is not None
         assert shown.stdout.readline() == b"first\n"
         assert sessions.state()["stage"] == "ready"
         go.touch()
-        assert shown.stdout.read() == b"second\n"
-        assert shown.wait(LIMIT_S) == 137
+        out, err = shown.communicate(timeout=LIMIT_S)
+    assert (out, shown.returncode) == (b"second\n", 5)
+    assert b"exit code 5" in err
 
 
-@pytest.mark.parametrize("kind", ["run", "program"])
-def test_a_session_goes_on_where_only_its_nodes_can_read_the_path_of_the_cache(tmp_path: Path, kind: Kind) -> None:
+def test_a_session_goes_on_where_only_its_nodes_can_read_the_path_of_the_cache(tmp_path: Path) -> None:
     site = Site(
         name="here",
         storage=tmp_path / "storage",
@@ -276,13 +255,13 @@ def test_a_session_goes_on_where_only_its_nodes_can_read_the_path_of_the_cache(t
         scheduler="local",
         setup=(f"export ONLY_ON_NODES={tmp_path}",),
     )
-    request = changed(REQUEST, kind=kind, command=("sh", "-c", "sleep 3; echo 42 > answer"), ports=(), site=site, gpus=0, push=True)
+    request = changed(REQUEST, kind="run", command=("sh", "-c", "sleep 3; echo 42 > answer"), ports=(), site=site, gpus=0, push=True)
     directory = start.create(request)
     argv = supervisor_argv(sys.executable, str(directory))
     ended = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, check=False)
     assert ended.returncode == 0, ended.stderr
     assert (directory / "files" / "work" / "answer").read_text() == "42\n"
-    assert ("what the command printed is not shown: cache.path: " in ended.stderr) == (kind == "run")
+    assert "what the command printed is not shown: cache.path: " in ended.stderr
 
 
 @pytest.mark.long
@@ -300,13 +279,6 @@ def test_what_storage_does_not_take_stays_on_the_node_and_is_delivered(sessions:
     assert run(["reap", "--push", "--site", str(sessions.site)]) == 0
     assert "1 of 1 waiting result delivered" in capsys.readouterr().out
     assert (directory / "files" / "work" / "answer").read_text() == "42\n"
-
-
-def test_a_command_that_fails_ends_with_its_words(sessions: Sessions) -> None:
-    found = sessions.start("run", "--", "bash", "-c", "echo so it goes >&2; exit 5")
-    assert found.returncode == 5
-    assert found.stdout == "so it goes\n"
-    assert "exit code 5" in found.stderr
 
 
 def test_a_command_whose_time_is_over_has_not_ended_well(sessions: Sessions) -> None:

@@ -44,6 +44,23 @@ def test_a_session_that_cannot_be_submitted_leaves_nothing(
     assert list(sessions_dir(tmp_path / "storage").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["shell"], "slipway session shell --detach"), (["run", "--idle", "3s", "--", "true"], "--idle: nobody uses a command")],
+    ids=["a shell without a terminal", "a command is never idle"],
+)
+def test_what_cannot_be_is_refused_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "isatty", lambda _descriptor: False)
+    monkeypatch.setattr("extras.session.command._submit", lambda *_: pytest.fail("it was started"))
+    (tmp_path / "site.yaml").write_text("storage: storage\ncache: {path: cache}\n")
+    assert run(["session", words[0], "--site", str(tmp_path / "site.yaml"), *words[1:]]) == 10
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["site.yaml"]
+
+
 def test_the_note_of_a_submission_takes_the_place_of_nothing(tmp_path: Path) -> None:
     (tmp_path / STATE).symlink_to("nowhere")  # not there when it is looked for, and there when it is written: as a quick supervisor's
     start._note(tmp_path, State(job_id="7"), "job 7", "scancel 7")
