@@ -116,7 +116,9 @@ def test_a_study_from_plan_to_tables(place: Place) -> None:
     assert "2 runs" in place("slipway", "plan", "tiny.yaml")
     assert str(place.work / "storage") in place("slipway", "dataset", "build", "--study", "tiny.yaml")
     place("slipway", "doctor")
-    assert str(place.home / ".config/slipway/sites/mine.yaml") in place("slipway", "doctor", "--write-site", "mine")
+    said = place("slipway", "doctor", "--write-site", "mine")
+    assert str(place.home / ".config/slipway/sites/mine.yaml") in said
+    assert "next: slipway doctor --site mine\n" in said
     assert "2 of 2 runs ok" in place("slipway", "run", "tiny.yaml", "--site", "mine")
     assert "2 of 2 runs ok" in place("slipway", "tables", "tiny.yaml", "--site", "mine", "--strict")
     assert "rank-0.log" in place("slipway", "logs", "lenet-synthetic-b8-n1", "--study", "tiny.yaml", "--site", "mine")

@@ -12,7 +12,10 @@ from extras.verify.runs import StudyRuns, differences_from_study, verify_runs
 from tests.extras.verify.test_runs import CELL, RUN, attempt
 from tests.workflow.report.builder import make_cell, make_record, write_study
 from workflow.commands.main import run
-from workflow.report.outputs import write_all, write_collected, write_tables
+from workflow.report.analysis import analyse
+from workflow.report.collect import collect
+from workflow.report.outputs import write_collected, write_tables
+from workflow.report.page import page
 
 pytestmark = pytest.mark.processes
 
@@ -51,16 +54,14 @@ def test_a_study_without_study_json_is_a_finding_and_its_last_trace_stays(result
 def test_a_study_file_that_is_not_the_one_that_ran_is_a_finding_and_the_page_says_so(results: Path, damage: str, words: str) -> None:
     typed(results, "study: digits-scaling\n")
     assert verify_runs(results).findings == []
-    write_all([results], results)
-    assert "The study file, as it was typed" in (results / "report.html").read_text()
+    assert "The study file, as it was typed" in page(analyse(collect([results])), {}, results)
     if damage == "changed":
         (results / "study.yaml").write_text("study: digits-scaling # better\n")
     else:
         (results / "study.yaml").unlink()
     (finding,) = verify_runs(results).findings
     assert finding.startswith(f"{results / 'study.yaml'}: {words}")
-    write_all([results], results)
-    text = (results / "report.html").read_text()
+    text = page(analyse(collect([results])), {}, results)
     assert "The study file, as it was typed" not in text
     assert ("The study file, changed since the last run" in text) == (damage == "changed")
 
