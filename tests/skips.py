@@ -55,15 +55,12 @@ class Skips:
         self.strict = strict
         self.strange: set[str] = set()
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One that was skipped has (file, line, reason) as its text."""
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        """One that was skipped, as a whole module may be, has (file, line, reason) as its text."""
         if report.skipped and isinstance(report.longrepr, tuple):
             self.look(report.nodeid, report.longrepr[2])
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A whole module."""
-        if report.skipped and isinstance(report.longrepr, tuple):
-            self.look(report.nodeid, report.longrepr[2])
+    pytest_collectreport = pytest_runtest_logreport
 
     def look(self, test: str, reason: str) -> None:
         """Keep it if it is strange."""

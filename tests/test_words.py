@@ -4,6 +4,7 @@ import ast
 import functools
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,31 +46,24 @@ def modules(package: str) -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / package).rglob("*.py")}
 
 
-def without_verb(package: str) -> list[str]:
-    found = []
+def docstrings(package: str, *kinds: type[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]) -> Iterator[tuple[str, str]]:
+    """Of each docstring of nodes of such a kind: where it stands with its first line, and its text."""
     for path, tree in modules(package).items():
         for node in ast.walk(tree):
-            text = ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
-            if text and text.split()[0].rstrip(",;") not in VERBS:
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
-    return found
+            if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}", text
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_docstring_of_a_function_begins_with_a_verb(package: str) -> None:
-    found = without_verb(package)
-    assert not found, "\n".join(found)
+    functions = docstrings(package, ast.FunctionDef, ast.AsyncFunctionDef)
+    assert [line for line, text in functions if text.split()[0].rstrip(",;") not in VERBS] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_docstring_of_a_class_stands_alone(package: str) -> None:
-    found = []
-    for path, tree in modules(package).items():
-        for node in ast.walk(tree):
-            text = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else None
-            if text and (text.split()[0].strip(",:") in FRAGMENTS or text.startswith("`")):
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
-    assert not found, "\n".join(found)
+    classes = docstrings(package, ast.ClassDef)
+    assert [line for line, text in classes if text.split()[0].strip(",:") in FRAGMENTS or text.startswith("`")] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)

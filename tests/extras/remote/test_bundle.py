@@ -46,17 +46,18 @@ def test_the_digest_is_that_of_the_content(tmp_path: Path) -> None:
     assert make_bundle(study, tmp_path / "tree3").digest != first.digest
 
 
-def test_the_folder_of_the_study_itself_goes_without_its_site(tmp_path: Path) -> None:
-    study = study_in(tmp_path / "one", program="folder: .")
-    (study.parent / "site.yaml").write_text("storage: /laptop\n")
-    assert names(make_bundle(study, tmp_path / "tree").tree) == ["code/run.sh", "code/train.py", "s.yaml"]
+MOUNTS = "folder: /cluster/code, mounts: [{source: words.txt, target: /words}, {source: ~/big, target: /big}]"
 
 
-def test_a_mount_goes_up_and_what_the_cluster_has_does_not(tmp_path: Path) -> None:
-    program = "folder: /cluster/code, mounts: [{source: words.txt, target: /words}, {source: ~/big, target: /big}]"
+@pytest.mark.parametrize(
+    ("program", "beside", "goes_up"),
+    [("folder: .", "site.yaml", ["code/run.sh", "code/train.py", "s.yaml"]), (MOUNTS, "words.txt", ["s.yaml", "words.txt"])],
+    ids=["the folder of the study itself without its site", "a mount and not what the cluster has"],
+)
+def test_what_a_program_names_goes_up(tmp_path: Path, program: str, beside: str, goes_up: list[str]) -> None:
     study = study_in(tmp_path / "one", program=program)
-    (study.parent / "words.txt").write_text("a")
-    assert names(make_bundle(study, tmp_path / "tree").tree) == ["s.yaml", "words.txt"]
+    (study.parent / beside).write_text("storage: /laptop\n")
+    assert names(make_bundle(study, tmp_path / "tree").tree) == goes_up
 
 
 def test_a_relative_file_of_parameters_goes_up(tmp_path: Path) -> None:

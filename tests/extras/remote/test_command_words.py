@@ -43,6 +43,8 @@ def test_commands_are_those_of_the_laptop() -> None:
     assert relay.as_typed_here(said) == "follow it: slipway remote me@login status 'my study/s.yaml'"
     assert relay.as_typed_here("/far/studies/x/s.yaml:3: wrong") == "my study/s.yaml:3: wrong"
     assert relay.as_typed_here("slipway doctor, \x1b[2J") == "slipway doctor, \N{REPLACEMENT CHARACTER}[2J"
+    relay = Relay(host="gate", there=None, here="")
+    assert relay.as_typed_here("`slipway session stop run-1` ends it") == "`slipway remote gate session stop run-1` ends it"
 
 
 def test_lines_are_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,11 +88,6 @@ def test_words_of_a_session_go_on_and_its_command_is_left_alone() -> None:
 def test_a_session_that_cannot_be_is_told_what_to_type(words: list[str], expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         parse_typed("gate", "session", words)
-
-
-def test_commands_of_sessions_are_those_of_the_laptop() -> None:
-    relay = Relay(host="gate", there=None, here="")
-    assert relay.as_typed_here("`slipway session stop run-1` ends it") == "`slipway remote gate session stop run-1` ends it"
 
 
 def test_the_dashes_before_a_command_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
