@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from base.seal import sealed_text
 from extras.export.tensorboard import Scalar, event_file, masked_crc, scalars
-from tests.workflow.report.builder import make_cell, make_record, write_study
+from tests.workflow.report.builder import make_cell, make_record, write_records, write_study
 from workflow.commands.main import run
 from workflow.run.record.events import parse_events
 
@@ -17,26 +16,15 @@ def results(tmp_path: Path) -> Path:
     """A results directory with one run of two ranks and three steps."""
     cell = make_cell(nodes=2)
     record = make_record(cell)
-    run_dir = write_study(tmp_path / "digits", [cell], repeats=1) / "runs" / record["run_id"]
-    attempt = run_dir / "attempts" / "1"
-    attempt.mkdir(parents=True)
-    (run_dir / "record.json").write_bytes(sealed_text(record))
-    (attempt / "record.json").write_bytes(sealed_text(record))
+    directory = write_study(tmp_path / "digits", [cell], repeats=1)
+    write_records(directory, [record])
     for rank in range(2):
-        steps = [
-            {
-                "event": "step",
-                "step": step,
-                "seconds": 0.5 + rank / 2,
-                "samples": 32,
-                "loss": 2.0 - step + rank,
-                "monotonic_ns": step * 10**9,
-            }
-            for step in range(3)
-        ]
+        step = {"event": "step", "seconds": 0.5 + rank / 2, "samples": 32}
+        steps = [{**step, "step": number, "loss": 2.0 - number + rank, "monotonic_ns": number * 10**9} for number in range(3)]
         lines = [{"event": "run_start", "rank": rank}, *steps, {"event": "eval", "split": "test", "loss": 0.5, "accuracy": 0.75}]
-        (attempt / f"events-{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return tmp_path / "digits"
+        events = directory / "runs" / record["run_id"] / "attempts" / "1" / f"events-{rank}.jsonl"
+        events.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return directory
 
 
 def records_of(content: bytes) -> list[bytes]:

@@ -13,9 +13,8 @@ import msgspec
 import pytest
 from blake3 import blake3
 
-from base.seal import sealed_text
 from extras.verify.runs import CHILDREN, Verified, each_run, summary, verify_runs
-from tests.workflow.report.builder import make_record, scaling_cells, write_study
+from tests.workflow.report.builder import make_record, scaling_cells, write_records, write_study
 from workflow.commands.main import run
 from workflow.report.collect import collect
 from workflow.run.record.events import read_events
@@ -69,14 +68,8 @@ def attempt(results: Path, number: int = 1, first: int = 0, **changes: Any) -> d
         **changes,
     }
     record = make_record(CELL, attempt=number, step_s=STEP_S, **parts)
-    publish(results, record)
+    write_records(results, [record])
     return record
-
-
-def publish(results: Path, record: dict[str, Any]) -> None:
-    run_dir = results / "runs" / RUN
-    for path in (run_dir / "attempts" / str(record["attempt"]) / "record.json", run_dir / "record.json"):
-        path.write_bytes(sealed_text(record))
 
 
 @pytest.fixture
@@ -97,7 +90,7 @@ def test_a_record_of_a_version_without_checksums_of_parameters_is_whole(results:
     """Its key is missing, which is not None; tables made of it are what it gives."""
     record = attempt_record(results)
     del record["training"]["replicas"]
-    publish(results, record)
+    write_records(results, [record])
     assert run(["tables", str(results)]) == 0
     assert run(["verify", str(results)]) == 0
     assert "all is what was written" in capsys.readouterr().out
@@ -200,7 +193,7 @@ def test_a_number_that_its_events_do_not_give_is_named_even_under_a_right_seal(r
     node[last] = node[last][:-1] if isinstance(node[last], list) else node[last] / 3
     if last == "p50":
         record["performance"]["step_s"]["min"] = 0.0
-    publish(results, record)
+    write_records(results, [record])
     assert collect([results]).frame["status"].to_list() == ["ok"], "by itself it can be believed"
     findings = verify_runs(results).findings
     assert any(number in finding for finding in findings)
@@ -211,17 +204,17 @@ def test_a_record_by_the_rules_of_an_earlier_version_is_compared_where_it_can_be
     for key in ("samples", "rate_to_median_ratio", "uneven_cause"):
         del record["performance"][key]
     record["performance"].update(samples_per_s=1.0, samples_per_s_per_gpu=0.5, straggler_rank=1)
-    publish(results, record)
+    write_records(results, [record])
     assert verify_runs(results).findings == []
     record["performance"]["step_s"]["p50"] /= 1.01
-    publish(results, record)
+    write_records(results, [record])
     assert len(verify_runs(results).findings) == 1
 
 
 def test_a_record_whose_last_half_had_the_last_step_is_right(results: Path) -> None:
     record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
     record["performance"].update(last_half_ratio=1.01, first_steps_ratio=0.99)
-    publish(results, record)
+    write_records(results, [record])
     assert verify_runs(results).findings == []
 
 
@@ -234,10 +227,10 @@ def test_a_run_that_went_on_is_compared_with_both_its_attempts(results: Path) ->
     record["training"]["losses"] = [*before["training"]["losses"], *record["training"]["losses"]]
     record["training"]["losses"] = thinned(record["training"]["losses"])
     record["training"]["trained_s"] += before["training"]["trained_s"]
-    publish(results, record)
+    write_records(results, [record])
     assert verify_runs(results).findings == []
     record["training"]["first_loss"] = 1.0
-    publish(results, record)
+    write_records(results, [record])
     assert len(verify_runs(results).findings) == 1
 
 
@@ -313,7 +306,7 @@ def test_a_record_of_many_processes_is_looked_at_as_fast_as_any(results: Path) -
     record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
     many = 4096  # the most that a cell may have; the rest of a record is bounded by its size
     record["cell"].update(nodes=1, gpus_per_node=many, global_batch_size=many * record["cell"]["batch_size"])
-    publish(results, {**record, "world_size": many, "nodes": record["nodes"][:1]})
+    write_records(results, [{**record, "world_size": many, "nodes": record["nodes"][:1]}])
     assert any("its events give" in finding for finding in verify_runs(results).findings)
 
 

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from base.seal import sealed_text
 from cluster.detection import SIGNS
 from cluster.schedulers.slurm.answers import COLUMNS
-from tests.workflow.report.builder import failed, make_record
+from tests.workflow.report.builder import failed, make_record, write_records
 from tests.workflow.study.studies import changed, write
 from workflow.commands import main
 from workflow.study.study import Study, load_study
@@ -57,7 +56,7 @@ class House:
         self.capsys.readouterr()
         command = words[0] if words[0] not in ("dataset", "cache") else " ".join(words[:2])
         extra = ["--site", str(self.site)]
-        if command in ("plan", "status", "submit", "run"):
+        if command in ("plan", "status", "submit", "run", "check-frameworks"):
             words = (words[0], str(self.path), *words[1:])
         elif command not in ("cache ls", "cache rm", "reap"):
             extra += ["--study", str(self.path)]
@@ -70,18 +69,16 @@ class House:
         assert said.code == 0, said.err
         return json.loads(said.out)
 
-    def record(self, run_id: str, status: str, kind: str = "result", attempt: int = 1, published: bool = True, **more: Any) -> Path:
+    def record(self, run_id: str, status: str, attempt: int = 1, published: bool = True, **more: Any) -> Path:
         """An attempt on storage, as a supervisor leaves it; its directory."""
         study = self.load()
         run = next(run for run in study.runs if run.run_id == run_id)
-        run_dir = study.results_dir / "runs" / run_id
-        directory = run_dir / "attempts" / str(attempt)
-        (directory / "logs").mkdir(parents=True)
         make = make_record if status == "ok" else partial(failed, status=status)
-        record = sealed_text(make(run.cell.to_json(), run.repeat, attempt=attempt, study=study.name, **more))
-        (directory / "record.json").write_bytes(record)
-        if published and kind == "result":
-            (run_dir / "record.json").write_bytes(record)
+        write_records(study.results_dir, [make(run.cell.to_json(), run.repeat, attempt=attempt, study=study.name, **more)])
+        if not published:
+            study.record_path(run_id).unlink()
+        directory = study.results_dir / "runs" / run_id / "attempts" / str(attempt)
+        (directory / "logs").mkdir()
         return directory
 
 

@@ -45,15 +45,15 @@ def test_every_state(house: House) -> None:
     names = [run.run_id for run in study.runs]
     house.record(names[0], "ok")
     house.record(names[1], "nan", status_reason="rank 1 on here met a loss that is not a number\nits last lines:\nx")
-    house.record(names[2], "storage", kind="prevented", status_reason="storage does not answer")
+    house.record(names[2], "storage", status_reason="storage does not answer")
     hold(house, names[3])
     house.record(names[4], "ok", published=False)
     hold(house, names[5], pid=2**22 - 1)
     torn = house.record(names[6], "ok")
     (torn.parents[1] / "record.json").write_text('{"stat')
     (torn / "record.json").write_text('{"stat')
-    house.record(names[8], "storage", kind="prevented", attempt=1)
-    house.record(names[8], "node_lost", kind="prevented", attempt=2)
+    house.record(names[8], "storage", attempt=1)
+    house.record(names[8], "node_lost", attempt=2)
     hold(house, names[9], boot_id="elsewhere", host="other-host")
     hold(house, names[10])
     (study.results_dir / "runs" / names[10] / "lease.json").write_text("")
@@ -93,7 +93,7 @@ def write_logs(directory: Path) -> None:
 def test_logs_of_the_latest_attempt(house: House) -> None:
     study = house.load()
     name = study.runs[0].run_id
-    write_logs(house.record(name, "storage", kind="prevented", attempt=1))
+    write_logs(house.record(name, "storage", attempt=1))
     (house.record(name, "ok", attempt=10) / "logs" / "rank-0.log").write_text("tenth\n")
     supervisor = write_log(study, name, "supervisor said\n")
     out = house("logs", name).out

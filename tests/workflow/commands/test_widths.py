@@ -25,8 +25,7 @@ def study(house: House) -> House:
     publish_resolved(study)
     for run, status in zip(study.runs, ("ok", "ok", "ok", "oom", "storage", "nan"), strict=False):
         reason = f"rank 1 of 2 at {study.results_dir}/runs/{run.run_id}/attempts/1/logs: {'many words and 12.5 GB ' * 6}"
-        kind = "prevented" if status == "storage" else "result"
-        house.record(run.run_id, status, kind, **({} if status == "ok" else {"status_reason": reason}))
+        house.record(run.run_id, status, **({} if status == "ok" else {"status_reason": reason}))
     dataset = house.root / "cache" / "local-0" / "datasets" / f".a-dataset-of-a-long-name-{'0' * 12}.part"
     dataset.mkdir(parents=True, mode=0o700)
     (dataset / "file").write_bytes(bytes(123_456))
