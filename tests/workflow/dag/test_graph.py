@@ -24,6 +24,7 @@ from workflow.study.next_command import command
 from workflow.study.paths import run_dir
 from workflow.study.publishing import publish_resolved
 from workflow.study.series import train_words, words_of
+from workflow.study.study import load_study
 
 pytestmark = pytest.mark.processes
 
@@ -48,8 +49,8 @@ class Place:
 
     def record(self, run_id: str, content: dict[str, Any] | str) -> None:
         """The published record of a run."""
-        study = self.graph().study
-        run = next(run for run in study.runs if run.run_id == run_id)
+        study = load_study(self.study, str(self.site), {})
+        run = study.run(run_id)
         path = study.record_path(run_id)
         path.parent.mkdir(parents=True)
         if isinstance(content, dict):
@@ -76,30 +77,33 @@ OK: dict[str, Any] = {"status": "ok", "result_number": 2}
 OOM: dict[str, Any] = {"status": "oom", "result_number": 3}
 
 
-@pytest.mark.parametrize(
-    ("record", "asked", "asked_with_retry"),
-    [
-        (None, "", ""),
-        (OK, None, None),
-        (OOM, None, ".after-3"),
-        ('{"status": "ok", "resu', None, ""),
-        ("[]", None, ""),
-        ({**OK, "result_number": None}, None, ""),
-        ({**OK, "performance.step_s.p50": -5}, None, ""),
-        ({**OK, "run_id": "another-r1"}, None, ""),
-        ({**OK, "cell.cell_id": "another"}, None, ""),
-    ],
-    ids=["no record", "ok", "failed", "torn", "another thing", "without its number", "a number", "another run's", "another cell's"],
-)
-def test_what_is_asked_of_a_run(place: Place, record: dict[str, Any] | str | None, asked: str | None, asked_with_retry: str | None) -> None:
-    run_id, *others = run_ids(place.graph())
-    if record is not None:
-        place.record(run_id, record)
-    for graph, suffix in ((place.graph(), asked), (place.graph(retry="failed"), asked_with_retry)):
-        first = [] if suffix is None else [f"{run_id}{suffix}"]
-        assert graph.requested == [*first, *others]
-        assert len(graph.receipts) == len(others) + 1
-        assert graph.records == ([str(graph.study.record_path(run_id))] if suffix is None else [])
+RECORDS: dict[str, tuple[dict[str, Any] | str | None, str | None, str | None]] = {
+    "no record": (None, "", ""),
+    "ok": (OK, None, None),
+    "failed": (OOM, None, ".after-3"),
+    "torn": ('{"status": "ok", "resu', None, ""),
+    "another thing": ("[]", None, ""),
+    "without its number": ({**OK, "result_number": None}, None, ""),
+    "a number": ({**OK, "performance.step_s.p50": -5}, None, ""),
+    "another run's": ({**OK, "run_id": "another-r1"}, None, ""),
+    "another cell's": ({**OK, "cell.cell_id": "another"}, None, ""),
+}
+"""Kind -> the record of a run, and the ends of what is asked for it, without and with `retry=failed`; None: nothing is."""
+
+
+def test_what_is_asked_of_runs(place: Place) -> None:
+    write(place.root, changed(base={"repeats": 3}))
+    kinds = dict(zip(run_ids(place.graph()), RECORDS, strict=False))
+    for run_id, kind in kinds.items():
+        if (record := RECORDS[kind][0]) is not None:
+            place.record(run_id, record)
+    for asked, graph in enumerate((place.graph(), place.graph(retry="failed")), 1):
+        found = {kinds.get(name.partition(".after")[0], "no record"): name for name in graph.requested}
+        assert found.keys() == {kind for kind, row in RECORDS.items() if row[asked] is not None}
+        ends = {kind: name.rpartition("-r")[2].lstrip("123") for kind, name in found.items()}
+        assert ends == {kind: RECORDS[kind][asked] for kind in ends}
+        assert len(graph.receipts) == len(graph.study.runs)
+        assert graph.records == [str(graph.study.record_path(run_id)) for run_id, kind in kinds.items() if RECORDS[kind][asked] is None]
 
 
 def test_a_prevented_attempt_leaves_what_is_asked_as_it_is(place: Place) -> None:
@@ -280,14 +284,11 @@ def test_files_of_a_dataset(place: Place) -> None:
     assert graph.receipts_of(dataset) == [f"{build_dir}/shard-{index:05d}.json" for index in range(4)]
 
 
-def test_bare_runs_wait_for_no_image_and_their_command_names_none(place: Place) -> None:
-    graph = place.graph()
-    assert (graph.images, graph.images_option, graph.images_file) == ([], "", None)
-
-
 def test_runs_in_containers_wait_for_one_file_that_is_named_by_what_is_wanted(place: Place) -> None:
+    graph = place.graph()
+    assert (graph.images, graph.images_option, graph.images_file) == ([], "", None), "bare runs wait for none"
     place.site.write_text(f"{UNSEEN}engine: docker\n")
-    first, failed, missing = run_ids(place.graph())[:3]
+    first, failed, missing = run_ids(graph)[:3]
     place.record(first, OK)
     place.record(failed, OOM)
     graph = place.graph()
@@ -351,6 +352,7 @@ def test_without_a_file_it_is_the_study_of_the_checkout(place: Place) -> None:
         ({"nodes": 4}, "What to run stands in the study file"),
         ({"retry": "wrong"}, "--config retry=wrong: found 'wrong', valid: failed"),
         ({"retry": True}, "--config retry=True"),
+        ({"adopt": "maybe"}, "adopt=maybe: found 'maybe', valid: yes"),
     ],
 )
 def test_wrong_config_is_refused(place: Place, config: dict[str, Any], words: str) -> None:
@@ -397,18 +399,15 @@ def outdated(place: Place, mode: Mode | None = Mode(), **changes: Any) -> list[s
     return place.graph(mode=mode).outdated
 
 
-def test_tables_of_the_study_are_left(place: Place, tables: Path) -> None:
-    assert outdated(place) == []
-    tables.unlink()
-    assert outdated(place, baseline={"nodes": 2}) == [], "Snakemake makes what is missing"
-
-
 def test_after_another_baseline_tables_depend_on_a_new_file(place: Place, tables: Path) -> None:
+    assert outdated(place) == []
     (found,) = outdated(place, baseline={"nodes": 2})
     assert found == f"{place.graph().outdated_dir}/{MADE_S * 10**9}"
     assert Path(found).exists()
     assert tables.exists()
     assert outdated(place, None, baseline={"nodes": 2}) == [], "who makes no tables does not look"
+    tables.unlink()
+    assert outdated(place, baseline={"nodes": 2}) == [], "Snakemake makes what is missing"
 
 
 def test_a_start_that_came_to_no_tables(place: Place, tables: Path) -> None:

@@ -38,24 +38,15 @@ def of(found: Graph, nodes: int) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def test_on_this_machine_a_run_asks_for_nothing(tmp_path: Path) -> None:
-    found = graph(tmp_path, Mode(), "storage: storage\ncache: {path: cache}\ndevice: cpu\n")
-    assert (found.run_resources, found.shard_resources) == ({}, {})
-
-
-def test_a_run_on_whole_nodes(tmp_path: Path) -> None:
+def test_a_run_on_whole_nodes_and_what_it_says_of_its_job(tmp_path: Path) -> None:
     found = graph(tmp_path, JOBS)
     one = {"nodes": 1, "memory_mb": 0, "runtime": 33, "queue": "main", "whole_nodes": 1}
-    assert of(found, 1) == one
-    assert of(found, 2) == {**one, "nodes": 2}
-
-
-def test_a_run_says_what_its_job_asks_for(tmp_path: Path) -> None:
-    found = graph(tmp_path, JOBS)
+    assert [of(found, nodes) for nodes in (1, 2)] == [one, {**one, "nodes": 2}]
     run = next(run for run in found.study.runs if run.cell.nodes == 2)
     requested = f"{run.run_id}.after-1"
     assert f"{found.descriptions:{requested}}".endswith("; push (job: nodes=2 runtime=33 memory_mb=0 whole_nodes=1 queue=main)")
     here = graph(tmp_path, Mode(), "storage: storage\ncache: {path: cache}\ndevice: cpu\n")
+    assert (here.run_resources, here.shard_resources) == ({}, {}), "on this machine it asks for nothing"
     assert f"{here.descriptions:{requested}}".endswith("; push")
 
 
@@ -158,19 +149,9 @@ def test_the_way_is_read_from_the_profile(scopes: dict[str, str], limits: dict[s
 @pytest.mark.parametrize(
     ("scheduler", "mode", "environ", "words"),
     [
-        (
-            "slurm",
-            Mode(),
-            {},
-            "this profile runs on this machine, and the site 'here' says scheduler: slurm; `slipway run STUDY` takes",
-        ),
+        ("slurm", Mode(), {}, "this profile runs on this machine, and the site 'here' says scheduler: slurm; `slipway run STUDY` takes"),
         ("slurm", Mode(), INSIDE, "this profile runs on this machine, and the site 'here' says scheduler: slurm; `slipway run STUDY`"),
-        (
-            "slurm",
-            ALLOCATION,
-            {},
-            "this is not a job of Slurm; `slipway run STUDY` takes the profile",
-        ),
+        ("slurm", ALLOCATION, {}, "this is not a job of Slurm; `slipway run STUDY` takes the profile"),
         ("local", JOBS, {}, "says scheduler: local; `slipway run STUDY` takes the profile that fits"),
         ("local", ALLOCATION, {}, "this profile runs inside a job of a scheduler, and the site 'here' says scheduler: local"),
     ],
@@ -189,9 +170,7 @@ def test_profiles_that_fit(tmp_path: Path) -> None:
     refuse_wrong_executor("allocation", "local")
 
 
-@pytest.mark.parametrize(
-    ("way", "executor"), [("jobs", "local"), ("jobs", "slurm"), ("local", "slipway"), ("allocation", "slipway"), ("local", "lsf")]
-)
+@pytest.mark.parametrize(("way", "executor"), [("jobs", "local"), ("local", "slipway"), ("allocation", "slipway"), ("local", "lsf")])
 def test_an_executor_that_is_not_the_profiles(way: Any, executor: str) -> None:
     with pytest.raises(ConfigError, match=executor):
         refuse_wrong_executor(way, executor)
@@ -239,12 +218,6 @@ def test_a_submission_takes_what_the_site_allows_and_time_to_build(tmp_path: Pat
     assert minutes_for(study, one, 2, built=False) == 29
 
 
-def test_a_submission_of_too_few_nodes_is_refused(tmp_path: Path) -> None:
-    study = graph(tmp_path, None).study
-    with pytest.raises(ConfigError, match="--nodes 1: a run of the study needs 2 nodes"):
-        plan_submission(study, study.runs, Width(nodes=1), "0badcafe")
-
-
 def test_a_submission_whose_repeats_are_spread(tmp_path: Path) -> None:
     """Two repeats, the largest run on 2 nodes: two sets of 2 nodes, side by side, in the time of one set."""
     study = graph(tmp_path, None, base={"repeats": 2}, limits={"walltime": "10m"}).study
@@ -257,13 +230,18 @@ def test_a_submission_whose_repeats_are_spread(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("repeats", "nodes", "words"),
-    [(1, None, "one repeat"), (3, 2, "multiples of 2 from 4 on, 6 for all 3 repeats"), (3, 5, "multiples of 2")],
+    ("repeats", "width", "words"),
+    [
+        (2, Width(nodes=1), "--nodes 1: a run of the study needs 2 nodes"),
+        (1, Width(spread=True), "one repeat"),
+        (3, Width(nodes=2, spread=True), "multiples of 2 from 4 on, 6 for all 3 repeats"),
+        (3, Width(nodes=5, spread=True), "multiples of 2"),
+    ],
 )
-def test_what_cannot_be_spread_is_refused(tmp_path: Path, repeats: int, nodes: int | None, words: str) -> None:
+def test_nodes_that_do_not_do_are_refused(tmp_path: Path, repeats: int, width: Width, words: str) -> None:
     study = graph(tmp_path, None, base={"repeats": repeats}).study
     with pytest.raises(ConfigError, match=words):
-        plan_submission(study, study.runs, Width(nodes=nodes, spread=True), "0badcafe")
+        plan_submission(study, study.runs, width, "0badcafe")
 
 
 @pytest.mark.parametrize(("cells", "repeats", "sets"), [(1, 3, 3), (4, 3, 3), (5, 2, 2), (7, 4, 4), (3, 3, 5)])

@@ -95,11 +95,8 @@ def test_a_record_becomes_a_row(tmp_path: Path) -> None:
     assert (row["num_processes"], row["global_batch_size"], row["num_gpus"]) == (4, 8, 4)
     assert row["hardware"] == f"{GPU}, {CPU}"
     assert row["hosts"] == "node00,node01"
-    assert [row[f"{step}_s"] for step in STEPS] == list(record["steps_s"].values())
     assert sum(row[f"{step}_s"] for step in STEPS[2:]) == pytest.approx(row["run_s"])
     assert (row["staged_bytes"], row["copied_bytes"]) == (3_800_000, 0)
-    assert row["torch_version"] == "2.13.0"
-    assert row["git_dirty"] == "false"
     assert json.loads(row["cell"]) == {**json.loads(row["cell"]), **record["cell"]}, "all keys of the study, and the defaults of others"
 
 
@@ -205,6 +202,7 @@ def torn(repeat: int) -> dict[str, bytes]:
         "an unknown end": sealed_bytes({**record, "status": "fine"}),
         "a kind that contradicts": sealed_bytes({**record, "kind": "prevented"}),
         "no time at all": sealed_bytes(make_record(CELL, repeat, **{"performance.step_s": {"n": 1, "p50": 0.0}})),
+        "another digit under its seal": sealed_text(record).replace(b'"p50": 0.1', b'"p50": 0.097', 1),
         "too long": b'{"x": "' + b"x" * (5 << 20) + b'"}',
     }
 
@@ -328,8 +326,7 @@ def test_what_a_run_did_not_reach_is_null(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "hardware", "mixed"),
-    [([GPU, GPU], f"{GPU}, {CPU}", False), ([GPU, "other"], f"{GPU} and other, {CPU}", True)],
+    ("models", "hardware", "mixed"), [([GPU, GPU], f"{GPU}, {CPU}", False), ([GPU, "other"], f"{GPU} and other, {CPU}", True)]
 )
 def test_every_gpu_of_a_node_is_seen(tmp_path: Path, models: list[str], hardware: str, mixed: bool) -> None:
     cell = make_cell(gpus_per_node=2, device="cuda")

@@ -135,17 +135,7 @@ def test_each_row_stands_beside_its_cell_whatever_the_order(tmp_path: Path) -> N
 
 
 def test_tokens_are_not_samples(tmp_path: Path) -> None:
-    program = {
-        "name": "mine",
-        "command": ["x"],
-        "launcher": "ranks",
-        "python": "",
-        "env": {},
-        "mounts": [],
-        "version": 1,
-        "checkpoint": False,
-    }
-    cell = make_cell(device="cuda", framework="mine", program={**program, "unit": "tokens"})
+    cell = make_cell(device="cuda", framework="mine", program={"name": "mine", "command": ["x"], "unit": "tokens"})
     known = load(16e3, package_j=None, rapl="none")
     tokens = {"performance.tokens": 400 * 32 * 100, "performance.tokens_per_s": 32_000.0}
     found = row(made(tmp_path / "s", known, prices=PRICES, cell=cell, **tokens))

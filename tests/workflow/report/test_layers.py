@@ -145,12 +145,6 @@ def test_of_layers_with_other_names_nothing_is_counted(tmp_path: Path) -> None:
     assert "forward_s" not in keys
 
 
-def test_what_a_program_wrote_of_the_exchange_stands_beside_its_trace(tmp_path: Path) -> None:
-    found = told(results(tmp_path, EXCHANGE))
-    assert found.exchange == EXCHANGE
-    assert found.problem is None
-
-
 def test_layers_and_the_rest_add_up_to_the_measured_step(tmp_path: Path) -> None:
     found = rows(results(tmp_path))
     assert float(found["step"]["forward_ms"]) == pytest.approx(1000 * STEP_S)
@@ -198,11 +192,7 @@ def test_another_trace_than_that_of_the_record_is_not_read(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [
-        ({"status": "oom"}, "oom: "),
-        ({"trace": None}, "its program left no trace"),
-        ({"trace": b"no gzip"}, "trace.json.gz"),
-    ],
+    [({"status": "oom"}, "oom: "), ({"trace": None}, "its program left no trace"), ({"trace": b"no gzip"}, "trace.json.gz")],
 )
 def test_a_profile_that_tells_nothing_is_a_row_with_the_reason(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
     (row,) = rows(results(tmp_path, **options)).values()
@@ -221,6 +211,8 @@ def test_a_profile_that_tells_nothing_is_a_row_with_the_reason(tmp_path: Path, o
     ],
 )
 def test_what_a_program_wrote_of_the_exchange_is_believed_within_bounds(tmp_path: Path, wrong: object) -> None:
+    right = told(results(tmp_path / "right", EXCHANGE))
+    assert (right.exchange, right.problem) == (EXCHANGE, None)
     directory = results(tmp_path, wrong)
     assert told(directory).profile.layers, "the trace tells all the same"
     assert told(directory).exchange is None

@@ -39,32 +39,26 @@ def test_the_names_that_the_snakefile_knows_are_those_that_are_written() -> None
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("module", ["workflow.report.files", "workflow.report.__main__", "workflow.run.record.reading"])
-def test_what_others_import_is_light(module: str) -> None:
-    code = f"import sys, {module}; print({{'polars', 'altair', 'jinja2', 'pydantic'}} & set(sys.modules))"
+def test_what_others_import_is_light() -> None:
+    """As the supervisor does."""
+    modules = "workflow.report.files, workflow.report.__main__, workflow.run.record.reading, workflow.study.publishing, workflow.study.site"
+    code = f"import sys, {modules}; print({{'polars', 'altair', 'jinja2', 'pydantic', 'yaml'}} & set(sys.modules))"
     assert run([sys.executable, "-c", code], timeout_s=60).stdout.strip() == "set()"
 
 
-def test_collect_then_tables(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_are_of_what_was_collected_and_out_leaves_the_results_alone(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "elsewhere"
+    assert main(["tables", "--results", str(results), "--out", str(out)]) == 0
+    assert (files(results), files(out)) == (set(), {"records.parquet", *TABLE_FILES})
     assert main(["collect", "--results", str(results)]) == 0
     assert files(results) == {"records.parquet"}
     assert "2 of 3 runs ok, 1 failed (1 oom)" in capsys.readouterr().err
-    assert main(["tables", "--results", str(results)]) == 0
-    assert files(results) == {"records.parquet", *TABLE_FILES}
-
-
-def test_out_leaves_the_results_alone(results: Path, tmp_path: Path) -> None:
-    out = tmp_path / "elsewhere"
-    assert main(["tables", "--results", str(results), "--out", str(out)]) == 0
-    assert files(results) == set()
-    assert files(out) == {"records.parquet", *TABLE_FILES}
-
-
-def test_tables_are_of_what_was_collected(results: Path) -> None:
-    main(["collect", "--results", str(results)])
-    os.rename(results / "runs", results / "gone")  # noqa: PTH104
+    (results / "runs").rename(results / "gone")
     assert main(["tables", "--results", str(results)]) == 0
     assert "1 (baseline)" in (results / "tables" / "speedup.md").read_text()
+    assert {*TABLE_FILES} < files(results)
 
 
 def test_errors_end_with_a_message_and_the_code_of_their_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,12 +149,12 @@ def test_page_takes_fresh_plots_and_makes_stale_ones_anew(results: Path) -> None
     assert "Fresh plot" not in (results / "report.html").read_text()
 
 
-@pytest.mark.parametrize("there", ["a pipe", "a device"])
-def test_nothing_is_waited_for_where_a_file_should_lie(results: Path, there: str) -> None:
+def test_nothing_is_waited_for_where_a_file_should_lie(results: Path) -> None:
     write_all([results], results)
     assert read_plots(results) is not None
     for name in ("plots/loss.svg", "records.parquet"):
         (results / name).unlink()
-        os.mkfifo(results / name) if there == "a pipe" else (results / name).symlink_to("/dev/zero")
+    os.mkfifo(results / "plots/loss.svg")
+    (results / "records.parquet").symlink_to("/dev/zero")
     assert read_plots(results) is None, "they are made again"
     assert read_or_collect([results], results).summary.num_runs == 3, "the records are collected again"

@@ -104,7 +104,6 @@ def test_many_lines_of_several_models_get_a_panel_each(tmp_path: Path) -> None:
     assert {row["label"] for row in values(spec)} == {f"batch {size}" for size in (16, 32, 64, 128)}
 
 
-@pytest.mark.slow
 def test_what_is_too_much_for_a_picture_is_cut_and_said(tmp_path: Path) -> None:
     cells = scaling_cells(batch_size=list(range(1, MAX_LINES + 6)), nodes=[1])
     analysis = collected(tmp_path / "digits", plausible_records(cells, repeats=1), repeats=1)
@@ -125,7 +124,6 @@ def test_a_plot_without_measurements_says_so(tmp_path: Path, name: str) -> None:
     assert re.search("no (run|comparison|program|cell)", to_json(PLOTS[name](analysis)))
 
 
-@pytest.mark.slow
 def test_every_plot_is_an_svg_that_loads_nothing(tmp_path: Path) -> None:
     hostile = 'x"><script>alert(1)</script> http://example.invalid/a.png'
     cells = scaling_cells(batch_size=[32], nodes=[1, 2], model=["lenet", "resnet18"])
@@ -148,7 +146,6 @@ def test_every_plot_is_an_svg_that_loads_nothing(tmp_path: Path) -> None:
         assert "<script" not in placed
 
 
-@pytest.mark.slow
 def test_the_overview_shows_both_panels(tmp_path: Path) -> None:
     svg = to_svg(overview(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2])))), "overview")
     assert all(word in svg for word in ("Throughput", "Efficiency", "lenet · batch 32"))
@@ -169,7 +166,6 @@ def test_details_that_go_along_with_another_key_are_in_no_label(tmp_path: Path) 
     assert {row["label"] for row in values(throughput(analysis))} == {f"lenet{SEPARATOR}{mode}{SEPARATOR}batch 32" for mode in steps}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["throughput", "step_time", "loss"])
 def test_long_labels_are_drawn_whole(tmp_path: Path, name: str) -> None:
     programs = [f"a-program-with-a-very-long-name-of-its-own-{number}" for number in (1, 2)]

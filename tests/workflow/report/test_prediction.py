@@ -11,15 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import prediction as benchmark
-from benchmarks.prediction import (
-    Trial,
-    conformal_quantile,
-    covered,
-    errors_of,
-    points_of_series,
-    relative_errors,
-    trials_of,
-)
+from benchmarks.prediction import Trial, conformal_quantile, covered, errors_of, points_of_series, relative_errors, trials_of
 from workflow.report.prediction import (
     ERRORS,
     LEVEL,

@@ -32,7 +32,6 @@ def analysis(place: Path, **record: Any) -> Analysis:
 
 
 def with_site(place: Path, site: dict[str, Any], **record: Any) -> Analysis:
-
     analysis(place, **record)
     content = json.loads((place / "study.json").read_text())
     (place / "study.json").write_text(json.dumps({**content, "site": site}))
@@ -109,7 +108,6 @@ def test_the_commit_is_told_as_far_as_it_is_known(tmp_path: Path, provenance: di
 
 
 def test_two_studies_have_files_of_their_own(tmp_path: Path) -> None:
-
     places = [tmp_path / name for name in ("alpha", "omega")]
     for place in places:
         record = {**make_record(make_cell(), 1), "study": place.name}
@@ -132,8 +130,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def results(folder: Path, tmp_path: Path) -> Path:
     """Of a study with one program, of which two runs had the folder as it is, and one another state that was not kept."""
-    program = {"name": "gpt", "folder": str(folder), "command": ["true"], "launcher": "ranks", "python": "python3"}
-    program |= {"env": {}, "mounts": [], "version": 1, "checkpoint": False}
+    program = {"name": "gpt", "folder": str(folder), "command": ["true"]}
     cell = {**make_cell(), "framework": "gpt", "model": "gpt", "program": program}
     directory = write_study(tmp_path / "results" / "digits", [cell], repeats=3)
     study = json.loads((directory / "study.json").read_text())

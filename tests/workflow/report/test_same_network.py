@@ -74,8 +74,7 @@ def test_losses_may_lie_apart_as_far_as_numbers_are_rounded(tmp_path: Path, prec
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
-    [({}, None), ({3: 2.0 * (1 + 9e-6)}, None), ({3: 2.0 * (1 + 2e-5)}, 3), ({0: 9.0, 4: 9.0}, 0), ({4: None}, 4)],
+    ("change", "expected"), [({}, None), ({3: 2.0 * (1 + 9e-6)}, None), ({3: 2.0 * (1 + 2e-5)}, 3), ({0: 9.0, 4: 9.0}, 0), ({4: None}, 4)]
 )
 def test_the_first_step_that_differs_is_told(change: Mapping[int, float | None], expected: int | None) -> None:
     losses = {step: loss for step, loss in {**LOSSES, **change}.items() if loss is not None}

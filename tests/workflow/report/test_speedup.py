@@ -93,23 +93,6 @@ def test_a_baseline_of_one_process_counts_processes() -> None:
     assert [numbers(found[cell.cell_id]) for cell in cells] == [pytest.approx((size, 1)) for size in (1, 4, 2, 8)]
 
 
-def test_series_are_compared_with_themselves_only() -> None:
-    cells = [cell_result(cell, [0.1] * 3) for cell in scaling_cells(model=["lenet", "resnet18"], nodes=[1, 2])]
-    del cells[2]  # resnet18 on one node
-    found = primary(cells)[cells[2].cell_id]
-    assert found.speedup is None
-    assert found.reason == "no cell of this series is a baseline (nodes: 1); the nearest one differs in model (lenet there, resnet18 here)"
-
-
-def test_a_baseline_may_name_a_key_of_the_series() -> None:
-    cells = [
-        cell_result(cell, [0.1 if cell["comm_hook"] == "none" else 0.05] * 3)
-        for cell in scaling_cells(comm_hook=["none", "fp16"], nodes=[1, 2])
-    ]
-    found = primary(cells, {"nodes": 1, "comm_hook": "none"})
-    assert [numbers(found[cell.cell_id])[0] for cell in cells] == pytest.approx([1, 2, 2, 4])
-
-
 def test_a_baseline_that_names_the_batch_is_compared_whatever_the_batch() -> None:
     cells = [cell_result(cell, [0.1] * 3) for cell in scaling_cells(batch_size=[32, 48], nodes=[1, 2])]
     found = primary(cells, {"nodes": 1, "batch_size": 32})

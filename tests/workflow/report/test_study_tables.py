@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from tests.workflow.report.builder import (
     csv_rows,
     drift_of,
     failed,
+    log_sample,
     make_cell,
     make_record,
     plausible_records,
@@ -31,9 +31,10 @@ from tests.workflow.report.builder import (
     write_records,
     write_study,
 )
+from tests.workflow.report.poison import FORMULAS
 from tests.workflow.run.valid import validate_record
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MARKS, Estimate, LogSample, ratio
+from workflow.report.cells import MARKS, Estimate, ratio
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown, to_values
@@ -45,7 +46,7 @@ from workflow.report.table_type import MAX_ROWS, Column, Table, estimate_text, n
 from workflow.report.terminal import print_speedup
 from workflow.run.record.rate import NOT_COMPARED
 
-HOSTILE = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
+HOSTILE: Final = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
 
 
 def cells_of(table: Table, column: str) -> list[str]:
@@ -374,7 +375,7 @@ class Structure(HTMLParser):
 
 def hostile(tmp_path: Path) -> Analysis:
     cell = make_cell(model=HOSTILE, comm_hook=HOSTILE)
-    reason = {"status_reason": HOSTILE, "failed_rank": {"rank": 0, "host": HOSTILE, "exit_code": 1, "signal": None, "last_lines": HOSTILE}}
+    reason = {"status_reason": HOSTILE, "failed_rank": {"rank": 0, "host": "\r=1", "exit_code": 1, "signal": None, "last_lines": HOSTILE}}
     record = {**failed(cell, 1, status="error", **reason), "run_id": "x-r1"}
     good = {**make_record({**cell, "nodes": 2}, 1), "run_id": "y-r1"}
     directory = tmp_path / "digits"
@@ -393,7 +394,7 @@ def test_hostile_text_is_text_in_every_format(tmp_path: Path) -> None:
         assert structure.count.get("tr", 0) in (0, len(table.rows) + 1)
         for row in csv.reader(io.StringIO(to_csv(table))):
             assert len(row) == len(table.columns) + 1
-            assert not [value for value in row if value.startswith(("=", "+", "-", "@"))]
+            assert not [value for value in row if value.startswith(("=", "+", "-", "@", "\t", "\r"))]
         assert "\x1b" not in "".join(to_text(table) for to_text in FORMATS.values())
         markdown = to_markdown(table)
         assert "<script" not in markdown
@@ -402,8 +403,7 @@ def test_hostile_text_is_text_in_every_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "shown"),
-    [("=1+1", "'=1+1"), ("-x", "'-x"), ("+x", "'+x"), ("@x", "'@x"), ("\tx", "'\tx"), (-1.5, "-1.5"), (None, ""), ("a=b", "a=b")],
+    ("raw", "shown"), [*((text, f"'{text}") for text in FORMULAS if text[0] != "\r"), (-1.5, "-1.5"), (None, ""), ("a=b", "a=b")]
 )
 def test_formulas_are_quoted_in_csv_and_numbers_are_not(raw: str | float | None, shown: str) -> None:
     table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A", values=[raw]),))
@@ -682,27 +682,23 @@ def test_the_flop_of_a_token_times_the_rate_over_the_peak(tmp_path: Path) -> Non
     assert [column.title for column in found.columns][5] == "GFLOP per token"
 
 
-@pytest.mark.parametrize(("mode", "passes"), [("train", 3), ("infer", 1)])
-def test_a_network_of_ours_has_two_flop_for_each_multiply_add_and_pass(tmp_path: Path, mode: str, passes: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "first_macs", "flop"),
+    [("train", None, 2 * 3 * 4e9), ("train", 500_000_000, 2 * (3 * 4e9 - 0.5e9)), ("infer", 500_000_000, 2 * 4e9)],
+    ids=["of an earlier version", "training", "inference"],
+)
+def test_a_network_of_ours_has_two_flop_for_each_multiply_add_and_pass(
+    tmp_path: Path, mode: str, first_macs: int | None, flop: float
+) -> None:
+    """The gradient of what the first layer reads is not counted, except in records of versions that counted it."""
     cell = make_cell(device="cuda", precision="tf32", mode=mode)
-    found, analysis = table(tmp_path, cell, model_macs=4_000_000_000, **{"training.flop_per_unit": 1.0})
-    (flop,), (rate,) = analysis.frame["flop_per_unit"], analysis.frame["rate_per_s"]
-    assert (flop, cells_of(found, "flop_source")) == (passes * 8e9, ["model"])
+    told = {"training.flop_per_unit": 1.0, "model_first_macs": first_macs}
+    found, analysis = table(tmp_path, cell, model_macs=4_000_000_000, **told)
+    (rate,) = analysis.frame["rate_per_s"]
+    assert (analysis.frame["flop_per_unit"].to_list(), cells_of(found, "flop_source")) == ([flop], ["model"])
     assert analysis.frame["mfu"].to_list() == [pytest.approx(flop * rate / 494.7e12)]
-
-
-@pytest.mark.parametrize(("mode", "flop"), [("train", 2 * (3 * 4e9 - 0.5e9)), ("infer", 2 * 4e9)])
-def test_the_gradient_of_what_the_first_layer_reads_is_not_counted(tmp_path: Path, mode: str, flop: float) -> None:
-    cell = make_cell(device="cuda", precision="tf32", mode=mode)
-    found, analysis = table(tmp_path, cell, model_macs=4_000_000_000, model_first_macs=500_000_000)
-    assert analysis.frame["flop_per_unit"].to_list() == [flop]
-    assert "of records of earlier versions with it" not in found.caption
-
-
-def test_a_record_of_a_version_that_counted_it_says_so(tmp_path: Path) -> None:
-    found, _ = table(tmp_path, make_cell(device="cuda", precision="tf32"), model_macs=4_000_000_000)
-    assert "without the gradient of what the first layer reads (of records of earlier versions with it), times" in found.caption
-    assert "earlier versions" not in table(tmp_path / "program", gpt(), **TOLD)[0].caption
+    earlier = "without the gradient of what the first layer reads (of records of earlier versions with it), times"
+    assert (earlier in found.caption) == (first_macs is None)
 
 
 @pytest.mark.parametrize(
@@ -814,18 +810,8 @@ def test_the_interval_is_that_of_a_ratio_of_runs(tmp_path: Path) -> None:
         make_record(cell, repeat, step_s=step_s) for cell, times in zip(cells, steps, strict=True) for repeat, step_s in enumerate(times, 1)
     ]
     (row,) = to_values(TABLES["precision"](collected(tmp_path / "interval", found, cells, repeats=3)))["rows"]
-    logs = [[-math.log(step_s) for step_s in times] for times in steps]
-
-    def sample(values: list[float]) -> LogSample:
-        mean = math.fsum(values) / 3
-        return LogSample(n=3, mean=mean, variance=math.fsum((value - mean) ** 2 for value in values) / 2, by_block=tuple(enumerate(values)))
-
-    by_hand = ratio(sample(logs[1]), sample(logs[0]))
-    assert by_hand.low is not None
-    assert by_hand.high is not None
-    value, _, error = row["bf16_nchw_ratio"].partition(" ±")
-    assert float(value) == pytest.approx(by_hand.value, abs=0.01)
-    assert float(error) == pytest.approx(max(by_hand.high - by_hand.value, by_hand.value - by_hand.low), abs=0.01)
+    base, other = (log_sample([1 / step_s for step_s in times]) for times in steps)
+    assert row["bf16_nchw_ratio"] == estimate_text(ratio(other, base))
 
 
 def test_what_has_no_number_says_why_and_what_is_doubtful_is_marked(tmp_path: Path) -> None:

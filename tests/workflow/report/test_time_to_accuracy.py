@@ -71,12 +71,7 @@ def test_a_target_that_all_runs_reached(tmp_path: Path) -> None:
 )
 def test_a_cell_of_which_a_run_did_not_reach_it_has_no_mean(tmp_path: Path, last: Any, note: str) -> None:
     found = row(made(tmp_path / "s", CURVES[1], CURVES[2], last), 0.91)
-    assert (found["reached"], found["epochs"], found["training_s"], found["note"]) == (
-        "2/3",
-        None,
-        None,
-        note,
-    )
+    assert (found["reached"], found["epochs"], found["training_s"], found["note"]) == ("2/3", None, None, note)
 
 
 def test_the_target_of_the_study_is_that_of_its_page(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ def test_a_study_of_tokens_has_no_samples_per_second(tokens: Analysis, tmp_path:
     head, first = rows[0].split(","), rows[1].split(",")
     told = dict(zip(head, first, strict=False))
     assert (told["samples_per_s"], float(told["tokens_per_s"])) == ("", pytest.approx(1000))
+    assert tokens.summary.ends == {"not measured": 1, "ok": 2}
+    assert cells_of(TABLES["failures"](tokens), "reason") == ["ended ok, but no rate could be measured: its program reported no tokens"]
 
 
 def test_of_tokens_the_perplexity_is_told(tmp_path: Path) -> None:
@@ -73,11 +75,6 @@ def test_of_tokens_the_perplexity_is_told(tmp_path: Path) -> None:
 
 def evaluated(loss: float | None) -> dict[str, Any] | None:
     return None if loss is None else {"split": "validation", "loss": loss, "accuracy": 0.5, "samples": 10}
-
-
-def test_a_program_that_told_no_tokens_has_no_rate(tokens: Analysis) -> None:
-    assert tokens.summary.ends == {"not measured": 1, "ok": 2}
-    assert cells_of(TABLES["failures"](tokens), "reason") == ["ended ok, but no rate could be measured: its program reported no tokens"]
 
 
 @pytest.mark.slow
@@ -131,11 +128,6 @@ def mixed(tmp_path: Path) -> Analysis:
     return collected(tmp_path / "mixed", [*silent, *printing], repeats=1)
 
 
-def test_rates_of_lines_that_were_read_say_so_in_every_table(mixed: Analysis) -> None:
-    for name in ("times", "scaling", "speedup"):
-        assert {"output", "means"} <= {mark for row in TABLES[name](mixed).rows for value in row for mark in value.marks}
-
-
 def test_wall_times_are_no_failure_and_no_rate(mixed: Analysis) -> None:
     assert mixed.summary.closing_line() == "4 of 4 runs ok (2 with wall times only)"
     assert mixed.summary.failed_rows == 0
@@ -149,9 +141,8 @@ def test_wall_times_are_no_failure_and_no_rate(mixed: Analysis) -> None:
     assert shown.count("wall times only") >= 2
     assert "only the wall times of its runs are known" in shown
     assert "the times of steps are means over several steps" in shown
-
-
-def test_they_are_listed_with_the_reason(mixed: Analysis) -> None:
+    for name in ("times", "scaling", "speedup"):
+        assert {"output", "means"} <= {mark for row in TABLES[name](mixed).rows for value in row for mark in value.marks}, name
     reasons = cells_of(TABLES["failures"](mixed), "reason")
     assert reasons == ["ended ok; its program reports no steps (events: none), so only wall times are known"] * 2
     assert set(cells_of(TABLES["hours"](mixed), "failed_process_h")) <= {"0", "\N{EN DASH}", "0.0"}

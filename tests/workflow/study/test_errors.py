@@ -25,7 +25,6 @@ NATIVE = {"framework": "caffe", "reader": "native"}
     ("changes", "words"),
     [
         ({"datasets": {"digits": {"source": "folder", "path": "~nosuchuser/x"}}}, ["datasets.digits", "~nosuchuser has no home directory"]),
-        ({"base": {"nodes": -2}}, ["base.nodes", "-2", "greater than or equal to 1"]),
         ({"axes": {"nodes": [1, -2]}}, ["axes.nodes[1]", "-2", "greater than or equal to 1"]),
         ({"axes": {"nodes": [1, "2"]}}, ["axes.nodes[1]", "text '2'", "whole number"]),
         ({"axes": {"nodes": [2.0]}}, ["axes.nodes[0]", "a whole number"]),
@@ -62,10 +61,9 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"comm_hook": "noop"}, "baseline": {"nodes": 1}}, ["baseline", "no cell has {nodes: 1}"]),
         *[
             ({"base": {"comm_hook": hook, "mode": "infer"}}, ["base.comm_hook", f"found {hook}, which is only for mode train; valid: none"])
-            for hook in ("fp16", "bf16", "powersgd", "onebit", "noop")
+            for hook in ("fp16", "noop")
         ],
         ({"base": {"device": "gpu"}}, ["base.device", "did you mean 'cuda'"]),
-        ({"limits": {"walltime": "24:00:00"}}, ["limits.walltime", "such as 90s, 30m, 1h30m or 2d"]),
         (
             {"base": {"conv_algorithm": "measured", "device": "cpu"}},
             ["base.conv_algorithm", "supports conv_algorithm 'measured' on GPUs only, and the device is the CPU; valid: auto"],
@@ -74,7 +72,6 @@ NATIVE = {"framework": "caffe", "reader": "native"}
             {"base": {"conv_algorithm": "measured", "framework": "jax"}},
             ["base.conv_algorithm", "framework 'jax' does not support conv_algorithm 'measured'; valid: auto"],
         ),
-        ({"base": {"input_gradient": "on"}}, ["base.input_gradient", "true or false"]),
         *[
             (
                 {"base": {"input_gradient": True, **keys}, **more},
@@ -108,10 +105,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"strategy": "fsdp"}}, ["base.strategy", "ddp, fsdp2, horovod", "did you mean 'fsdp2'"]),
         ({"base": {"reader": "native"}}, ["base.reader", "'pytorch' does not support reader 'native'; valid: memory, slipway"]),
         ({"base": NATIVE}, ["base.reader", "with encoding: jpeg or layout: caffe in the dataset; valid: slipway"]),
-        (
-            {"base": {**NATIVE, "augmentation": "flip"}, **PLANES},
-            ["base.augmentation", "only for mode train on images that Slipway reads"],
-        ),
+        ({"base": {**NATIVE, "augmentation": "flip"}, **PLANES}, ["base.augmentation", "only for mode train on images that Slipway reads"]),
         ({"base": {"framework": "bigdl", "augmentation": "flip"}}, ["base.augmentation", "'flip': it reads each sample once and keeps it"]),
         (
             {"base": {**NATIVE, "mode": "infer"}, **PLANES},
@@ -130,7 +124,6 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"framework": "caffe", "optimizer": {"name": "adamw"}}}, ["base.optimizer", "adamw, which framework caffe has not"]),
         ({"base": {"framework": "caffe", "optimizer": {"clip_norm": 1.0}}}, ["base.optimizer", "clip_norm, which framework caffe has not"]),
         ({"base": {"strategy": "horovod", "optimizer": {"clip_norm": 1.0}}}, ["base.optimizer", "averaged in the update"]),
-        ({"base": {"optimizer": "sgd"}}, ["base.optimizer", "mapping"]),
         ({"base": {"steps": {"warmup": 5, "measured": 5, "total": 9}}}, ["base.steps", "total 9", "= 10"]),
         ({"base": {"steps": 50}}, ["base.steps", "mapping", "such as {warmup: ..., measured: ...}"]),
         ({"base": {"steps": {"measured": 5}, "epochs": 2}}, ["base.epochs", "steps and epochs", "exactly one"]),
@@ -139,7 +132,6 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"global_batch_size": 64}}, ["axes.batch_size", "batch_size and global_batch_size", "exactly one"]),
         ({"axes": {"batch_size": None}}, ["no batch", "batch_size (per GPU)"]),
         ({"axes": {"model": None}}, ["no model"]),
-        ({"base": {"dataset": None}}, ["no dataset"]),
         ({"axes": {"batch_size": None, "global_batch_size": [64, 65]}}, ["65", "nodes 2 x gpus_per_node 1 = 2", "64 or 66"]),
         ({"zip": [{"nodes": 3}]}, ["zip[0].nodes", "axes and in zip"]),
         ({"zip": [{"seed": 1, "threads": 1}, {"seed": 2}]}, ["zip[1]", "threads", "same keys"]),
@@ -164,7 +156,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"baseline": {"nodes": 1, "optimizer": {"learning_rate": 1.0}}}, ["baseline.optimizer.learning_rate", "found 1", "0.01"]),
         ({"baseline": {"nodes": [1]}}, ["baseline.nodes", "a list", "whole number"]),
         ({"limits": {"walltime": 1800}}, ["limits.walltime", "1800s"]),
-        ({"limits": {"walltime": "12:30:00"}}, ["limits.walltime", "'12:30:00'", "1h30m"]),
+        ({"limits": {"walltime": "12:30:00"}}, ["limits.walltime", "'12:30:00'", "such as 90s, 30m, 1h30m or 2d"]),
         ({"limits": {"walltime": "0s"}}, ["limits.walltime", "more than nothing"]),
         ({"limits": {"walltime": "9" * 40 + "d"}}, ["limits.walltime", "number with its unit"]),
         ({"limits": {"wall_time": "1h"}}, ["limits.wall_time", "did you mean 'walltime'"]),
@@ -177,7 +169,6 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"study": "a\nb"}, ["study", "a\\nb"]),
         ({"study": "Ab"}, ["study", "lower-case"]),
         ({"study": "x" * 65}, ["study", "at most 64"]),
-        ({"study": 5}, ["study", "whole number 5"]),
         ({"study": None}, ["study", "missing"]),
         ({"datasets": None}, ["base.dataset", "'digits', which is not under datasets"]),
         ({"datasets": {"digits": None}}, ["base.dataset", "valid: none"]),
@@ -197,10 +188,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ),
         ({"datasets": {"none": DIGITS}}, ["datasets.none", "which means no dataset"]),
         ({"base": {"dataset": "none"}}, ["base.dataset", "source: none", "framework pytorch trains on images or token sequences"]),
-        (
-            {"datasets": {"digits": TEXT}},
-            ["axes.model", "a network of Slipway's for images", "valid: another model, or a dataset of im"],
-        ),
+        ({"datasets": {"digits": TEXT}}, ["axes.model", "a network of Slipway's for images", "valid: another model, or a dataset of im"]),
         ({"axes": {"model": ["lstm"]}}, ["axes.model", "found 'lstm', a network of Slipway's for token sequences", "has none"]),
         (
             {"axes": {"model": ["lstm"]}, "base": {"layout": "nhwc"}, "datasets": {"digits": TEXT}},

@@ -68,11 +68,7 @@ def test_any_values(tmp_path: Path, extra: dict[str, Any], key: str, value: Any,
 
 
 @FUZZ
-@given(
-    st.sampled_from(CELL_KEYS),
-    st.lists(SCALARS, max_size=3),
-    st.sampled_from(["axes", "base", "zip", "include", "baseline"]),
-)
+@given(st.sampled_from(CELL_KEYS), st.lists(SCALARS, max_size=3), st.sampled_from(["axes", "base", "zip", "include", "baseline"]))
 def test_any_cell_key(tmp_path: Path, key: str, values: list[Any], part: str) -> None:
     filled: Any = {key: values} if part == "axes" else {key: values[0] if values else None}
     study = json.loads(json.dumps(SMALL))

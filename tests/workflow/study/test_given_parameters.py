@@ -38,11 +38,7 @@ def test_the_seed_changes_no_id_and_the_digest_of_a_file_does(tmp_path: Path) ->
         (tmp_path / "start.safetensors").write_bytes(content)
         (cell,) = cells(tmp_path, "start.safetensors")
         assert cell.parameters == "start.safetensors"
-        assert cell.parameters_file == {
-            "path": str(tmp_path / "start.safetensors"),
-            "bytes": 3,
-            "blake3": blake3(content).hexdigest(),
-        }
+        assert cell.parameters_file == {"path": str(tmp_path / "start.safetensors"), "bytes": 3, "blake3": blake3(content).hexdigest()}
         assert Cell.from_json(json.loads(json.dumps(cell.to_json()))) == cell
         found.append(cell.cell_id)
     (tmp_path / "elsewhere.safetensors").write_bytes(b"two")

@@ -45,10 +45,7 @@ def ids(study: Study) -> set[str]:
             {"axes": {"batch_size": None, "global_batch_size": [64], "gpus_per_node": [1, 4]}},
             [(64, 64, 1), (16, 64, 1), (32, 64, 2), (8, 64, 2)],
         ),
-        (
-            {"include": [{"model": "lenet", "batch_size": 8}], "exclude": ["batch_size < 64"]},
-            [(64, 64, 1), (64, 128, 2), (8, 8, 1)],
-        ),
+        ({"include": [{"model": "lenet", "batch_size": 8}], "exclude": ["batch_size < 64"]}, [(64, 64, 1), (64, 128, 2), (8, 8, 1)]),
         ({"axes": None, "include": [{"model": "lenet", "batch_size": 8}]}, [(8, 8, 1)]),
         ({"axes": None, "base": {"model": "lenet", "batch_size": 8, "nodes": 3}}, [(8, 24, 3)]),
         ({"base": {"nodes": 9}, "axes": {"batch_size": [8]}}, [(8, 8, 1), (8, 16, 2)]),
@@ -87,17 +84,14 @@ def test_zip_rows_are_crossed_with_the_axes(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_each_update_rule_has_its_own_constants(tmp_path: Path) -> None:
-    study = load(tmp_path, changed(base={"optimizer": {"momentum": 0.5}}, axes={"optimizer": [{"name": "adamw", "beta2": 0.95}, {}]}))
-    adamw = {"name": "adamw", "learning_rate": 0.01, "weight_decay": 0.0, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8}
-    assert study.cells[0].optimizer == adamw
-    assert study.cells[1].optimizer == {"name": "sgd", "learning_rate": 0.01, "momentum": 0.5, "weight_decay": 0.0}
-
-
-def test_an_optimizer_is_completed_from_base_then_from_the_defaults(tmp_path: Path) -> None:
-    study = load(tmp_path, changed(base={"optimizer": {"momentum": 0.5}}, axes={"optimizer": [{"learning_rate": 1}, {"momentum": 0}]}))
-    assert study.cells[0].optimizer == {"name": "sgd", "learning_rate": 1.0, "momentum": 0.5, "weight_decay": 0.0}
-    assert study.cells[1].optimizer == {"name": "sgd", "learning_rate": 0.01, "momentum": 0.0, "weight_decay": 0.0}
+def test_an_optimizer_is_completed_from_base_then_from_the_defaults_of_its_rule(tmp_path: Path) -> None:
+    axis = [{"name": "adamw", "beta2": 0.95}, {"learning_rate": 1}, {"momentum": 0}]
+    study = load(tmp_path, changed(base={"optimizer": {"momentum": 0.5}}, axes={"optimizer": axis}))
+    assert [cell.optimizer for cell in study.cells[:3]] == [
+        {"name": "adamw", "learning_rate": 0.01, "weight_decay": 0.0, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8},
+        {"name": "sgd", "learning_rate": 1.0, "momentum": 0.5, "weight_decay": 0.0},
+        {"name": "sgd", "learning_rate": 0.01, "momentum": 0.0, "weight_decay": 0.0},
+    ]
 
 
 def test_steps_have_a_total_and_epochs_stand_instead(tmp_path: Path) -> None:

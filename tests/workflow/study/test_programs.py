@@ -369,6 +369,7 @@ def test_an_argument_that_another_program_uses_is_not_noted(tmp_path: Path) -> N
 FILE = """\
 launcher: ranks
 command: ["{python}", "{folder}/train.py"]
+env: {C: "1"}
 env_from: [tf_config]
 sidecars:
   - {name: store, where: head, command: [store]}
@@ -390,26 +391,20 @@ def refused(tmp_path: Path, file: str, **program: Any) -> str:
 
 
 def test_keys_of_the_folder_are_those_of_the_program(tmp_path: Path) -> None:
-    program = study_with_file(tmp_path, FILE, env={"A": "b"}).cells[0].program
+    program = study_with_file(tmp_path, FILE, unit="tokens").cells[0].program
     assert program is not None
+    assert program["unit"] == "tokens", "beside the keys of the study"
     assert (program["launcher"], program["command"], program["env_from"]) == ("ranks", ("{python}", "{folder}/train.py"), ("tf_config",))
-    assert (program["env"], program["sidecars"][0]["name"]) == ({"A": "b"}, "store")
+    assert (program["env"], program["sidecars"][0]["name"]) == ({"C": "1"}, "store")
 
 
 def test_the_same_keys_in_the_study_make_the_same_cells(tmp_path: Path) -> None:
     found = study_with_file(tmp_path, FILE).cells
-    keys = {"launcher": "ranks", "command": ["{python}", "{folder}/train.py"], "env_from": ["tf_config"]}
+    keys = {"launcher": "ranks", "command": ["{python}", "{folder}/train.py"], "env": {"C": "1"}, "env_from": ["tf_config"]}
     sidecars = [{"name": "store", "where": "head", "command": ["store"]}]
     (tmp_path / "train" / "framework.yaml").unlink()
     study = changed(programs={"gpt": {"folder": "train", **keys, "sidecars": sidecars}}, base={"program": "gpt"}, axes={"model": None})
     assert load(tmp_path, study).cells == found
-
-
-def test_env_as_a_mapping_is_what_it_is_in_a_study(tmp_path: Path) -> None:
-    file = 'command: [a]\nlauncher: single\nenv: {A: "1"}\nenv_from: [dmlc]\n'
-    program = study_with_file(tmp_path, file).cells[0].program
-    assert program is not None
-    assert (program["env"], program["env_from"]) == ({"A": "1"}, ("dmlc",))
 
 
 def test_what_it_supports_and_its_packages_are_no_part_of_its_cells(tmp_path: Path) -> None:
@@ -424,23 +419,15 @@ def test_what_it_supports_and_its_packages_are_no_part_of_its_cells(tmp_path: Pa
 @pytest.mark.parametrize(
     ("file", "program", "words"),
     [
-        (
-            FILE,
-            {"launcher": "single"},
-            "/train/framework.yaml:1: launcher: found here and in /study.yaml:28: programs",
-        ),
-        (FILE, {"env_from": ["dmlc"]}, "/train/framework.yaml:3: env_from: found here and in /study.yaml:28: programs.gpt.env_from; valid"),
+        (FILE, {"launcher": "single"}, "/train/framework.yaml:1: launcher: found here and in /study.yaml:28: programs"),
+        (FILE, {"env_from": ["dmlc"]}, "/train/framework.yaml:4: env_from: found here and in /study.yaml:28: programs.gpt.env_from; valid"),
         ("command: [a]\nlauncher: mpi\n", {}, "/train/framework.yaml:2: programs.gpt.launcher: found the text 'mpi'; "),
         ("command: [a]\nlaunch: ranks\n", {}, "/train/framework.yaml:2: programs.gpt.launch: unknown key; valid: "),
         ("command:\n  - a\n  - '{nowhere}'\n", {}, "/train/framework.yaml:3: programs.gpt.command[1]: found {nowhere}, which is not known"),
         ("launcher: ranks\n", {}, "/study.yaml:26: programs.gpt.command: this key is missing"),
         ("command: [a]\nfolder: .\n", {}, "/train/framework.yaml:2: folder: this file lies in the folder"),
         ("command: [a]\nfacts: {}\n", {}, "/train/framework.yaml:2: programs.gpt.facts: unknown key"),
-        (
-            "command: [a]\nsupports: {precision: [bf16, fp16]}\n",
-            {},
-            "program 'gpt' does not support precision 'fp32'; valid: bf16, fp16",
-        ),
+        ("command: [a]\nsupports: {precision: [bf16, fp16]}\n", {}, "program 'gpt' does not support precision 'fp32'; valid: bf16, fp16"),
         (
             "command: [a]\nsupports: {cuda_only: {precision: [fp32]}}\n",
             {},

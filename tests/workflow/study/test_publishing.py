@@ -116,11 +116,6 @@ def test_who_comes_between_look_and_start_is_refused_too(two: Two) -> None:
         graph.start("local")
 
 
-def test_a_wrong_word_is_refused(two: Two) -> None:
-    with pytest.raises(ConfigError, match=r"adopt=maybe: found 'maybe', valid: yes"):
-        two.load(two.one, changed(), adopt="maybe")
-
-
 def test_the_way_out_is_told_to_who_submits_too(two: Two) -> None:
     two.run(two.one, changed())
     two.site.write_text("storage: storage\ncache: {path: cache}\ndevice: cpu\nscheduler: slurm\n")
@@ -178,7 +173,7 @@ def test_the_plan_is_refused_too_and_that_of_a_cell(two: Two, capsys: pytest.Cap
     two.run(two.one, changed())
     path = write(two.other, OTHER)
     cell = load_study(path, str(two.site), {}).cells[0].cell_id
-    for words in ([], ["--cell", cell], ["--cell", cell, "--json"]):
+    for words in ([], ["--cell", cell, "--json"]):
         assert main.run(["plan", str(path), "--site", str(two.site), *words]) == 10
         said = capsys.readouterr()
         assert f"would write into the results of another file: {two.load(two.one, changed()).study.results_dir}" in said.err

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -122,12 +120,3 @@ def test_a_limit_of_no_time_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"walltime_s": 1800.0', '"walltime_s": 0'))
     with pytest.raises(RecordError, match=r"limits.walltime_s.*above 0"):
         read_resolved(study.results_dir)
-
-
-@pytest.mark.processes
-def test_the_supervisor_needs_neither_yaml_nor_pydantic() -> None:
-    code = (
-        "import sys, workflow.study.publishing, workflow.study.site, workflow.study.paths; print(*{'yaml', 'pydantic'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
-    assert done.stdout.strip() == ""

@@ -9,15 +9,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from base.errors import ConfigError, RecordError, StagingError
 from base.humanize import expanded, expanded_path
 from base.process import CODE_ROOT
 from cluster.detection import scheduler_of
-from cluster.types import Allocation, Node
 from extras.doctor.storage import check_cache, check_cache_path
 from extras.doctor.types import Context
 from tests.workflow.run.cells import DOCUMENT
+from tests.workflow.run.link.test_messages import PLAN
 from workflow.run.link.commands import Image, Plan, RanksPlan
 from workflow.run.node.caches import cache_here, caches_here
 from workflow.run.node.workdir import with_own_cache
@@ -114,12 +115,8 @@ def test_defaults(tmp_path: Path) -> None:
         "record",
     )
     assert Site.from_json(site.to_json()) == site
-
-
-def test_a_cluster_has_gpus_unless_it_says_otherwise(tmp_path: Path) -> None:
-    path = tmp_path / "cluster.yaml"
     path.write_text("storage: s\ncache: {path: c}\nscheduler: lsf\n")
-    assert read_site(path).device == "cuda"
+    assert read_site(path).device == "cuda", "a cluster has GPUs unless it says otherwise"
 
 
 @pytest.mark.parametrize(
@@ -335,18 +332,7 @@ FRAMEWORK = Framework(name="f", folder="/f", launcher="ranks", command=("{python
 
 
 def make_plan(cache: str, ranks: RanksPlan | None) -> Plan:
-    node = Node(name="n0", hostname="h", address="127.0.0.1")
-    allocation = Allocation(scheduler="slurm", job_id="1", nodes=(node,), device="cpu", exclusive=True)
-    names = {
-        "tag": "t",
-        "run_id": "r",
-        "run_dir": "/r",
-        "source": "/s",
-        "cache": cache,
-        "cache_place": "here.yaml:2" if "$" in cache else None,
-    }
-    limits = {"cache_max_bytes": None, "bytes_per_s": None}
-    return Plan(allocation=allocation, group=False, ranks=ranks, **names, **limits)  # type: ignore[arg-type]
+    return structs.replace(PLAN, cache=cache, cache_place="here.yaml:2" if "$" in cache else None, ranks=ranks)
 
 
 def test_the_cache_is_what_it_is_on_the_node(tmp_path: Path) -> None:
