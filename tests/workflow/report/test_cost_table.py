@@ -98,17 +98,14 @@ def test_the_page_has_it_where_there_is_something_to_show(tmp_path: Path) -> Non
     assert 'id="table-cost"' not in page(neither, {})
 
 
-def test_the_reason_stands_in_the_note(tmp_path: Path) -> None:
-    found = row(made(tmp_path / "s", load(9e3, 9e3, rapl="not permitted")))
-    assert (found["energy_of"], found["note"]) == ("GPUs", "processors: only root may read RAPL there")
-
-
 def test_runs_that_differ_in_what_is_known_give_no_energy(tmp_path: Path) -> None:
     both, gpus = load(9e3, 9e3, package_j=4e3, rapl="read"), load(9e3, 9e3, rapl="not permitted")
     found = row(made(tmp_path / "s", both, gpus, both))
     assert (found["per_joule"], found["energy_of"]) == (None, "")
     assert DIFFERENT in found["note"]
     assert row(made(tmp_path / "t", gpus, None))["per_joule"] is None
+    found = row(made(tmp_path / "alike", gpus))
+    assert (found["energy_of"], found["note"]) == ("GPUs", "processors: only root may read RAPL there")
 
 
 def test_processors_of_shares_of_one_machine_are_one_node(tmp_path: Path) -> None:

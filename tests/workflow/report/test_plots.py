@@ -112,12 +112,6 @@ def test_what_is_too_much_for_a_picture_is_cut_and_said(tmp_path: Path) -> None:
     assert len({row["run"] for row in values(PLOTS["loss"](analysis))}) == MAX_CURVES
 
 
-def test_loss_is_read_from_the_records_over_samples_seen(tmp_path: Path) -> None:
-    rows = values(PLOTS["loss"](collected(tmp_path / "digits", plausible_records([make_cell(nodes=2)], repeats=1), baseline={"nodes": 2})))
-    assert (rows[0]["seen"], rows[0]["loss"]) == (64, pytest.approx(2.3))
-    assert len(rows) == 105
-
-
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_plot_without_measurements_says_so(tmp_path: Path, name: str) -> None:
     analysis = collected(tmp_path / "digits", [failed(make_cell())])
@@ -246,6 +240,7 @@ def test_losses_are_smoothed_and_the_recorded_ones_are_kept(tmp_path: Path) -> N
     assert {row["loss"] for row in rows} == {0.0, 2.0}
     assert all(0.5 < row["smooth"] < 1.5 for row in rows)
     assert rows[100]["smooth"] == pytest.approx(10 / 9), "of 9 points, of which 5 are 2"
+    assert rows[1]["seen"] - rows[0]["seen"] == 32, "over samples seen"
     assert 2 <= sum("says" in row for row in rows) <= 20, "few points can be pointed at, since each is an element of the page"
 
 

@@ -16,10 +16,11 @@ def values(text: str) -> object:
 
 def test_plain_values() -> None:
     text = "a: word\nb: 12\nc: -0.5\nd: true\ne: null\nf: [1, {g: 'no'}]\nh: \"12:30:00\"\n"
-    text += "i: 1e-3\nj: 1e3\nk: 2026-01-01\nl: y\nm: |\n  two\n  lines\n"
+    text += "n: {<<: {b: 1}}\ni: 1e-3\nj: 1e3\nk: 2026-01-01\nl: y\nm: |\n  two\n  lines\n"
     assert values(text) == {
         "a": "word", "b": 12, "c": -0.5, "d": True, "e": None, "f": [1, {"g": "no"}], "h": "12:30:00", "i": 0.001, "j": 1000.0,
         "k": "2026-01-01", "l": "y", "m": "two\nlines\n",
+        "n": {"<<": {"b": 1}},
     }  # fmt: skip
 
 
@@ -78,10 +79,6 @@ def test_an_empty_file_is_called_empty(text: str) -> None:
 def test_a_control_character_is_refused() -> None:
     with pytest.raises(ConfigError, match="not YAML"):
         values("a: \x01")
-
-
-def test_merge_keys_do_not_merge() -> None:
-    assert values("a: {<<: {b: 1}}") == {"a": {"<<": {"b": 1}}}
 
 
 def test_files(tmp_path: Path) -> None:

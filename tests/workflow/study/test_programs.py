@@ -61,15 +61,14 @@ def test_a_study_json_that_somebody_edited_is_refused_by_its_key(tmp_path: Path,
 def test_arguments_may_be_written_with_a_dot_or_within_args(tmp_path: Path) -> None:
     axes = {"model": None, "nodes": None, "args": {"width": [8, 16]}}
     assert study_of(tmp_path, axes=axes).cells == study_of(tmp_path).cells
-    rows = {"base": {"program": "gpt"}, "axes": {"model": None, "nodes": None}}
+    rows: dict[str, dict[str, Any]] = {"base": {"program": "gpt"}, "axes": {"model": None, "nodes": None}}
     zipped = study_of(tmp_path, zip=[{"args.width": 8, "args.depth": 2}, {"args": {"width": 16, "depth": 2}}], **rows)
     assert zipped.cells == study_of(tmp_path).cells
-
-
-def test_an_include_row_adds_to_the_arguments_of_base(tmp_path: Path) -> None:
-    axes = {"model": None, "nodes": None, "batch_size": None}
-    study = study_of(tmp_path, axes=axes, include=[{"args.width": 8, "batch_size": 4}])
-    assert [cell.args for cell in study.cells] == [{"depth": 2, "width": 8}]
+    rows["axes"]["batch_size"] = None
+    included = study_of(
+        tmp_path, include=[{"args.width": 8, "batch_size": 4}], base={"program": "gpt", "args": {"depth": 2}}, axes=rows["axes"]
+    )
+    assert [cell.args for cell in included.cells] == [{"depth": 2, "width": 8}], "beside those of base"
 
 
 def test_expressions_and_the_baseline_name_arguments(tmp_path: Path) -> None:
