@@ -47,9 +47,13 @@ class Place:
         chosen = [self.study] if files is None else files
         return load_graph({"site": str(self.site), **config}, chosen, self.root, {}, mode)
 
+    def plan(self) -> Graph:
+        """The same without a look at storage."""
+        return Graph(load_study(self.study, str(self.site), {}), retry_failed=False)
+
     def record(self, run_id: str, content: dict[str, Any] | str) -> None:
         """The published record of a run."""
-        study = load_study(self.study, str(self.site), {})
+        study = self.plan().study
         run = study.run(run_id)
         path = study.record_path(run_id)
         path.parent.mkdir(parents=True)
@@ -93,7 +97,7 @@ RECORDS: dict[str, tuple[dict[str, Any] | str | None, str | None, str | None]] =
 
 def test_what_is_asked_of_runs(place: Place) -> None:
     write(place.root, changed(base={"repeats": 3}))
-    kinds = dict(zip(run_ids(place.graph()), RECORDS, strict=False))
+    kinds = dict(zip(run_ids(place.plan()), RECORDS, strict=False))
     for run_id, kind in kinds.items():
         if (record := RECORDS[kind][0]) is not None:
             place.record(run_id, record)
@@ -107,7 +111,7 @@ def test_what_is_asked_of_runs(place: Place) -> None:
 
 
 def test_a_prevented_attempt_leaves_what_is_asked_as_it_is(place: Place) -> None:
-    graph = place.graph()
+    graph = place.plan()
     run_id = run_ids(graph)[0]
     attempt = graph.study.record_path(run_id).parent / "attempts" / "1"
     attempt.mkdir(parents=True)
@@ -120,7 +124,7 @@ def test_a_run_that_is_done_has_a_receipt_and_one_of_a_result_that_is_gone_is_dr
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place.root)
-    done, failed, gone = run_ids(place.graph())[:3]
+    done, failed, gone = run_ids(place.plan())[:3]
     place.record(done, OK)
     place.record(failed, OOM)
     graph = place.graph()
@@ -136,20 +140,20 @@ def test_a_run_that_is_done_has_a_receipt_and_one_of_a_result_that_is_gone_is_dr
 
 def test_a_place_where_no_receipt_can_be_written_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.root)
-    place.record(run_ids(place.graph())[0], OK)
+    place.record(run_ids(place.plan())[0], OK)
     Path(".snakemake").write_text("a file is in the way")
     with pytest.raises(StorageError, match=r"cannot be written: \.snakemake"):
         place.graph(mode=Mode())
 
 
 def test_two_studies_with_the_same_cells_have_receipts_of_their_own(place: Place) -> None:
-    before = place.graph().receipts_dir
+    before = place.plan().receipts_dir
     place.site.write_text(SITE.replace("storage: storage", "storage: elsewhere"))
-    assert place.graph().receipts_dir != before
+    assert place.plan().receipts_dir != before
 
 
 def test_a_finished_run_depends_on_no_dataset_that_is_missing(place: Place) -> None:
-    first, failed, missing = run_ids(place.graph())[:3]
+    first, failed, missing = run_ids(place.plan())[:3]
     place.record(first, OK)
     place.record(failed, OOM)
     graph = place.graph()
@@ -169,7 +173,7 @@ def test_a_finished_run_without_a_dataset_depends_on_none(place: Place) -> None:
     (place.root / "train").mkdir()
     program = {"folder": "train", "command": ["true"], "launcher": "ranks"}
     write(place.root, changed(datasets=None, programs={"own": program}, base={"dataset": None, "program": "own"}, axes={"model": None}))
-    first, missing = run_ids(place.graph())[:2]
+    first, missing = run_ids(place.plan())[:2]
     place.record(first, OK)
     graph = place.graph()
     assert [graph.dataset_of(of(run_id)) for run_id in (first, missing)] == [[], []]
@@ -177,14 +181,14 @@ def test_a_finished_run_without_a_dataset_depends_on_none(place: Place) -> None:
 
 
 def test_runs_start_in_the_order_of_the_study_and_data_before_them(place: Place) -> None:
-    graph = place.graph()
+    graph = place.plan()
     priorities = [graph.priority_of(of(run_id)) for run_id in run_ids(graph)]
     assert priorities == list(range(8, 0, -1))
     assert graph.data_priority > max(priorities)
 
 
 def test_the_closing_line_counts_what_is_there_at_the_end(place: Place) -> None:
-    graph = place.graph()
+    graph = place.plan()
     first, failed, torn = run_ids(graph)[:3]
     again = f"slipway run {place.study} --site {place.site}"
     report = f"report: {graph.results_dir}/report.html"
@@ -200,7 +204,7 @@ def test_the_closing_line_counts_what_is_there_at_the_end(place: Place) -> None:
 
 
 def test_what_waits_on_nodes_is_to_be_delivered_before_the_study_goes_on(place: Place) -> None:
-    graph = place.graph()
+    graph = place.plan()
     first, second = run_ids(graph)[:2]
     place.record(first, OK)
     logs = Path(graph.results_dir, "logs")
@@ -217,7 +221,7 @@ def test_what_waits_on_nodes_is_to_be_delivered_before_the_study_goes_on(place: 
 
 
 def test_runs_that_another_start_has_are_told_apart(place: Place) -> None:
-    graph = place.graph()
+    graph = place.plan()
     first, second, dead = run_ids(graph)[:3]
     again = f"slipway run {place.study} --site {place.site}"
     lease = new_lease(holder_of(os.getpid(), "local", str(os.getpid()), 0), 2)
@@ -235,7 +239,7 @@ def test_runs_that_another_start_has_are_told_apart(place: Place) -> None:
 
 
 def test_how_runs_stand_is_not_known_where_storage_does_not_answer(place: Place) -> None:
-    graph = place.graph()
+    graph = place.plan()
     graph.storage_s = 0.0  # no interpreter starts in no time
     assert "\n".join(closing_lines(graph)).startswith("small: how its runs stand is not known: ")
     assert "no answer within 0 s" in "\n".join(closing_lines(graph))
@@ -247,26 +251,26 @@ def test_what_is_to_be_typed_again_is_whole_and_quoted(tmp_path: Path) -> None:
     odd = tmp_path / "a b"
     odd.mkdir()
     place = Place(odd)
-    assert command(place.graph().study, "submit") == f"slipway submit '{place.study}' --site '{place.site}'"
+    assert command(place.plan().study, "submit") == f"slipway submit '{place.study}' --site '{place.site}'"
     chosen_by_variable = load_graph({}, [place.study], odd, {"SLIPWAY_SITE": str(place.site)}).study
     assert command(chosen_by_variable, "run", "--retry", "failed") == f"slipway run '{place.study}' --retry failed --site '{place.site}'"
     assert command(load_graph({"site": "local"}, [place.study], odd, {}).study) == f"slipway run '{place.study}' --site local"
 
 
 def test_a_run_in_words_says_what_tells_it_from_the_others(place: Place) -> None:
-    study = place.graph().study
+    study = place.plan().study
     words = words_of(study.cells, study.site, study.repeats)
     assert {words(run) for run in study.runs} == {
         f"lenet, batch {batch}, {nodes}, repeat {repeat}" for batch in (32, 64) for nodes in ("1 node", "2 nodes") for repeat in (1, 2)
     }
     place.study = write(place.root, changed(base={"repeats": 1}, axes={"nodes": None, "gpus_per_node": [2], "precision": ["fp32", "bf16"]}))
-    study = place.graph().study
+    study = place.plan().study
     words = words_of(study.cells, study.site, study.repeats)
     assert "lenet, bf16, batch 32, 1 node x 2 processes" in {words(run) for run in study.runs}
 
 
 def test_a_run_says_what_it_stages_and_what_trains_on_what(place: Place) -> None:
-    graph = place.graph()
+    graph = place.plan()
     descriptions = {run.cell.nodes: f"{graph.descriptions:{run.run_id}}" for run in graph.study.runs}
     assert "stage digits -> local disk of 1 node; train" in descriptions[1]
     assert "stage digits -> local disks of 2 nodes; train with bare pytorch on 2 x 1 process; push" in descriptions[2]
@@ -276,7 +280,7 @@ def test_a_run_says_what_it_stages_and_what_trains_on_what(place: Place) -> None
 
 
 def test_files_of_a_dataset(place: Place) -> None:
-    graph = place.graph()
+    graph = place.plan()
     build_dir = graph.study.build_dir("digits")
     dataset = SimpleNamespace(dataset=build_dir.name)
     assert graph.name_of(dataset) == "digits"
@@ -299,9 +303,9 @@ def test_runs_in_containers_wait_for_one_file_that_is_named_by_what_is_wanted(pl
     assert place.graph(retry="failed").images(of(failed)) == file
     assert graph.images_option == f" --images {file}"
     place.site.write_text(f"{UNSEEN}engine: docker\nimages: {{pytorch: other/torch:2}}\n")
-    other = place.graph().images_file
+    other = place.plan().images_file
     place.site.write_text(f"{UNSEEN}engine: podman\n")
-    assert len({file, other, place.graph().images_file}) == 3
+    assert len({file, other, place.plan().images_file}) == 3
 
 
 def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -> None:
@@ -327,16 +331,16 @@ def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -
 
 
 def test_the_digest_is_of_the_resolved_study(place: Place) -> None:
-    before = place.graph().digest
+    before = place.plan().digest
     place.study = write(place.root, changed(base={"repeats": 3}))
-    assert place.graph().digest != before
+    assert place.plan().digest != before
     place.study = write(place.root, changed(base={"repeats": 2}))
-    assert place.graph().digest == before
+    assert place.plan().digest == before
 
 
 def test_a_run_has_this_machine_for_itself(place: Place) -> None:
-    assert place.graph().run_threads(2) == 2
-    assert place.graph().run_threads(None) == 1
+    assert place.plan().run_threads(2) == 2
+    assert place.plan().run_threads(None) == 1
 
 
 def test_without_a_file_it_is_the_study_of_the_checkout(place: Place) -> None:
@@ -402,7 +406,7 @@ def outdated(place: Place, mode: Mode | None = Mode(), **changes: Any) -> list[s
 def test_after_another_baseline_tables_depend_on_a_new_file(place: Place, tables: Path) -> None:
     assert outdated(place) == []
     (found,) = outdated(place, baseline={"nodes": 2})
-    assert found == f"{place.graph().outdated_dir}/{MADE_S * 10**9}"
+    assert found == f"{place.plan().outdated_dir}/{MADE_S * 10**9}"
     assert Path(found).exists()
     assert tables.exists()
     assert outdated(place, None, baseline={"nodes": 2}) == [], "who makes no tables does not look"

@@ -17,6 +17,7 @@ from workflow.dag.graph import Graph, shard_threads
 from workflow.dag.job_plans import Width, job_minutes, minutes_for, num_rounds, plan_submission, resources_of, size_of
 from workflow.dag.refusals import load_graph
 from workflow.study.cell import node_sets
+from workflow.study.study import load_study
 
 pytestmark = pytest.mark.processes
 
@@ -26,9 +27,14 @@ JOBS, ALLOCATION = Mode(way="jobs"), Mode(way="allocation", nodes=2, job="7-0")
 
 
 def graph(root: Path, mode: Mode | None, site: str = SITE, environ: dict[str, str] | None = None, **changes: Any) -> Graph:
+    """The graph of a study, without a look at storage and at what its runs need."""
     (root / "here.yaml").write_text(site)
-    study = write(root, changed(**changes))
-    return load_graph({"site": str(root / "here.yaml")}, [study], root, environ or {}, mode)
+    return Graph(load_study(write(root, changed(**changes)), str(root / "here.yaml"), environ or {}), retry_failed=False, mode=mode)
+
+
+def loaded(root: Path, mode: Mode, site: str, environ: dict[str, str]) -> Graph:
+    (root / "here.yaml").write_text(site)
+    return load_graph({"site": str(root / "here.yaml")}, [write(root, changed())], root, environ, mode)
 
 
 def of(found: Graph, nodes: int) -> dict[str, Any]:
@@ -158,7 +164,7 @@ def test_the_way_is_read_from_the_profile(scopes: dict[str, str], limits: dict[s
 )
 def test_a_profile_that_does_not_fit_the_site(tmp_path: Path, scheduler: str, mode: Mode, environ: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
-        graph(tmp_path, mode, f"storage: s\ncache: {{path: /c}}\nscheduler: {scheduler}\n", environ)
+        loaded(tmp_path, mode, f"storage: s\ncache: {{path: /c}}\nscheduler: {scheduler}\n", environ)
 
 
 def test_profiles_that_fit(tmp_path: Path) -> None:
@@ -178,7 +184,7 @@ def test_an_executor_that_is_not_the_profiles(way: Any, executor: str) -> None:
 
 def test_a_run_that_never_fits_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nodes=1: lenet-\S+ needs 2 nodes"):
-        graph(tmp_path, Mode(way="allocation", nodes=1), environ=INSIDE)
+        loaded(tmp_path, Mode(way="allocation", nodes=1), SITE, INSIDE)
 
 
 def test_the_environment_of_a_snakemake_that_submits(tmp_path: Path) -> None:

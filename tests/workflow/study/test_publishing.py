@@ -15,11 +15,16 @@ from workflow.commands import main
 from workflow.commands.chosen_study import refresh
 from workflow.dag.graph import Graph
 from workflow.dag.refusals import load_graph
-from workflow.study.publishing import folder_of, is_same_file, publish_resolved, read_resolved
+from workflow.study.publishing import folder_of, is_same_file, origin_of, publish_resolved, read_resolved, refuse_unless_owner
 from workflow.study.study import Study, load_study
 
 pytestmark = pytest.mark.processes
 SITE = "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
+
+
+def looked_at(study: Study, adopt: bool = False) -> Study:
+    refuse_unless_owner(str(study.results_dir), origin_of(study, adopt))
+    return study
 
 
 class Two:
@@ -32,14 +37,17 @@ class Two:
         self.one.mkdir()
         self.other.mkdir()
 
-    def load(self, place: Path, study: dict[str, Any], **config: Any) -> Graph:
-        return load_graph({"site": str(self.site), **config}, [write(place, study)], place, {})
+    def load(self, place: Path, study: dict[str, Any], *, adopt: bool = False) -> Study:
+        """Look at the results as a start of Snakemake does, but in this process."""
+        return looked_at(load_study(write(place, study), str(self.site), {}), adopt)
 
-    def run(self, place: Path, study: dict[str, Any], **config: Any) -> Graph:
-        """Begin as Snakemake does, but for its child processes."""
-        graph = self.load(place, study, **config)
-        publish_resolved(graph.study, adopt=graph.adopt)
-        return graph
+    def run(self, place: Path, study: dict[str, Any], *, adopt: bool = False) -> Study:
+        found = self.load(place, study, adopt=adopt)
+        publish_resolved(found, adopt=adopt)
+        return found
+
+    def graph(self, place: Path, study: dict[str, Any], **config: Any) -> Graph:
+        return load_graph({"site": str(self.site), **config}, [write(place, study)], place, {})
 
 
 OTHER = changed(axes={"batch_size": [16]})
@@ -51,9 +59,9 @@ def two(tmp_path: Path) -> Two:
 
 
 def test_another_file_of_the_same_name_is_refused_with_both_paths(two: Two) -> None:
-    before = two.run(two.one, changed()).study
+    before = two.run(two.one, changed())
     with pytest.raises(ConfigError) as caught:
-        two.load(two.other, OTHER)
+        two.graph(two.other, OTHER)
     for word in (
         str(two.one / "study.yaml"),
         str(two.other / "study.yaml"),
@@ -66,7 +74,8 @@ def test_another_file_of_the_same_name_is_refused_with_both_paths(two: Two) -> N
 
 def test_who_is_told_adopts_and_is_the_owner_then(two: Two) -> None:
     two.run(two.one, changed())
-    graph = two.run(two.other, OTHER, adopt="yes")
+    graph = two.graph(two.other, OTHER, adopt="yes")
+    graph.publish_study()
     assert [entry["path"] for entry in read_resolved(graph.study.results_dir).history] == [
         str(two.one / "study.yaml"),
         str(two.other / "study.yaml"),
@@ -78,15 +87,15 @@ def test_who_is_told_adopts_and_is_the_owner_then(two: Two) -> None:
 
 def test_a_moved_or_copied_study_is_the_same(two: Two) -> None:
     two.run(two.one, changed())
-    graph = two.run(two.other, {**changed(), "limits": {"walltime": "20m"}})
-    assert [entry["path"] for entry in read_resolved(graph.study.results_dir).history][-1] == str(two.other / "study.yaml")
+    study = two.run(two.other, {**changed(), "limits": {"walltime": "20m"}})
+    assert [entry["path"] for entry in read_resolved(study.results_dir).history][-1] == str(two.other / "study.yaml")
     two.run(two.other, OTHER)
 
 
 @pytest.mark.parametrize("same", ["text", "cells", "neither"])
 def test_a_file_that_cannot_be_found_leaves_its_results_to_the_same_text_or_cells_only(two: Two, same: str) -> None:
     """It was moved, or is in a directory that this host does not mount."""
-    results = two.run(two.one, changed()).study.results_dir
+    results = two.run(two.one, changed()).results_dir
     (two.one / "study.yaml").unlink()
     if same == "text":  # its cells were others, in another version of Slipway
         content = read_json(results / "study.json")
@@ -96,19 +105,19 @@ def test_a_file_that_cannot_be_found_leaves_its_results_to_the_same_text_or_cell
     if same == "neither":
         with pytest.raises(ConfigError, match=r"; this machine does not find it\), which asks for other cells.* --adopt"):
             two.load(two.other, study)
-    two.run(two.other, study, **({"adopt": "yes"} if same == "neither" else {}))
+    two.run(two.other, study, adopt=same == "neither")
     two.run(two.other, OTHER)
 
 
 def test_results_of_an_earlier_version_are_anybodys(two: Two) -> None:
-    results = two.run(two.one, changed()).study.results_dir
+    results = two.run(two.one, changed()).results_dir
     content = read_json(results / "study.json")
     publish_json(results / "study.json", {**content, "history": [{"sha256": "0" * 64, "time": "2026-01-01T00:00:00+00:00"}]})
     two.run(two.other, OTHER)
 
 
 def test_who_comes_between_look_and_start_is_refused_too(two: Two) -> None:
-    graph = two.load(two.other, OTHER)
+    graph = two.graph(two.other, OTHER)
     two.run(two.one, changed())
     with pytest.raises(ConfigError, match="another file"):
         publish_resolved(graph.study)
@@ -144,7 +153,7 @@ def test_what_is_no_path_is_no_file(path: object) -> None:
 
 
 def test_a_refusal_is_short_whatever_study_json_says(two: Two) -> None:
-    results = two.run(two.one, changed()).study.results_dir
+    results = two.run(two.one, changed()).results_dir
     content = read_json(results / "study.json")
     content["history"][-1].update(path="/x/" * 100_000, file_sha256="\x1b" * 100_000, time="t" * 100_000)
     publish_json(results / "study.json", content)
@@ -156,8 +165,8 @@ def test_a_refusal_is_short_whatever_study_json_says(two: Two) -> None:
 
 @pytest.mark.parametrize("limits", [{"walltime": "30m"}, {"walltime": "20m"}])
 def test_tables_of_a_copy_leave_the_owner(two: Two, limits: dict[str, Any]) -> None:
-    owner = two.run(two.one, {**changed(), "limits": {"walltime": "30m"}}).study
-    copy = two.load(two.other, {**changed(), "limits": limits}).study
+    owner = two.run(two.one, {**changed(), "limits": {"walltime": "30m"}})
+    copy = two.load(two.other, {**changed(), "limits": limits})
     assert refresh(copy) is (limits["walltime"] == "20m")
     last = read_resolved(owner.results_dir).history[-1]
     assert (last["path"], last["file_sha256"]) == (str(owner.path), hashlib.sha256(owner.text.encode()).hexdigest())
@@ -165,18 +174,18 @@ def test_tables_of_a_copy_leave_the_owner(two: Two, limits: dict[str, Any]) -> N
 
 
 def test_tables_of_what_has_not_run_make_no_owner(two: Two) -> None:
-    refresh(two.load(two.one, changed()).study)
+    refresh(two.load(two.one, changed()))
     two.run(two.other, OTHER)
 
 
 def test_the_plan_is_refused_too_and_that_of_a_cell(two: Two, capsys: pytest.CaptureFixture[str]) -> None:
-    two.run(two.one, changed())
+    results = two.run(two.one, changed()).results_dir
     path = write(two.other, OTHER)
     cell = load_study(path, str(two.site), {}).cells[0].cell_id
     for words in ([], ["--cell", cell, "--json"]):
         assert main.run(["plan", str(path), "--site", str(two.site), *words]) == 10
         said = capsys.readouterr()
-        assert f"would write into the results of another file: {two.load(two.one, changed()).study.results_dir}" in said.err
+        assert f"would write into the results of another file: {results}" in said.err
         assert f"`slipway run {path} --adopt " in said.err
         assert words or "missing; " in said.out, "the plan is shown before it is refused"
 
@@ -244,7 +253,7 @@ def load(folder: Path) -> Study:
 
 def run(folder: Path) -> Study:
     """Begin as a start of Snakemake does, but for its child processes."""
-    study = load_graph({"site": str(folder / "site.yaml")}, [folder / "study.yaml"], folder, {}).study
+    study = looked_at(load(folder))
     publish_resolved(study)
     return study
 
