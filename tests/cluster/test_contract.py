@@ -1,6 +1,7 @@
 """What every scheduler must keep to; a new one is a line in SCHEDULERS and is tested here."""
 
 import inspect
+import select
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,14 +23,11 @@ from cluster.schedulers import (
     with_jobs,
 )
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize, Work, job_words
-from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
+from cluster.types import AllocationRequest, Launch, Node
 from tests.cluster import tutorial
+from tests.cluster.builders import allocation, holder
 
 NODES = tuple(Node(name=f"node-{index}", hostname=f"h{index}", address=f"10.0.0.{index + 1}", cores=(index,)) for index in range(3))
-
-
-def allocation(scheduler: Scheduler) -> Allocation:
-    return Allocation(scheduler=scheduler.NAME, job_id="17", nodes=NODES, device="cpu", exclusive=True)
 
 
 @pytest.fixture(params=[*SCHEDULERS, "toy"])
@@ -51,10 +49,11 @@ def test_it_is_listed_under_its_own_name(scheduler: Scheduler) -> None:
 
 
 def test_every_node_is_launched_once_and_twice_the_same(scheduler: Scheduler) -> None:
-    launches = scheduler.launches(allocation(scheduler), ("python", "-m", "node"))
+    granted = allocation(scheduler.NAME, nodes=NODES)
+    launches = scheduler.launches(granted, ("python", "-m", "node"))
     assert sorted(index for launch in launches for index in launch.nodes) == [0, 1, 2]
     assert all("python -m node" in " ".join(launch.argv) for launch in launches)
-    assert launches == scheduler.launches(allocation(scheduler), ("python", "-m", "node"))
+    assert launches == scheduler.launches(granted, ("python", "-m", "node"))
 
 
 def test_caches_of_different_machines_may_have_one_path_and_of_one_machine_not(scheduler: Scheduler) -> None:
@@ -65,9 +64,9 @@ def test_caches_of_different_machines_may_have_one_path_and_of_one_machine_not(s
 
 @pytest.mark.processes
 def test_a_holder_of_another_place_is_not_taken_for_dead(scheduler: Scheduler) -> None:
-    holder = Holder(scheduler=scheduler.NAME, job_id="1", restart_count=0, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
-    assert holder_alive(holder) is None
-    assert holder.host in describe_holder(holder)
+    elsewhere = holder(scheduler.NAME, "1")
+    assert holder_alive(elsewhere) is None
+    assert elsewhere.host in describe_holder(elsewhere)
 
 
 def test_an_unknown_one_is_refused_with_the_valid_ones() -> None:
@@ -79,8 +78,6 @@ def test_an_unknown_one_is_refused_with_the_valid_ones() -> None:
 def test_a_launch_gets_its_line_and_its_words_are_kept() -> None:
     launched = Launched(Launch(argv=("sh", "-c", "read line; echo got $line >&2; exit 3"), nodes=(0,)), b"secret\n", {})
     try:
-        import select
-
         assert select.select([launched.exit_fd], [], [], 10)[0]
         assert launched.poll() == 3
         assert launched.read_stderr() == b"got secret\n"
@@ -159,6 +156,5 @@ def test_a_job_of_the_tutorial_has_its_nodes() -> None:
     jobs = jobs_of("toy")
     assert jobs is not None
     assert jobs.submit(batch_job(2), 0.0) == "1"
-    holder = Holder(scheduler="toy", job_id="1", restart_count=0, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
-    assert scheduler.holders_alive((holder,), 5.0) == (False,)
-    assert describe_holder(holder) == "Toy job 1 (process 1 on ?); end it with `toy cancel 1`"
+    assert scheduler.holders_alive((holder("toy", "1"),), 5.0) == (False,)
+    assert describe_holder(holder("toy", "1")) == "Toy job 1 (process 1 on ?); end it with `toy cancel 1`"

@@ -1,6 +1,5 @@
 """What the driver says of the health of GPUs, by answers as the documentation has them; and what is made of it."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -48,12 +47,11 @@ def test_a_site_may_refuse_them() -> None:
 
 
 @pytest.mark.processes
-def test_an_old_driver_is_asked_without_the_fields_that_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, ["health-old-field", "health-old-failure-field", "health-old-card"])
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+def test_an_old_driver_is_asked_without_the_fields_that_it_does_not_know(path: Path) -> None:
+    install(path, ["health-old-field", "health-old-failure-field", "health-old-card"])
     assert [fault.text for fault in query_gpu_faults((FOUR,))] == [
         f"{FOUR}: memory pages wait to be retired, which a reset of the GPU does"
     ]
     assert query_gpu_faults(()) == ()
-    install(tmp_path, ["gpu-lost"])
+    install(path, ["gpu-lost"])
     assert query_gpu_faults((FOUR,)) == ()

@@ -31,12 +31,6 @@ EIGHT = parse_gpus(answer("p100x8-query"))
 MIG = with_instances(parse_gpus(answer("a100-mig-query")), parse_instances(answer("a100-mig-list")))
 
 
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    return tmp_path
-
-
 def test_the_answer_is_read() -> None:
     assert EIGHT[3] == Gpu(3, "GPU-3c3b7a5e-9d21-4f60-8e0b-5a1f0c27d9e3", P100, "0000:0B:00.0")
     assert parse_gpus("") == ()

@@ -6,14 +6,13 @@ import pytest
 from base.errors import AllocationError
 from cluster.grants import complete
 from cluster.types import Allocation, Grant, Node, OtherUse
+from tests.cluster import builders
 
 GPUS = tuple(f"GPU-{number}" for number in range(8))
 
 
 def allocation(**changes: Any) -> Allocation:
-    nodes = tuple(Node(name=f"n{index}", hostname=f"n{index}", address="?") for index in (1, 2))
-    known: dict[str, Any] = {"scheduler": "slurm", "job_id": "17", "nodes": nodes, "device": "cuda", "exclusive": True}
-    return Allocation(**{**known, "gres": 2, "cpus_per_node": 4, **changes})
+    return builders.allocation("slurm", "n1", "n2", **{"job_id": "17", "device": "cuda", "gres": 2, "cpus_per_node": 4, **changes})
 
 
 def grant(name: str, **changes: Any) -> Grant:

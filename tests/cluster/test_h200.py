@@ -25,12 +25,6 @@ UUID = "GPU-0efe21eb-f1da-7cc8-3eb9-8366d4dd1e85"
 CARD = Gpu(0, UUID, "NVIDIA H200", "00000000:00:06.0")
 
 
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    return tmp_path
-
-
 def test_it_is_listed_by_both_questions_with_one_uuid() -> None:
     assert parse_gpus(answer("h200-query")) == (CARD,)
     assert listed_uuids(answer("h200-list")) == (UUID,)

@@ -1,6 +1,7 @@
 import multiprocessing
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cluster.gpus.listing import Gpu
 from cluster.runtime import runtime_directory
 from cluster.schedulers import holder_alive, is_job_of, local
 from cluster.types import AllocationRequest, Holder
+from tests.cluster import builders
 
 GPUS = tuple(Gpu(number, f"GPU-{number}", "P100") for number in range(4))
 FLAT = {number: (0, number) for number in range(16)}
@@ -26,41 +28,27 @@ def plan(wanted: AllocationRequest, cores: Any = range(8), gpus: Any = (), topol
     return local.plan_allocation(wanted, tuple(cores), FLAT if topology is None else topology, gpus, ("host", 7))
 
 
-def test_nodes_have_equal_disjoint_core_sets() -> None:
-    allocation = plan(request(4))
-    assert [node.cores for node in allocation.nodes] == [(0, 1), (2, 3), (4, 5), (6, 7)]
-    assert [node.name for node in allocation.nodes] == ["local-0", "local-1", "local-2", "local-3"]
-    assert not allocation.oversubscribed
-    assert allocation.job_id == "7"
-
-
-def test_a_small_cell_gets_nodes_as_small_as_the_largest_one_s() -> None:
-    assert [node.cores for node in plan(request(1, largest=4)).nodes] == [(0, 1)]
-
-
-def test_cores_that_do_not_divide_are_left_unused() -> None:
-    assert [node.cores for node in plan(request(3), range(8)).nodes] == [(0, 1), (2, 3), (4, 5)]
-
-
-def test_fewer_cores_than_nodes_overlap_and_say_so() -> None:
-    allocation = plan(request(3), (4, 9))
-    assert [node.cores for node in allocation.nodes] == [(4,), (9,), (4,)]
-    assert allocation.oversubscribed
-
-
-def test_nodes_that_stay_idle_share_nothing() -> None:
-    """Cores for two nodes, and a study whose largest cell has three: runs on one or two of them have their cores for themselves."""
-    assert [plan(request(nodes, largest=3), (4, 9)).oversubscribed for nodes in (1, 2, 3)] == [False, False, True]
-
-
-def test_more_processes_than_cores_say_so() -> None:
-    assert plan(request(2, each=5)).oversubscribed
-    assert not plan(request(2, each=4)).oversubscribed
+@pytest.mark.parametrize(
+    ("wanted", "cores", "sets", "oversubscribed"),
+    [
+        pytest.param(request(4), range(8), [(0, 1), (2, 3), (4, 5), (6, 7)], False, id="equal and disjoint"),
+        pytest.param(request(1, largest=4), range(8), [(0, 1)], False, id="as small as those of the largest cell"),
+        pytest.param(request(3), range(8), [(0, 1), (2, 3), (4, 5)], False, id="what does not divide is unused"),
+        pytest.param(request(3), (4, 9), [(4,), (9,), (4,)], True, id="fewer cores than nodes"),
+        pytest.param(request(2, largest=3), (4, 9), [(4,), (9,)], False, id="the node that would share stays idle"),
+        pytest.param(request(2, each=5), range(8), [(0, 1, 2, 3), (4, 5, 6, 7)], True, id="more processes than cores"),
+        pytest.param(request(2, each=4), range(8), [(0, 1, 2, 3), (4, 5, 6, 7)], False, id="as many processes as cores"),
+    ],
+)
+def test_cores_of_nodes(wanted: AllocationRequest, cores: Any, sets: list[tuple[int, ...]], oversubscribed: bool) -> None:
+    allocation = plan(wanted, cores)
+    assert [(node.name, node.cores) for node in allocation.nodes] == [(f"local-{index}", own) for index, own in enumerate(sets)]
+    assert (allocation.oversubscribed, allocation.job_id) == (oversubscribed, "7")
 
 
 def test_hardware_threads_of_a_core_stay_together() -> None:
     siblings = {number: (0, number % 4) for number in range(8)}  # 0 and 4 are one core
-    assert [node.cores for node in plan(request(4), range(8), topology=siblings).nodes] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert [node.cores for node in plan(request(4), topology=siblings).nodes] == [(0, 4), (1, 5), (2, 6), (3, 7)]
 
 
 def test_gpus_are_split_and_never_shared() -> None:
@@ -96,17 +84,8 @@ def test_this_machine_can_be_allocated() -> None:
 def holder(**changes: Any) -> Holder:
     state = processes.state_of(os.getpid())
     assert state
-    fields = {
-        "scheduler": "local",
-        "job_id": "1",
-        "restart_count": 0,
-        "host": os.uname().nodename,
-        "pid": os.getpid(),
-        "pid_start": state.start,
-        "boot_id": processes.boot_id(),
-        "pid_namespace": processes.pid_namespace(),
-    }
-    return Holder(**{**fields, **changes})
+    own = {"host": os.uname().nodename, "pid": os.getpid(), "pid_start": state.start, "boot_id": processes.boot_id()}
+    return replace(builders.holder("local"), **{**own, "pid_namespace": processes.pid_namespace(), **changes})
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,8 @@ def test_only_processes_of_others_on_gpus_of_ours_count() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize(("names", "reasons"), [(["load", "compute-apps"], 0), (["load-old-name", "load-new-name", "compute-apps"], 4)])
-def test_a_driver_is_asked_by_the_name_that_it_knows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], reasons: int
-) -> None:
-    install(tmp_path, names)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+def test_a_driver_is_asked_by_the_name_that_it_knows(path: Path, names: list[str], reasons: int) -> None:
+    install(path, names)
     reader = Gpus([ONE], Processors([0], [os.getpid()], ""), EnergyCounters(object()))
     asked = time.monotonic()
     found = reader(asked)
@@ -58,11 +55,10 @@ def test_a_driver_is_asked_by_the_name_that_it_knows(
 
 
 @pytest.mark.processes
-def test_without_nvidia_smi_there_is_nothing_and_nobody_asks_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_without_nvidia_smi_there_is_nothing_and_nobody_asks_for_ever(path: Path) -> None:
     reader = Gpus([ONE], Processors([0], [os.getpid()], ""), EnergyCounters(object()))
     assert [reader(float(now)) for now in range(MAX_FAILURES)] == [{}] * MAX_FAILURES
-    install(tmp_path, ["load", "compute-apps"])
+    install(path, ["load", "compute-apps"])
     assert reader(100.0) == {}
 
 

@@ -12,12 +12,11 @@ from cluster.schedulers import lsf, pbs, sge
 from cluster.schedulers.inside_job import holders_alive, names_for, read_grant, requeue
 from cluster.schedulers.jobs import QueuedJob
 from cluster.schedulers.slurm.answers import SLURM
-from cluster.types import Allocation, AllocationRequest, Holder, Node
+from cluster.types import AllocationRequest
+from tests.cluster.builders import allocation, holder, write_command
 
-ELSEWHERE = Holder(scheduler="x", job_id="7", restart_count=1, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
-ALLOCATION = Allocation(
-    scheduler="x", job_id="7", nodes=(Node(name="n1", hostname="n1", address="10.0.0.1"),), device="cpu", exclusive=True, own_job=True
-)
+ELSEWHERE = holder("x", restart_count=1)
+ALLOCATION = allocation("x", own_job=True)
 
 
 def test_the_scheduler_is_asked_once_for_those_of_whom_this_host_cannot_tell() -> None:
@@ -47,8 +46,7 @@ def test_of_a_scheduler_that_does_not_answer_nothing_is_known(error: type[Schedu
 @pytest.mark.processes
 def test_a_job_goes_back_only_if_its_scheduler_says_so(tmp_path: Path) -> None:
     command = tmp_path / "again"
-    command.write_text('#!/bin/sh\necho "$1"; [ "$1" != refused ] || { echo "may not" >&2; exit 1; }\n')
-    command.chmod(0o755)
+    write_command(command, 'echo "$1"; [ "$1" != refused ] || { echo "may not" >&2; exit 1; }')
     requeue(SLURM, ALLOCATION, (str(command), "rescheduling 7"), done="rescheduling")
     with pytest.raises(UnsupportedRequest, match="job 7 cannot be requeued: something else"):
         requeue(SLURM, ALLOCATION, (str(command), "something else"), done="rescheduling")

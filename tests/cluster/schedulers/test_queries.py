@@ -12,6 +12,7 @@ from cluster.schedulers.pbs.answers import PBS
 from cluster.schedulers.queries import Server, ask, complains_only_of, last_words, one_try, refusal_words, silence_of, version_of
 from cluster.schedulers.sge.answers import SGE
 from cluster.schedulers.slurm.answers import SLURM
+from tests.cluster.builders import write_command
 
 SILENT = {
     "lsf": (LSF, "LSF's mbatchd", "batch daemon not responding ... still trying"),
@@ -36,46 +37,39 @@ def said(stderr: str, stdout: str = "", returncode: int = 1) -> CommandResult:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A command on PATH, to be written."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    path = tmp_path / "slipway-question"
-    path.touch()
-    path.chmod(0o755)
-    return path
+def command(commands: Path) -> Path:
+    """To be written."""
+    return commands / "slipway-question"
+
+
+def complaint(words: str) -> str:
+    return f"cat >&2 << 'EOF'\n{words}\nEOF\nexit 1"
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(("server", "name", "words"), SILENT.values(), ids=SILENT)
-def test_silence_is_not_taken_for_an_answer(command: Path, server: Server, name: str, words: str) -> None:
-    command.write_text(f"#!/bin/sh\ncat >&2 << 'EOF'\n{words}\nEOF\nexit 1\n")
+def test_silence_is_not_taken_for_an_answer_and_after_it_is_asked_again(command: Path, server: Server, name: str, words: str) -> None:
+    write_command(command, complaint(words))
     with pytest.raises(SchedulerSilent, match=f"^{name} does not answer `slipway-question -x`, asked for 0 s: "):
         ask(server, ("slipway-question", "-x"), 0.0)
     assert silence_of(server, said(words, returncode=0)) == ""
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(("server", "words"), [(server, words) for server, _, words in SILENT.values()], ids=SILENT)
-def test_after_a_silence_it_is_asked_again(command: Path, server: Server, words: str) -> None:
     away = command.with_name("away")
     away.touch()
-    command.write_text(f"#!/bin/sh\n[ ! -e {away} ] && exec echo yes\nrm {away}\ncat >&2 << 'EOF'\n{words}\nEOF\nexit 1\n")
+    write_command(command, f"[ ! -e {away} ] && exec echo yes\nrm {away}\n{complaint(words)}")
     assert ask(server, ("slipway-question",), 60.0) == "yes\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("server", "words", "what"), NOWHERE.values(), ids=NOWHERE)
-def test_a_machine_without_a_cluster_is_told_so_and_what_to_do(server: Server, words: str, what: str) -> None:
+def test_a_machine_without_a_cluster_is_told_so_and_what_to_do_and_not_asked_again(
+    command: Path, server: Server, words: str, what: str
+) -> None:
     assert silence_of(server, said(words)) == ""
     told = refusal_words(server, said(words))
     assert told.startswith(f"this machine {what} that `x` could ask (")
     assert server.advice in told
     assert "\n" not in told
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(("server", "words", "what"), NOWHERE.values(), ids=NOWHERE)
-def test_who_can_never_be_asked_here_is_not_asked_again(command: Path, server: Server, words: str, what: str) -> None:
-    command.write_text(f"#!/bin/sh\ncat >&2 << 'EOF'\n{words}\nEOF\nexit 1\n")
+    write_command(command, complaint(words))
     with pytest.raises(NoScheduler, match=what):
         ask(server, ("slipway-question",), 60.0)
     command.unlink()
@@ -87,19 +81,19 @@ def test_who_can_never_be_asked_here_is_not_asked_again(command: Path, server: S
 @pytest.mark.processes
 @pytest.mark.parametrize("server", [LSF, PBS, SGE, SLURM], ids=lambda server: server.title)
 def test_a_refusal_a_missing_command_and_one_that_hangs(command: Path, server: Server) -> None:
-    command.write_text("#!/bin/sh\necho 'nothing of the kind' >&2\nexit 3\n")
+    write_command(command, "echo 'nothing of the kind' >&2\nexit 3")
     with pytest.raises(SchedulerOutputError, match="nothing of the kind") as refused:
         ask(server, ("slipway-question",), 60.0)
     assert type(refused.value) is SchedulerOutputError
     with pytest.raises(SubmitError, match="cannot be started"):
         one_try(server, (str(command.with_name("nothing")),), 5.0, error_class=SubmitError)
-    command.write_text("#!/bin/sh\nexec sleep 60\n")
+    write_command(command, "exec sleep 60")
     assert one_try(server, ("slipway-question",), 0.2) == (None, "no answer within 0.2 s")
 
 
 @pytest.mark.processes
 def test_a_question_has_the_servers_environment_and_a_submission_its_own(command: Path) -> None:
-    command.write_text('#!/bin/sh\necho "$LC_ALL $TZ $SLURM_TIME_FORMAT"; cat\n')
+    write_command(command, 'echo "$LC_ALL $TZ $SLURM_TIME_FORMAT"; cat')
     assert [ask(server, ("slipway-question",)).strip() for server in (LSF, PBS, SGE, SLURM)] == ["C", "C UTC", "C", "C  %s"]
     environ = {"PATH": os.environ["PATH"], "LC_ALL": "tlh"}
     for server in (LSF, PBS, SGE, SLURM):
@@ -116,9 +110,9 @@ def test_the_version_is_optional(command: Path) -> None:
         ("pbs_version = 23.06.06", "23.06.06"),
         ("", None),
     ):
-        command.write_text(f"#!/bin/sh\necho '{said}'\n")
+        write_command(command, f"echo '{said}'")
         assert version_of(SLURM, (command.name,)) == version
-    command.write_text("#!/bin/sh\necho 22.05.8\nexit 1\n")
+    write_command(command, "echo 22.05.8\nexit 1")
     assert version_of(SLURM, (command.name,)) is None
     command.unlink()
     assert version_of(SLURM, (command.name,)) is None

@@ -12,6 +12,7 @@ from base.process import CommandResult
 from cluster.schedulers.jobs import QueuedJob
 from cluster.schedulers.queries import parse_job_id, submit_script
 from cluster.schedulers.slurm.answers import SLURM
+from tests.cluster.builders import write_command
 
 pytestmark = pytest.mark.processes
 
@@ -27,10 +28,7 @@ class Controller:
         self.patience: list[float] = []
         for number, answer in enumerate(answers, start=1):
             (root / f"answer-{number}").write_text(answer)
-        script = root / "sbatch"
-        lines = ["#!/bin/sh", f"cat > {root}/script", f"echo x >> {root}/calls", f'. "{root}/answer-$(grep -c x {root}/calls)"']
-        script.write_text("\n".join(lines))
-        script.chmod(0o755)
+        write_command(root / "sbatch", f'cat > {root}/script\necho x >> {root}/calls\n. "{root}/answer-$(grep -c x {root}/calls)"')
 
     def jobs_named(self, name: str, patience_s: float) -> list[QueuedJob]:
         self.looks += 1
@@ -54,9 +52,8 @@ Make = Callable[[list[str], list[str | None]], Controller]
 
 
 @pytest.fixture
-def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    return lambda answers, queue: Controller(tmp_path, answers, queue)
+def controller(commands: Path) -> Make:
+    return lambda answers, queue: Controller(commands, answers, queue)
 
 
 def test_an_answer_is_the_job(controller: Make) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,12 +29,12 @@ from cluster.schedulers.lsf.answers import (
     with_details,
 )
 from cluster.schedulers.queries import complains_only_of, parse_job_id
-from cluster.types import Allocation, AllocationRequest, Holder, Node
+from cluster.types import Allocation, AllocationRequest
+from tests.cluster.builders import allocation, holder, write_command
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "lsf"
 NOW = datetime(2026, 11, 23, 21, 40).timestamp()  # noqa: DTZ001 - LSF says local time
 HOME = "/home/tester"
-GONE: dict[str, Any] = {"restart_count": 0, "host": "?", "pid": 1, "pid_start": 1, "boot_id": "?", "pid_namespace": "?"}
 
 
 def captured(name: str) -> str:
@@ -111,24 +110,21 @@ def listed(line: str) -> QueuedJob:
 
 
 @pytest.fixture
-def lsf_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def lsf_says(commands: Path) -> Callable[..., None]:
     """Commands that answer as captured: `bjobs -o`, `bjobs -l` and `bhist`; a captured file that is empty is a command that fails."""
 
     def say(listed: str = "", details: str = "", history: str = "") -> None:
         for name, answers in (("bjobs", (listed, details)), ("bhist", (history, history))):
             for kind, answer in zip(("o", "l"), answers, strict=True):
-                (tmp_path / f"{name}-{kind}").write_text(captured(answer) if answer else "")
-            file = f'"{tmp_path}/{name}-$(case "$*" in *"-o "*) echo o ;; *) echo l ;; esac)"'
-            (tmp_path / name).write_text(f"#!/bin/sh\n[ -s {file} ] && exec cat {file}\necho 'may not' >&2; exit 255\n")
-            (tmp_path / name).chmod(0o755)
+                (commands / f"{name}-{kind}").write_text(captured(answer) if answer else "")
+            file = f'"{commands}/{name}-$(case "$*" in *"-o "*) echo o ;; *) echo l ;; esac)"'
+            write_command(commands / name, f"[ -s {file} ] && exec cat {file}\necho 'may not' >&2; exit 255")
 
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return say
 
 
 def job_of(job_id: str, deadline: float | None = None) -> Allocation:
-    node = Node(name="n1", hostname="n1", address="10.0.0.1")
-    return Allocation(scheduler="lsf", job_id=job_id, nodes=(node,), device="cpu", exclusive=True, deadline=deadline)
+    return allocation("lsf", job_id=job_id, deadline=deadline)
 
 
 @pytest.mark.processes
@@ -136,7 +132,7 @@ def test_why_our_job_ends_and_when(lsf_says: Callable[..., None]) -> None:
     lsf_says("list-ours", "details-two", "bhist-requeue")
     assert [lsf.ended_by(job_of(job_id)) for job_id in ("106", "107", "999")] == ["requeued", "requeued", None]
     assert lsf.ended_by(job_of("106", deadline=time.time() + 1)) == "timeout"
-    holders = [Holder(scheduler="lsf", job_id=job_id, **GONE) for job_id in ("106", "107", "999")]
+    holders = [holder("lsf", job_id) for job_id in ("106", "107", "999")]
     assert lsf.holders_alive(holders, 0.0) == (True, False, False)
     facts = lsf.job_facts(job_of("106", deadline=10**10))
     assert (clock(facts["submitted"]), clock(facts["started"])) == ("2026-11-23 21:36:49", "2026-11-23 21:36:50")

@@ -13,7 +13,7 @@ from cluster.schedulers import lsf
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, SHARD, BatchJob, JobSize, Work
 from cluster.schedulers.lsf import jobs
 from cluster.schedulers.lsf.jobs import batch_script, bsub_options
-from cluster.types import Allocation, Node
+from tests.cluster.builders import allocation, write_command
 
 SIZE = JobSize(nodes=2, minutes=90, cores=8, memory_mb=0, queue="gpu", account="p", constraint="type==X86_64")
 JOB = BatchJob(
@@ -87,16 +87,13 @@ def test_the_script_counts_its_starts_and_ignores_the_warning_of_lsf(tmp_path: P
 
 
 @pytest.mark.processes
-def test_a_job_is_submitted_put_back_and_cancelled_by_lsfs_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_submitted_put_back_and_cancelled_by_lsfs_commands(commands: Path) -> None:
     for name, answer in (("bsub", "is submitted to queue <gpu>."), ("brequeue", "is being requeued"), ("bkill", "is being terminated")):
-        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/asked; [ {name} = bsub ] && cat\necho "Job <7> {answer}"\n')
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        write_command(commands / name, f'echo "{name} $*" >>{commands}/asked; [ {name} = bsub ] && cat\necho "Job <7> {answer}"')
     assert jobs.submit(JOB, 0.0) == "7"
-    node = Node(name="n1", hostname="n1", address="10.0.0.1")
-    lsf.requeue(Allocation(scheduler="lsf", job_id="7", nodes=(node,), device="cpu", exclusive=True))
+    lsf.requeue(allocation("lsf"))
     jobs.cancel(("7", "8"), 0.0)
-    assert (tmp_path / "asked").read_text() == "bsub \nbrequeue 7\nbkill 7 8\n"
+    assert (commands / "asked").read_text() == "bsub \nbrequeue 7\nbkill 7 8\n"
 
 
 def test_what_lsf_does_to_the_programs_of_a_job() -> None:

@@ -22,7 +22,7 @@ from cluster.schedulers.pbs.answers import (
     time_of,
 )
 from cluster.schedulers.queries import parse_job_id, refusal_words, silence_of
-from cluster.types import Holder
+from tests.cluster.builders import holder, write_command
 from tests.cluster.schedulers.pbs.captured import answer, answers
 
 ALL = {job.job_id: job for job in parse_jobs(answer("qstat-f-F-json-all"))}
@@ -67,9 +67,8 @@ def test_what_happens_to_a_running_job_is_known_before_it_has_ended() -> None:
     assert pbs.reason_of(info(comment="Job run at x on (n1) and terminated by tester@n0", **begun), 0, 1001.0) == "cancelled"
     assert pbs.reason_of(replace(running, restarts=1), 0, 1001.0) == "requeued"
     assert pbs.reason_of(info(job_state="Q", run_count=1), 0, 1001.0) == "requeued"
-    holder = Holder(scheduler="pbs", job_id="7", restart_count=0, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
-    assert not has_processes(replace(running, restarts=1), holder)
-    assert has_processes(running, holder)
+    assert not has_processes(replace(running, restarts=1), holder("pbs"))
+    assert has_processes(running, holder("pbs"))
 
 
 def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:
@@ -82,15 +81,13 @@ def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:
 
 
 @pytest.mark.processes
-def test_a_job_tells_its_work_and_only_ours_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_tells_its_work_and_only_ours_are_ours(commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more than a few, the jobs of everybody are asked for."""
     job = info(work=work_words(Work(mark="slipway=a-1234", rule=RUN, wildcards="a-b-r1")), exec_host="n1/0+n2/0")
     assert (job.rule, job.wildcards, job.mark, job.nodes) == (RUN, "a-b-r1", "slipway=a-1234", "n1,n2")
     for name, text in (("qselect", "18.n0\n12.n0\n"), ("qstat", answer("qstat-f-F-json-all"))):
-        (tmp_path / "said").with_suffix(f".{name}").write_text(text)
-        (tmp_path / name).write_text(f"#!/bin/sh\ncat {tmp_path}/said.{name}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        (commands / f"said.{name}").write_text(text)
+        write_command(commands / name, f"cat {commands}/said.{name}")
     for few in (16, 1):
         monkeypatch.setattr(jobs, "FEW", few)
         assert [job.job_id for job in jobs.our_jobs(0.0, 20.0)] == ["12.n0", "18.n0"]

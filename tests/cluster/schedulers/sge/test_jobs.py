@@ -14,6 +14,7 @@ from base.errors import ConfigError, SlipwayError
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, SHARD, BatchJob, JobSize, Work
 from cluster.schedulers.sge import launch_argv
 from cluster.schedulers.sge.jobs import EXITS_WITH_A_MEANING, batch_script, qsub_options
+from tests.cluster.builders import write_command
 
 SIZE = JobSize(nodes=2, minutes=90, cores=8, memory_mb=0, queue="gpu.q", account="p", constraint="arch=lx", parallel_environment="mpi")
 JOB = BatchJob(
@@ -150,13 +151,10 @@ def test_the_script_waits_for_what_a_killed_program_has_started(tmp_path: Path) 
 @pytest.mark.parametrize(
     "argv", [("printf", "%s|", "a b", "$HOME", "it's", '"', "\\", "*"), ("sh", "-c", "kill -9 $$"), ("sh", "-c", "exit 4")]
 )
-def test_qrsh_reads_the_words_again_and_gets_the_same(tmp_path: Path, argv: tuple[str, ...]) -> None:
+def test_qrsh_reads_the_words_again_and_gets_the_same(commands: Path, argv: tuple[str, ...]) -> None:
     """A stand-in that does to its words what the captured `qrsh -inherit` did: joins them, and gives them to a shell."""
-    qrsh = tmp_path / "qrsh"
-    qrsh.write_text('#!/bin/sh\nshift 3\nexec sh -c "$*"\n')
-    qrsh.chmod(0o755)
-    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(launch_argv("n1", argv), env=environ, capture_output=True, text=True, check=False, timeout=30)
+    write_command(commands / "qrsh", 'shift 3\nexec sh -c "$*"')
+    done = subprocess.run(launch_argv("n1", argv), capture_output=True, text=True, check=False, timeout=30)
     alone = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
     assert done.stdout == alone.stdout
     assert done.returncode == (alone.returncode if alone.returncode >= 0 else 128 - alone.returncode)

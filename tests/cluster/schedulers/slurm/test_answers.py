@@ -6,13 +6,10 @@ from typing import Any
 import pytest
 
 from base.errors import SchedulerOutputError, SchedulerSilent
+from cluster.schedulers import slurm
 from cluster.schedulers.queries import pauses
-from cluster.schedulers.slurm.answers import (
-    job_environ,
-    job_info,
-    parse_duration,
-    parse_queue,
-)
+from cluster.schedulers.slurm.answers import job_environ, job_info, parse_duration, parse_queue
+from tests.cluster.builders import holder, write_command
 from tests.cluster.schedulers.slurm.squeue import squeue_job
 
 BATCH = {
@@ -26,11 +23,8 @@ BATCH = {
 }
 
 
-def test_outside_of_a_job_there_is_nothing() -> None:
+def test_a_batch_script_has_all_of_it_and_outside_of_a_job_there_is_nothing() -> None:
     assert job_environ({"PATH": "/bin", "SLURM_CONF": "/etc/x.conf", "SLURM_JOB_ID": ""}) == {}
-
-
-def test_a_batch_script_has_all_of_it() -> None:
     assert job_environ({**BATCH, "SLURM_NTASKS": ""}) == {key: value for key, value in BATCH.items() if key != "PATH"}
 
 
@@ -42,27 +36,15 @@ def captured(name: str) -> dict[str, Any]:
     return content
 
 
-def stdout(name: str) -> str:
-    return str(captured(name)["stdout"])
-
-
-@pytest.fixture
-def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with commands that answer as captured: `answer(name)`."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return tmp_path
-
-
-def answer(directory: Path, command: str, name: str) -> None:
+def answer(commands: Path, name: str) -> None:
+    """That of squeue."""
     content = captured(name)
-    (directory / "out").write_text(content["stdout"])
-    (directory / "err").write_text(content["stderr"])
-    path = directory / command
-    path.write_text(f'#!/bin/sh\ncat "{directory}/out"; cat "{directory}/err" >&2; exit {content["returncode"]}\n')
-    path.chmod(0o755)
+    (commands / "out").write_text(content["stdout"])
+    (commands / "err").write_text(content["stderr"])
+    write_command(commands / "squeue", f'cat "{commands}/out"; cat "{commands}/err" >&2; exit {content["returncode"]}')
 
 
-JOBS = {job.job_id: job for job in parse_queue(stdout("squeue-states"))}
+JOBS = {job.job_id: job for job in parse_queue(captured("squeue-states")["stdout"])}
 
 
 def test_a_running_job_is_read() -> None:
@@ -71,16 +53,10 @@ def test_a_running_job_is_read() -> None:
     assert (job.submitted, job.expected, job.end, job.ended_by) == (1795770119.0, 1795770120.0, 1795775520.0, None)
 
 
-def test_a_requeued_job_waits_again() -> None:
+def test_a_requeued_job_one_that_is_over_and_each_of_an_array_is_read() -> None:
     job = JOBS["2"]
     assert (job.state, job.why, job.restarts, job.nodes) == ("pending", "BeginTime", 1, "")
-
-
-def test_a_job_that_is_over_is_read() -> None:
     assert (JOBS["3"].state, JOBS["3"].ended_by, JOBS["3"].end) == ("cancelled", "cancelled", 1795770018.0)
-
-
-def test_of_an_array_each_job_is_read() -> None:
     assert [(JOBS[job_id].name, JOBS[job_id].state) for job_id in ("4", "5")] == [("many", "cancelled")] * 2
 
 
@@ -111,24 +87,21 @@ def test_questions_come_less_and_less_often() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", ["show-job-stopped", "show-job-gone"])
-def test_a_silent_controller_is_said_to_be_silent(answering: Path, name: str) -> None:
-    answer(answering, "squeue", name)
+def test_a_silent_controller_is_said_to_be_silent(commands: Path, name: str) -> None:
+    answer(commands, name)
     with pytest.raises(SchedulerSilent, match="does not answer `squeue .* --states=all --jobs=1`"):
         job_info("1", patience_s=0.0)
+    assert slurm.holders_alive((holder("slurm", "1"), holder("slurm", "2")), 0.0) == (None, None)
 
 
 @pytest.mark.processes
-def test_a_job_that_is_not_known_is_none(answering: Path) -> None:
-    answer(answering, "squeue", "show-job-unknown")
+def test_a_job_that_is_not_known_is_none_and_a_line_that_cannot_be_read_may_be_the_job(commands: Path) -> None:
+    answer(commands, "show-job-unknown")
     assert job_info("99") is None
-
-
-@pytest.mark.processes
-def test_a_line_that_cannot_be_read_may_be_the_job(answering: Path) -> None:
-    answer(answering, "squeue", "squeue-states")
+    answer(commands, "squeue-states")
     job = job_info("6")
     assert job is not None
     assert job.state == "running"
-    (answering / "out").write_text("what is this\n")
+    (commands / "out").write_text("what is this\n")
     with pytest.raises(SchedulerOutputError, match="a line of squeue cannot be read"):
         job_info("6")

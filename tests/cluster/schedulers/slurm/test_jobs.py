@@ -29,12 +29,8 @@ from cluster.schedulers.jobs import (
     work_words,
 )
 from cluster.schedulers.slurm.answers import COLUMNS, QUESTION, parse_queue, plain_reason, stage_of
-from cluster.schedulers.slurm.jobs import (
-    batch_script,
-    jobs_named,
-    sbatch_options,
-    split_comment,
-)
+from cluster.schedulers.slurm.jobs import batch_script, jobs_named, sbatch_options, split_comment
+from tests.cluster.builders import write_command
 from tests.cluster.schedulers.slurm.squeue import squeue_job
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "slurm"
@@ -243,14 +239,12 @@ def test_columns_are_counted_in_bytes_as_squeue_counts_them(comment: bytes) -> N
 
 
 @pytest.mark.processes
-def test_jobs_are_found_by_their_whole_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    (tmp_path / "answer").write_text(CAPTURED["stdout"])
-    (tmp_path / "squeue").write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\ncat {tmp_path}/answer\n')
-    (tmp_path / "squeue").chmod(0o755)
+def test_jobs_are_found_by_their_whole_name(commands: Path) -> None:
+    (commands / "answer").write_text(CAPTURED["stdout"])
+    write_command(commands / "squeue", f'echo "$*" > {commands}/asked\ncat {commands}/answer')
     assert [job.job_id for job in jobs_named("slipway-a-0badcafe", 0.0)] == ["21"]
-    assert f"--states=all --user={os.getuid()} --name=slipway-a-0badcafe" in (tmp_path / "asked").read_text()
+    assert f"--states=all --user={os.getuid()} --name=slipway-a-0badcafe" in (commands / "asked").read_text()
     assert jobs_named("slipway-a", 0.0) == ()
-    (tmp_path / "answer").write_text(f"{CAPTURED['stdout']}\nwhat is this\n")
+    (commands / "answer").write_text(f"{CAPTURED['stdout']}\nwhat is this\n")
     with pytest.raises(SchedulerOutputError, match="a line of squeue cannot be read"):
         jobs_named("slipway-a-0badcafe", 0.0)

@@ -1,6 +1,5 @@
 """The Slurm scheduler without a Slurm: what its pure parts say."""
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -10,13 +9,13 @@ from cluster.schedulers import plan_allocation, slurm
 from cluster.schedulers.inside_job import facts_of, has_processes, reason_of
 from cluster.schedulers.slurm import srun_environment
 from cluster.schedulers.slurm.answers import slurm_environment
-from cluster.types import Allocation, AllocationRequest, Holder, Node
+from cluster.types import Allocation, AllocationRequest, Node
+from tests.cluster import builders
 from tests.cluster.schedulers.slurm.squeue import squeue_job
 
 JOB = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_CPUS_PER_NODE": "16(x2),8", "SLURM_CONF": "/etc/s.conf"}
 ADDRESSES = {"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"}
 INFO = {"job_id": "17", "state": "RUNNING", "restarts": 1, "submitted": 100, "started": 200, "end": 800, "limit_s": "00:10:00"}
-HOLDER = Holder(scheduler="slurm", job_id="17", restart_count=1, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
 
 
 def request(**changes: Any) -> AllocationRequest:
@@ -24,9 +23,7 @@ def request(**changes: Any) -> AllocationRequest:
 
 
 def allocation(**changes: Any) -> Allocation:
-    nodes = tuple(Node(name=name, hostname=name, address=address) for name, address in list(ADDRESSES.items())[:2])
-    known: dict[str, Any] = {"scheduler": "slurm", "job_id": "17", "nodes": nodes, "device": "cuda", "exclusive": True}
-    return Allocation(**{**known, "gres": 4, "cpus_per_node": 16, **changes})
+    return builders.allocation("slurm", "n1", "n2", **{"job_id": "17", "device": "cuda", "gres": 4, "cpus_per_node": 16, **changes})
 
 
 def test_a_job_s_nodes_are_candidates_where_it_has_more_than_are_asked() -> None:
@@ -126,7 +123,7 @@ def test_a_shared_job_is_never_requeued() -> None:
     ],
 )
 def test_whether_a_start_of_a_job_still_runs(changes: dict[str, Any], restart_count: int, expected: bool) -> None:
-    assert has_processes(squeue_job(**INFO | changes), dataclasses.replace(HOLDER, restart_count=restart_count)) is expected
+    assert has_processes(squeue_job(**INFO | changes), builders.holder("slurm", "17", restart_count)) is expected
 
 
 @pytest.mark.parametrize(
