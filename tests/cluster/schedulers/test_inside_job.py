@@ -39,7 +39,7 @@ def test_of_a_scheduler_that_does_not_answer_nothing_is_known(error: type[Schedu
     def silent(ids: Sequence[str]) -> list[QueuedJob]:
         raise error(str(ids))
 
-    holders = (ELSEWHERE, replace(ELSEWHERE, restart_count=0))
+    holders = (replace(ELSEWHERE, job_id="8"), replace(ELSEWHERE, restart_count=0))
     assert holders_alive(holders, ("7", 1), silent, lambda _job, _holder: True) == (None, False)
 
 
