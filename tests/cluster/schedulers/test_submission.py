@@ -10,7 +10,9 @@ import pytest
 from base.errors import SchedulerOutputError, SubmitError
 from base.process import CommandResult
 from cluster.schedulers.jobs import QueuedJob
-from cluster.schedulers.queries import parse_job_id, submit_script
+from cluster.schedulers.lsf.answers import LSF
+from cluster.schedulers.queries import Server, parse_job_id, submit_script
+from cluster.schedulers.sge.answers import SGE
 from cluster.schedulers.slurm.answers import SLURM
 from tests.cluster.builders import write_command
 
@@ -129,12 +131,16 @@ def test_a_job_that_nobody_can_confirm_is_not_submitted_again(controller: Make, 
     assert slurm.calls == 1
 
 
-@pytest.mark.parametrize(("text", "job_id"), [("42\n", "42"), ("42;cluster\n", "42"), ("welcome to the machine\n42\n", "42")])
-def test_job_ids(text: str, job_id: str) -> None:
-    assert parse_job_id(SLURM, CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr="")) == job_id
+@pytest.mark.parametrize(
+    "text", ["42\n", "42;cluster\n", "welcome to the machine\n42\n", "Job <42> is submitted to default queue <normal>.\n"]
+)
+def test_job_ids(text: str) -> None:
+    server = LSF if "<" in text else SLURM
+    assert parse_job_id(server, CommandResult(argv=("x",), returncode=0, stdout=text, stderr="")) == "42"
 
 
+@pytest.mark.parametrize("server", [LSF, SGE, SLURM], ids=lambda server: server.title)
 @pytest.mark.parametrize("text", ["", "ok\n", "Submitted batch job 42\n"])
-def test_no_job_id(text: str) -> None:
+def test_no_job_id(server: Server, text: str) -> None:
     with pytest.raises(SubmitError, match="named no job"):
-        parse_job_id(SLURM, CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr=""))
+        parse_job_id(server, CommandResult(argv=("x",), returncode=0, stdout=text, stderr=""))

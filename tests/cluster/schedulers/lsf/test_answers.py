@@ -1,10 +1,9 @@
-"""What OpenLava 4.0 answered, and what the manual of LSF 10.1 shows, read. The first line of a captured file is the command, the last its
-exit code."""
+"""What OpenLava 4.0 answered, and what the manual of LSF 10.1 shows, read."""
 
-import re
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,14 +30,11 @@ from cluster.schedulers.lsf.answers import (
 from cluster.schedulers.queries import complains_only_of, parse_job_id
 from cluster.types import Allocation, AllocationRequest
 from tests.cluster.builders import allocation, holder, write_command
+from tests.cluster.schedulers.captured import answer, answers
 
-CAPTURED = Path(__file__).parents[3] / "captured" / "lsf"
+captured = partial(answer, "lsf")
 NOW = datetime(2026, 11, 23, 21, 40).timestamp()  # noqa: DTZ001 - LSF says local time
 HOME = "/home/tester"
-
-
-def captured(name: str) -> str:
-    return re.sub(r"\[exit \d+\]\s*$", "", (CAPTURED / f"{name}.txt").read_text().partition("\n")[2])
 
 
 def clock(moment: float | None) -> str:
@@ -114,9 +110,9 @@ def lsf_says(commands: Path) -> Callable[..., None]:
     """Commands that answer as captured: `bjobs -o`, `bjobs -l` and `bhist`; a captured file that is empty is a command that fails."""
 
     def say(listed: str = "", details: str = "", history: str = "") -> None:
-        for name, answers in (("bjobs", (listed, details)), ("bhist", (history, history))):
-            for kind, answer in zip(("o", "l"), answers, strict=True):
-                (commands / f"{name}-{kind}").write_text(captured(answer) if answer else "")
+        for name, files in (("bjobs", (listed, details)), ("bhist", (history, history))):
+            for kind, said in zip(("o", "l"), files, strict=True):
+                (commands / f"{name}-{kind}").write_text(captured(said) if said else "")
             file = f'"{commands}/{name}-$(case "$*" in *"-o "*) echo o ;; *) echo l ;; esac)"'
             write_command(commands / name, f"[ -s {file} ] && exec cat {file}\necho 'may not' >&2; exit 255")
 
@@ -157,9 +153,9 @@ def test_every_state_has_a_stage() -> None:
     assert set(STAGES.values()) == {"waits", "runs", "ends", "over"}
 
 
-@pytest.mark.parametrize("answer", ["", "No unfinished job found\n", "a^b\n", "x^RUN^^^^^\n", "\0\n", "^" * 40])
-def test_lines_that_are_no_jobs_are_left_out(answer: str) -> None:
-    assert parse_list(answer, NOW, HOME) == ()
+@pytest.mark.parametrize("text", ["", "No unfinished job found\n", "a^b\n", "x^RUN^^^^^\n", "\0\n", "^" * 40])
+def test_lines_that_are_no_jobs_are_left_out(text: str) -> None:
+    assert parse_list(text, NOW, HOME) == ()
 
 
 def test_a_number_of_very_many_digits_and_other_ends_of_lines_hide_no_job() -> None:
@@ -197,18 +193,14 @@ def test_details_of_nothing() -> None:
 
 def test_jobs_that_are_unknown_or_over_are_no_failure() -> None:
     for name, known in (("bkill-again", True), ("no-queue", False)):
-        result = CommandResult(argv=("x",), returncode=255, stdout="", stderr=captured(name))
+        (result,) = answers("lsf", name).values()
         assert complains_only_of(result, NO_SUCH_JOB) is known
     assert not complains_only_of(CommandResult(argv=("x",), returncode=255, stdout="", stderr=""), NO_SUCH_JOB)
     jobs = parse_list(captured("unknown"), NOW, HOME)
     assert [job.job_id for job in jobs] == ["106"]
 
 
-def test_the_id_of_a_submission() -> None:
-    said = "Job <101> is submitted to default queue <normal>.\n"
-    assert parse_job_id(LSF, CommandResult(argv=("bsub",), returncode=0, stdout=said, stderr="")) == "101"
-    with pytest.raises(SubmitError, match="named no job"):
-        parse_job_id(LSF, CommandResult(argv=("bsub",), returncode=0, stdout="hello", stderr=""))
+def test_a_refusal_is_said_by_its_own_words() -> None:
     with pytest.raises(SubmitError, match="LSF refused the job: Too many processors requested"):
         parse_job_id(
             LSF, CommandResult(argv=("bsub",), returncode=255, stdout="", stderr="Too many processors requested. Job not submitted.\n")

@@ -23,9 +23,9 @@ from cluster.schedulers.pbs.answers import (
 )
 from cluster.schedulers.queries import parse_job_id, refusal_words, silence_of
 from tests.cluster.builders import holder, write_command
-from tests.cluster.schedulers.pbs.captured import answer, answers
+from tests.cluster.schedulers.captured import answer, answers
 
-ALL = {job.job_id: job for job in parse_jobs(answer("qstat-f-F-json-all"))}
+ALL = {job.job_id: job for job in parse_jobs(answer("openpbs", "qstat-f-F-json-all"))}
 
 
 def info(job_id: str = "7.n0", limit: str = "", work: str = "", **words: object) -> QueuedJob:
@@ -45,11 +45,11 @@ def test_all_jobs_of_an_answer_are_read() -> None:
 
 
 def test_a_finished_job_says_how_it_ended() -> None:
-    (job,) = parse_jobs(answer("qstat-x-f-F-json-finished"))
+    (job,) = parse_jobs(answer("openpbs", "qstat-x-f-F-json-finished"))
     assert (job.stage, job.state, job.ended_by) == ("over", "finished", None)
-    (deleted,) = parse_jobs(answer("qstat-deleted"))
+    (deleted,) = parse_jobs(answer("openpbs", "qstat-deleted"))
     assert (deleted.ended_by, pbs.reason_of(deleted, 0, 0.0)) == ("cancelled", "cancelled")
-    (late,) = parse_jobs(answer("qstat-deleted-at-walltime"))
+    (late,) = parse_jobs(answer("openpbs", "qstat-deleted-at-walltime"))
     assert late.ended_by == "timeout"
     ends = {status: info(job_state="F", Exit_status=status).ended_by for status in (-20, -11, -2, 5, 265, 271)}
     assert ends == {-20: "node_lost", -11: "requeued", -2: "not_started", 5: None, 265: None, 271: "cancelled"}
@@ -73,7 +73,7 @@ def test_what_happens_to_a_running_job_is_known_before_it_has_ended() -> None:
 
 def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:
     """Another user's: bytes that are no UTF-8, 1e999, the end of a line, quotes."""
-    found = {job.job_id: job for job in parse_jobs(answer("qstat-odd-variables"))}
+    found = {job.job_id: job for job in parse_jobs(answer("openpbs", "qstat-odd-variables"))}
     assert {job.name for job in found.values()} >= {"t2", "t3"}
     broken = '{\n\t"Jobs":\t{\n\t\t"1.n0":\t{\n\t\t\t"Job_Name":\t007\n\t\t},\n\t\t"2.n0":\t{\n\t\t\t"Job_Name":\t"a"\n\t\t}\n\t}\n}\n'
     assert [name for name, _ in blocks(broken)] == ["1.n0", "2.n0"]
@@ -85,7 +85,7 @@ def test_a_job_tells_its_work_and_only_ours_are_ours(commands: Path, monkeypatch
     """Of more than a few, the jobs of everybody are asked for."""
     job = info(work=work_words(Work(mark="slipway=a-1234", rule=RUN, wildcards="a-b-r1")), exec_host="n1/0+n2/0")
     assert (job.rule, job.wildcards, job.mark, job.nodes) == (RUN, "a-b-r1", "slipway=a-1234", "n1,n2")
-    for name, text in (("qselect", "18.n0\n12.n0\n"), ("qstat", answer("qstat-f-F-json-all"))):
+    for name, text in (("qselect", "18.n0\n12.n0\n"), ("qstat", answer("openpbs", "qstat-f-F-json-all"))):
         (commands / f"said.{name}").write_text(text)
         write_command(commands / name, f"cat {commands}/said.{name}")
     for few in (16, 1):
@@ -103,10 +103,10 @@ def test_a_job_is_held_by_a_person_or_since_it_failed() -> None:
 
 
 def test_silence_is_told_from_refusal() -> None:
-    said = answers("server-killed")
+    said = answers("openpbs", "server-killed")
     assert len(said) >= 3
     assert all(silence_of(PBS, result) for result in said.values())
-    refused = answers("errors")
+    refused = answers("openpbs", "errors")
     wrong = refused.pop("qsub with PBS_SERVER wrong")
     assert not silence_of(PBS, wrong)
     assert "knows no server of PBS" in refusal_words(PBS, wrong)
@@ -114,9 +114,9 @@ def test_silence_is_told_from_refusal() -> None:
 
 
 def test_an_id_is_read_and_a_refusal_said() -> None:
-    (result,) = answers("qsub").values()
+    (result,) = answers("openpbs", "qsub").values()
     assert parse_job_id(PBS, result) == "0.n0"
-    refused = answers("errors")
+    refused = answers("openpbs", "errors")
     with pytest.raises(SubmitError, match="Unknown queue"):
         parse_job_id(PBS, next(result for command, result in refused.items() if command.startswith("qsub -q nope")))
     with pytest.raises(SubmitError, match="submit as an ordinary user"):

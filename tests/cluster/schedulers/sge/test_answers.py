@@ -1,7 +1,7 @@
-"""What Grid Engine 8.1.9 answered, read again. The first line of each file is the command, the last its exit code."""
+"""What Grid Engine 8.1.9 answered, read again."""
 
 import re
-from pathlib import Path
+from functools import partial
 
 import pytest
 
@@ -20,13 +20,9 @@ from cluster.schedulers.sge.answers import (
     with_details,
 )
 from cluster.schedulers.sge.jobs import with_lost
+from tests.cluster.schedulers.captured import PLACE, answer, answers
 
-CAPTURED = Path(__file__).parents[3] / "captured" / "sge"
-
-
-def captured(name: str) -> str:
-    text = (CAPTURED / f"{name}.txt").read_bytes().decode(errors="surrogateescape")
-    return re.sub(r"\[exit \d+\]\s*$", "", text.partition("\n")[2])
+captured = partial(answer, "sge")
 
 
 def in_state(letters: str) -> QueuedJob:
@@ -81,10 +77,10 @@ def test_a_complex_that_is_used_up_is_why_a_job_waits() -> None:
     assert job.submitted is not None
 
 
-@pytest.mark.parametrize("answer", ["", "error: commlib error", "<job_info>", "\x00"])
-def test_what_is_no_list_is_refused(answer: str) -> None:
+@pytest.mark.parametrize("text", ["", "error: commlib error", "<job_info>", "\x00"])
+def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(SchedulerOutputError, match="no XML"):
-        parse_list(answer)
+        parse_list(text)
 
 
 def test_lines_of_strangers_are_left_out() -> None:
@@ -169,7 +165,7 @@ def test_a_host_may_stand_on_several_lines() -> None:
 
 
 def test_the_environment_of_another_node_is_not_ours() -> None:
-    lines = captured("qrsh-inherit-environment-node1").splitlines()
+    lines = (PLACE / "sge" / "qrsh-inherit-environment-node1.txt").read_text(errors="surrogateescape").splitlines()
     environ = dict(line.split("=", 1) for line in lines if "=" in line) | {"BASH_FUNC_ml%%": "() { :; }", "TWO": "a\nb", "SAID": "a,b=c d"}
     passed = launch_environ(environ)
     assert {"QRSH_COMMAND", "QRSH_PORT", "PE_HOSTFILE", "TMPDIR", "HOSTNAME", "BASH_FUNC_ml%%", "TWO"} & set(passed) == set()
@@ -178,11 +174,8 @@ def test_the_environment_of_another_node_is_not_ours() -> None:
 
 
 def test_refusals_are_told_in_grid_engines_words() -> None:
-    first = captured("errors").split("$ ")[0]
-    refused = CommandResult(argv=("qsub",), returncode=1, stdout="", stderr=first)
+    refused = next(iter(answers("sge", "errors").values()))
     with pytest.raises(SubmitError, match='the requested parallel environment "nope" does not exist'):
         parse_job_id(SGE, refused)
     assert "Exiting" not in last_words(SGE, refused)
     assert parse_job_id(SGE, CommandResult(argv=("qsub",), returncode=0, stdout="31\n", stderr="")) == "31"
-    with pytest.raises(SubmitError, match="named no job"):
-        parse_job_id(SGE, CommandResult(argv=("qsub",), returncode=0, stdout="", stderr=""))

@@ -1,18 +1,18 @@
-"""What OpenPBS 23.06 answered on a cluster of two nodes: files with the command in the first line and its exit code in the last."""
+"""What the commands of schedulers answered on clusters: files with each command before its answer, and its exit code after."""
 
 from pathlib import Path
 
 from base.process import CommandResult
 
-PLACE = Path(__file__).parents[3] / "captured" / "openpbs"
+PLACE = Path(__file__).parents[2] / "captured"
 
 
-def answers(name: str) -> dict[str, CommandResult]:
+def answers(scheduler: str, name: str) -> dict[str, CommandResult]:
     """By command. Standard output and error stand together there, in their order; so does each answer here."""
     found = {}
     lines: list[str] = []
     command = ""
-    for line in (PLACE / f"{name}.txt").read_bytes().decode(errors="replace").split("\n"):
+    for line in (PLACE / scheduler / f"{name}.txt").read_bytes().decode(errors="replace").split("\n"):
         if line.startswith("$ "):
             command, lines = line.removeprefix("$ ").removeprefix("U "), []
         elif line.startswith("[exit "):
@@ -23,7 +23,7 @@ def answers(name: str) -> dict[str, CommandResult]:
     return found
 
 
-def answer(name: str) -> str:
+def answer(scheduler: str, name: str) -> str:
     """Of a file with one command."""
-    (result,) = answers(name).values()
+    (result,) = answers(scheduler, name).values()
     return result.stdout
