@@ -58,8 +58,7 @@ def parser() -> argparse.ArgumentParser:
     for name, text in (
         ("kill", "hard power loss of a node"),
         ("cut", "pull a node's cable; its processes live on"),
-        ("hang", "stop all of a node's processes where they are; its link stays up"),
-        ("heal", "undo kill, cut and hang"),
+        ("heal", "undo kill and cut"),
     ):
         commands.add_parser(name, parents=[named], help=text).add_argument("node")
     control = commands.add_parser("ctld", parents=[named], help="what to do to the scheduler's controller")
@@ -128,7 +127,7 @@ def act(options: argparse.Namespace) -> None:
             Cluster.open(options.name).set_bandwidth(options.storage_mbit, options.link_mbit, options.node)
         case command:
             cluster = Cluster.open(options.name)
-            {"kill": cluster.kill, "cut": cluster.cut, "hang": cluster.hang, "heal": cluster.heal}[command](options.node)
+            {"kill": cluster.kill, "cut": cluster.cut, "heal": cluster.heal}[command](options.node)
 
 
 def main() -> int:

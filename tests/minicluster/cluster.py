@@ -77,15 +77,10 @@ class Cluster:
         """Pull the cable. The processes live on."""
         network.set_link(self.spec, self.spec.known(node), up=False)
 
-    def hang(self, node: str) -> None:
-        """Stop every process of the node where it is, as a hung kernel does. Its links stay up, its peers' connections open."""
-        processes.set_frozen(self.spec, self.spec.known(node), frozen=True)
-
     def heal(self, node: str, limit_s: float = building.START_LIMIT_S) -> None:
-        """Cable in, thawed, switched on, slurmd running, and usable again for the scheduler."""
+        """Cable in, switched on, slurmd running, and usable again for the scheduler."""
         spec = self.spec
-        processes.set_frozen(spec, spec.known(node), frozen=False)
-        network.set_link(spec, node, up=True)
+        network.set_link(spec, spec.known(node), up=True)
         if processes.init_of(spec, node) is None:
             building.switch_on(spec, (node,))
         scheduler = schedulers.of(spec)
@@ -99,7 +94,7 @@ class Cluster:
     def ctld(self, what: str) -> None:
         """stop, cont, kill or start what answers the scheduler's commands."""
         scheduler = schedulers.of(self.spec)
-        daemons.control(self.spec, what, scheduler.CONTROLLER, lambda: scheduler.start_controller(self.spec))
+        daemons.control(self.spec, "login", what, scheduler.CONTROLLER, lambda: scheduler.start_controller(self.spec))
 
     def dockerd(self, node: str, what: str) -> None:
         """stop (it hangs), cont, kill, start or restart the node's dockerd."""

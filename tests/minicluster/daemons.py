@@ -11,6 +11,8 @@ from tests.minicluster.spec import ClusterError, Spec
 from tests.minicluster.waiting import last_lines, run, wait_until
 
 START_LIMIT_S = 60.0
+END_LIMIT_S = 60.0
+SIGNALS = {"stop": signal.SIGSTOP, "cont": signal.SIGCONT, "kill": signal.SIGKILL, "restart": signal.SIGTERM}
 
 
 def command(spec: Spec, host: str, argv: list[str], limit_s: float = 60.0) -> str:
@@ -31,19 +33,28 @@ def start(spec: Spec, host: str, argv: list[str], daemon: str) -> None:
         raise ClusterError(f"{daemon} did not start on {host}, its last lines:\n{words}")
 
 
-def control(spec: Spec, what: str, names: tuple[str, ...], begin: Callable[[], None]) -> None:
-    """stop, cont, kill or start the processes of these names on the login node; `begin` starts them."""
-    pids = processes.named(spec, "login", names)
-    if what == "start":
-        if pids:
-            raise ClusterError(f"{names[0]} runs already; a stopped one goes on with `ctld cont`")
+def answers(spec: Spec, host: str, *argv: str, limit_s: float = 60.0) -> bool:
+    """Whether `argv` ends well on `host`."""
+    try:
+        command(spec, host, list(argv), limit_s)
+    except ClusterError:
+        return False
+    return True
+
+
+def control(spec: Spec, host: str, what: str, names: tuple[str, ...], begin: Callable[[], None]) -> None:
+    """stop, cont, kill, start or restart the processes of these names; `begin` starts them."""
+    pids = processes.named(spec, host, names)
+    if what == "start" and pids:
+        raise ClusterError(f"{names[0]} of {host} runs already; `cont` lets a stopped one go on")
+    if what in ("stop", "cont", "kill") and not pids:
+        raise ClusterError(f"{names[0]} of {host} does not run: `start` starts it")
+    if what in SIGNALS:
+        processes.send(pids, SIGNALS[what])
+    if what in ("kill", "restart"):
+        wait_until(lambda: not processes.named(spec, host, names), END_LIMIT_S, f"{names[0]} of {host} ends")
+    if what in ("start", "restart"):
         begin()
-        return
-    if not pids:
-        raise ClusterError(f"{names[0]} does not run: `ctld start` starts it")
-    processes.send(pids, {"stop": signal.SIGSTOP, "cont": signal.SIGCONT, "kill": signal.SIGKILL}[what])
-    if what == "kill":
-        wait_until(lambda: not processes.named(spec, "login", names), 10.0, f"{names[0]} ends")
 
 
 def await_states(

@@ -1,17 +1,13 @@
 """One dockerd per host, inside its namespaces, with its data on the host's own disk and its socket in the host's own /run."""
 
-import signal
-
 from tests.minicluster import daemons, processes
 from tests.minicluster.spec import ClusterError, Spec
 from tests.minicluster.waiting import last_lines, wait_until
 
 DATA_ROOT = "/local/docker"
 START_LIMIT_S = 60.0
-STOP_LIMIT_S = 60.0
 LOAD_LIMIT_S = 600.0
 DAEMON = ("dockerd",)
-SIGNALS = {"stop": signal.SIGSTOP, "cont": signal.SIGCONT, "kill": signal.SIGKILL}
 
 
 def argv() -> list[str]:
@@ -30,34 +26,13 @@ def start(spec: Spec, host: str) -> None:
     def answers() -> bool:
         if not processes.named(spec, host, (*DAEMON, "setsid")):  # by the name of the latter until it is executed
             raise ClusterError(f"dockerd of {host} ended: {last_lines(spec.log(f'{name}-start'))}")
-        try:
-            daemons.command(spec, host, ["test", "-S", "/run/docker.sock"])
-            daemons.command(spec, host, ["docker", "version", "--format", "{{.Server.Version}}"])
-        except ClusterError:
-            return False
-        return True
+        return daemons.answers(spec, host, "test", "-S", "/run/docker.sock") and daemons.answers(spec, host, "docker", "version")
 
     wait_until(answers, START_LIMIT_S, f"dockerd of {host} answers")
-
-
-def running(spec: Spec, host: str) -> list[int]:
-    return processes.named(spec, host, DAEMON)
 
 
 def control(spec: Spec, host: str, what: str) -> None:
     """stop, cont, kill, start or restart. Its containers live on when it is killed, and end when it ends or starts again."""
     if host not in spec.container_hosts:
         raise ClusterError(f"{host} has no dockerd: bring the cluster up with --docker, and choose among its login and compute nodes")
-    pids = running(spec, host)
-    if what == "start" and pids:
-        raise ClusterError(f"dockerd of {host} runs already; a stopped one goes on with `dockerd {host} cont`")
-    if what not in ("start", "restart") and not pids:
-        raise ClusterError(f"dockerd of {host} does not run: `dockerd {host} start` starts it")
-    if what in SIGNALS:
-        processes.send(pids, SIGNALS[what])
-    if what == "restart":
-        processes.send(pids, signal.SIGTERM)
-    if what in ("kill", "restart"):
-        wait_until(lambda: not running(spec, host), STOP_LIMIT_S, f"dockerd of {host} ends")
-    if what in ("start", "restart"):
-        start(spec, host)
+    daemons.control(spec, host, what, DAEMON, lambda: start(spec, host))

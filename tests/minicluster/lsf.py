@@ -6,8 +6,8 @@ Its programs are built from source (tests/runtimes/build-openlava.sh). Daemons s
 import shutil
 
 from tests.minicluster import lsfconf, processes
-from tests.minicluster.daemons import await_states, command, start
-from tests.minicluster.spec import ClusterError, Spec
+from tests.minicluster.daemons import answers, await_states, command, start
+from tests.minicluster.spec import Spec
 from tests.minicluster.waiting import last_lines, wait_until
 
 CONTROLLER = ("mbatchd", "sbatchd")
@@ -30,7 +30,7 @@ def prepare(spec: Spec) -> None:
 
 
 def start_head(spec: Spec) -> None:
-    """After `cut` or `hang` all of it runs still."""
+    """After `cut` all of it runs still."""
     if processes.named(spec, "login", CONTROLLER):
         return
     for daemon in DAEMONS[:2]:
@@ -55,16 +55,10 @@ def begin(spec: Spec, host: str, daemon: str) -> None:
 def start_controller(spec: Spec) -> None:
     begin(spec, "login", "sbatchd")
     wait_until(
-        lambda: answers(spec, "login", "bqueues"), ANSWER_LIMIT_S, f"mbatchd answers; its last lines:\n{words_of(spec, 'mbatchd', 'login')}"
+        lambda: answers(spec, "login", "bqueues", limit_s=10.0),
+        ANSWER_LIMIT_S,
+        f"mbatchd answers; its last lines:\n{words_of(spec, 'mbatchd', 'login')}",
     )
-
-
-def answers(spec: Spec, host: str, question: str) -> bool:
-    try:
-        command(spec, host, [question], 10.0)
-    except ClusterError:
-        return False
-    return True
 
 
 def words_of(spec: Spec, daemon: str, host: str) -> str:
@@ -77,7 +71,7 @@ def start_node(spec: Spec, host: str) -> None:
         if not processes.named(spec, host, (daemon,)):
             begin(spec, host, daemon)
         if daemon == "lim":
-            wait_until(lambda: answers(spec, host, "lsid"), ANSWER_LIMIT_S, f"lim of {host} knows its master")
+            wait_until(lambda: answers(spec, host, "lsid", limit_s=10.0), ANSWER_LIMIT_S, f"lim of {host} knows its master")
 
 
 restart_node = start_node

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from tests.minicluster import pbsconf, processes
-from tests.minicluster.daemons import await_states, command, start
+from tests.minicluster.daemons import answers, await_states, command, start
 from tests.minicluster.hosts import environment, exec_argv
-from tests.minicluster.spec import ClusterError, Spec
+from tests.minicluster.spec import Spec
 from tests.minicluster.waiting import last_lines, run, wait_until
 
 CONTROLLER = ("pbs_server.bin",)
@@ -27,7 +27,7 @@ def prepare(spec: Spec) -> None:
 
 
 def start_head(spec: Spec) -> None:
-    """After `cut` or `hang` all of it runs still."""
+    """After `cut` all of it runs still."""
     if processes.named(spec, "login", CONTROLLER):
         return
     sockets = "/run/postgresql"  # of the database behind the server
@@ -73,15 +73,7 @@ def make_home(spec: Spec, host: str, kind: str) -> None:
 
 def start_controller(spec: Spec) -> None:
     start(spec, "login", [*bare(spec), program("sbin/pbs_server")], "pbs_server")
-    wait_until(lambda: answers(spec), ANSWER_LIMIT_S, "pbs_server answers")
-
-
-def answers(spec: Spec) -> bool:
-    try:
-        command(spec, "login", ["qstat", "-B"])
-    except ClusterError:
-        return False
-    return True
+    wait_until(lambda: answers(spec, "login", "qstat", "-B"), ANSWER_LIMIT_S, "pbs_server answers")
 
 
 def start_node(spec: Spec, host: str) -> None:

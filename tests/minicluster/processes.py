@@ -70,7 +70,7 @@ def send(pids: list[int], number: signal.Signals) -> None:
 
 def kill_all(spec: Spec, host: str, limit_s: float = 20.0) -> None:
     """End of the host's power: SIGKILL to all, process 1 first, which takes its whole process namespace with it."""
-    set_frozen(spec, host, frozen=False)
+    thaw(spec, host)
 
     def gone() -> bool:
         first = init_of(spec, host)
@@ -81,12 +81,11 @@ def kill_all(spec: Spec, host: str, limit_s: float = 20.0) -> None:
     wait_until(gone, limit_s, f"the processes of {host} end")
 
 
-def set_frozen(spec: Spec, host: str, *, frozen: bool) -> None:
-    """Freeze the whole host, or thaw it and every step that Slurm froze: a frozen process does not die."""
-    paths = [spec.cgroup(host) / "freezer.state", *([] if frozen else files_below(spec.cgroup(host), "freezer.state"))]
-    for path in paths:
+def thaw(spec: Spec, host: str) -> None:
+    """Every step that Slurm froze: a frozen process does not die."""
+    for path in files_below(spec.cgroup(host), "freezer.state"):
         with contextlib.suppress(FileNotFoundError):
-            path.write_text("FROZEN" if frozen else "THAWED")
+            path.write_text("THAWED")
 
 
 def remove_cgroups(directory: Path) -> None:

@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 from tests.minicluster import processes, sgeconf
-from tests.minicluster.daemons import await_states, command, start
-from tests.minicluster.spec import ClusterError, Spec
+from tests.minicluster.daemons import answers, await_states, command, start
+from tests.minicluster.spec import Spec
 from tests.minicluster.waiting import last_lines, wait_until
 
 CONTROLLER = ("sge_qmaster",)
@@ -58,20 +58,16 @@ def bare(spec: Spec) -> list[str]:
 
 def start_controller(spec: Spec) -> None:
     start(spec, "login", [*bare(spec), "sge_qmaster"], "qmaster")
-    wait_until(lambda: answers(spec), ANSWER_LIMIT_S, f"sge_qmaster answers; its last lines:\n{last_lines(messages(spec))}")
+    wait_until(
+        lambda: answers(spec, "login", "qconf", "-sconf"),
+        ANSWER_LIMIT_S,
+        f"sge_qmaster answers; its last lines:\n{last_lines(messages(spec))}",
+    )
 
 
 def messages(spec: Spec, host: str | None = None) -> Path:
     """Where qmaster, or the execd of `host`, writes what it has to say."""
     return spec.root / "spool" / ("qmaster" if host is None else f"execd/{host}") / "messages"
-
-
-def answers(spec: Spec) -> bool:
-    try:
-        qconf(spec, "-sconf")
-    except ClusterError:
-        return False
-    return True
 
 
 def qconf(spec: Spec, *arguments: str) -> str:

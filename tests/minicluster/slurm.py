@@ -24,7 +24,7 @@ def prepare(spec: Spec) -> None:
 
 
 def start_head(spec: Spec) -> None:
-    """What runs on the login node. After `cut` or `hang` all of it runs still."""
+    """What runs on the login node. After `cut` all of it runs still."""
     if processes.named(spec, "login", ("munged",)):
         return
     start_munged(spec)

@@ -84,7 +84,6 @@ def await_nothing_left(cluster: Cluster) -> None:
 # Runs that wait for a file, and what can happen to them meanwhile, with any scheduler.
 
 
-ROOT = Path(__file__).parents[2]
 LIMIT_S = 300.0
 WAITING = """
 study: {name}
@@ -118,7 +117,7 @@ class Started:
         self.site.write_text(f"{self.cluster.site_file.read_text()}directives: [{', '.join(lines)}]\n")
 
     def start(self, command: str = "run", *options: str) -> None:
-        argv = [str(ROOT / ".venv/bin/slipway"), command, str(self.place / "study.yaml"), "--site", str(self.site), *options]
+        argv = ["slipway", command, str(self.place / "study.yaml"), "--site", str(self.site), *options]
         with (self.place / f"said-{len(self.commands)}").open("wb") as said:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
             self.commands.append(self.cluster.popen("login", argv, user=self.user, cwd=self.place, **streams))

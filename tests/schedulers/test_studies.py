@@ -32,7 +32,6 @@ from tests.minicluster.waiting import wait_until
 from tests.schedulers import LONG, on
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 WAYS = ("run", "submit")
 NUMBERS = count()
 
@@ -131,7 +130,7 @@ def test_a_run_whose_node_loses_its_power_goes_on_on_another(cluster: Cluster) -
         (job,) = queue.listed(cluster)
         cluster.kill(lost)
         started.go_on.touch()
-        status = [str(ROOT / ".venv/bin/slipway"), "status", str(started.place / "study.yaml"), "--site", str(started.site)]
+        status = ["slipway", "status", str(started.place / "study.yaml"), "--site", str(started.site)]
         asked = lambda: cluster.exec("login", status, user=USER, timeout=60).stdout  # noqa: E731
         wait_until(lambda: f"{lost} does not answer" in asked(), LIMIT_S, "the status names the node that does not answer")
         for argv in (["qdel", job], ["qmod", "-f", "-rj", job]):

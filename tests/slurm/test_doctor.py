@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,11 @@ from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from workflow.study.site_file import read_site
 
-ROOT = Path(__file__).parents[2]
-SLIPWAY = [sys.executable, "-m", "workflow.commands.main"]
 pytestmark = pytest.mark.slow
 
 
 def slipway(cluster: Cluster, *words: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    return cluster.exec("login", [*before, *SLIPWAY, *words], cwd=ROOT, timeout=200)
+    return cluster.exec("login", [*before, "slipway", *words], timeout=200)
 
 
 def doctor(cluster: Cluster, *before: str, site_file: Path | None = None) -> tuple[int, dict[str, Any]]:
@@ -62,9 +59,9 @@ def test_inside_an_allocation(cluster: Cluster) -> None:
 def test_a_dead_node_of_the_allocation_is_named(cluster: Cluster) -> None:
     ready, go = cluster.shared / "ready", cluster.shared / "go"
     wait = f'touch {ready}; until [ -e {go} ]; do sleep 0.1; done; exec "$@"'
-    words = [*SLIPWAY, "doctor", "--site", str(cluster.spec.site_file), "--json"]
+    words = ["slipway", "doctor", "--site", str(cluster.spec.site_file), "--json"]
     argv = ["salloc", "--no-kill", "--nodes=2", "--nodelist=n1,n3", "--time=5", "sh", "-c", wait, "sh", *words]
-    process = cluster.popen("login", argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = cluster.popen("login", argv, stdout=subprocess.PIPE, text=True)
     try:
         wait_until(ready.exists, 30, "the allocation")
         cluster.kill("n3")

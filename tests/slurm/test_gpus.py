@@ -2,10 +2,7 @@
 
 import json
 import os
-import shlex
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,6 @@ from tests.minicluster import Cluster
 from tests.slurm.test_scheduler import ClusterWorld
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 HELD = {"n1": 3, "n2": 1}
 """GPUs that other jobs hold, so that ours are neither the first ones nor the same on both nodes."""
 
@@ -39,9 +35,8 @@ def test_gpus_explain_in_a_step_names_what_the_run_of_the_job_gets(world: Cluste
     run_id = world.cell(nodes=2, each=2)
     world.cells[0]["device"] = "cuda"
     world.write()
-    slipway = shlex.join([sys.executable, "-m", "workflow.commands.main", "gpus"])
     step = f"srun --overlap --nodes=2 --ntasks-per-node=1 --gres=gpu:2 --mem=0 --output={world.path}"
-    lines = (f"{step}/said-%N {slipway} --explain", f"{step}/json-%N {slipway} --json", f"exec {world.supervisor(run_id)}")
+    lines = (f"{step}/said-%N slipway gpus --explain", f"{step}/json-%N slipway gpus --json", f"exec {world.supervisor(run_id)}")
     job = world.submit(world.script(*lines), "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2", "--time=5")
     assert world.ended(job).state == "completed", world.log()
     record = world.record(run_id)
@@ -83,7 +78,7 @@ def test_a_gpu_that_is_not_well_prevents_the_run_there_and_the_next_job_gets_ano
     fault = "retired_pages.pending"
     cluster.exec("n1", ["tee", "/run/nvidia-faults"], input="".join(f"{card.uuid} {fault} Yes\n" for card in cards), check=True)
     try:
-        argv = [str(ROOT / ".venv/bin/slipway"), "run", str(place / "study.yaml"), "--site", str(place / "site.yaml")]
+        argv = ["slipway", "run", str(place / "study.yaml"), "--site", str(place / "site.yaml")]
         done = cluster.exec("login", argv, cwd=place, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
     finally:

@@ -14,7 +14,6 @@ from tests.minicluster.waiting import wait_until
 from tests.workflow.run.valid import validate_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
-ROOT = Path(__file__).parents[2]
 RUNS = 6
 SILENT_S = 40.0
 RUN_S = 120.0
@@ -38,7 +37,7 @@ def test_all_runs_have_one_result_and_none_has_two(cluster: Cluster, words: tupl
     name = f"patience-{words[0]}-{fault}"
     file, log, results = cluster.shared / f"{name}.yaml", cluster.shared / f"{name}.log", cluster.shared / "slipway" / "results" / name
     file.write_text(STUDY.format(name=name, repeats=RUNS // 2))
-    argv = [str(ROOT / ".venv/bin/slipway"), words[0], str(file), "--site", str(cluster.site_file), *words[1:]]
+    argv = ["slipway", words[0], str(file), "--site", str(cluster.site_file), *words[1:]]
 
     def records() -> list[Path]:
         return list(results.glob("runs/*/record.json"))

@@ -91,7 +91,7 @@ class Place:
 
     def slipway(self, *words: str) -> str:
         """On the login node."""
-        return self.on("login", "env", f"SLIPWAY_SITE={self.site}", sys.executable, "-P", "-m", "workflow.commands.main", *words)
+        return self.on("login", "env", f"SLIPWAY_SITE={self.site}", "slipway", *words)
 
     def sessions(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.slipway("session", "ls", "--json"))

@@ -38,7 +38,7 @@ except OSError as error:
 
 def slipway(cluster: Cluster, *words: str) -> str:
     """What `slipway session WORDS` says on the login node."""
-    argv = [sys.executable, "-P", "-m", "workflow.commands.main", "session", words[0], "--site", str(cluster.site_file), *words[1:]]
+    argv = ["slipway", "session", words[0], "--site", str(cluster.site_file), *words[1:]]
     found = cluster.exec("login", argv, timeout=180)
     assert found.returncode == 0, found.stderr
     return found.stdout
