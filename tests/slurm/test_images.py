@@ -55,10 +55,10 @@ def loaded(cluster: Cluster, node: str, archive: str, *words: object, engine: st
     return call(cluster, node, "load", "--engine", engine, "--archive", archive, "--cache", "/local/slipway", *words)
 
 
-def tiny(cluster: Cluster, place: Path, content: str, tag: str) -> Path:
+def tiny(cluster: Cluster, place: Path, content: str, tag: str, engine: str = "docker") -> Path:
     """Loaded on the login node under `tag`, as a build would leave it."""
     archive = images.tiny_image(place / f"image-{content[:8]}", content, tag)
-    cluster.load_image(archive, "login")
+    cluster.load_image(archive, "login", engine=engine)
     return archive
 
 
@@ -104,24 +104,17 @@ def test_a_tag_that_moves_moves_no_study(docker_cluster: Cluster, place: Path) -
     docker_cluster.exec("n1", ["docker", "rmi", "site/moving:1"])
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip"])
-def test_a_damaged_archive_never_reaches_the_daemon(docker_cluster: Cluster, place: Path, damage: str) -> None:
-    tiny(docker_cluster, place, f"{damage} content", f"site/{damage}:1")
-    path = Path(archived(docker_cluster, place, f"site/{damage}:1")["archive"])
+def test_a_damaged_archive_never_reaches_the_daemon_and_two_loads_at_once_are_one(docker_cluster: Cluster, place: Path) -> None:
+    made = archived(docker_cluster, place, images.BASE)
+    path = Path(made["archive"])
     content = path.read_bytes()
     middle = len(content) // 2
-    path.write_bytes(content[:middle] if damage == "cut" else content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :])
-    answer = loaded(docker_cluster, "n1", str(path))
-    assert answer["error"][0] == "DigestMismatch"
-    assert docker_cluster.exec("n1", ["docker", "images", "--quiet", "--filter", f"reference={OURS}"]).stdout == ""
-    path.unlink()
-    archived(docker_cluster, place, f"site/{damage}:1")
-    assert "error" not in loaded(docker_cluster, "n1", str(path))
-
-
-def test_two_loads_at_once_are_one(docker_cluster: Cluster, place: Path) -> None:
-    made = archived(docker_cluster, place, images.BASE)
+    path.write_bytes(content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :])
     docker_cluster.exec("n2", ["docker", "rmi", "--force", images.BASE])
+    assert loaded(docker_cluster, "n2", str(path))["error"][0] == "DigestMismatch"
+    assert docker_cluster.exec("n2", ["docker", "images", "--quiet", "--filter", f"reference={OURS}"]).stdout == ""
+    path.unlink()
+    made = archived(docker_cluster, place, images.BASE)
     argv = [*PROGRAM, "load", "--engine", "docker", "--archive", made["archive"], "--cache", "/local/slipway"]
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "cwd": ROOT, "env": {"PYTHONPATH": str(ROOT)}}
     both = [docker_cluster.popen("n2", argv, **options) for _ in range(2)]
@@ -159,34 +152,44 @@ def test_a_hung_dockerd_is_named_and_no_wait_is_for_ever(docker_cluster: Cluster
     assert "error" not in loaded(docker_cluster, "n1", made["archive"])
 
 
-def test_reaping_takes_ours_and_leaves_what_is_used_or_anothers(docker_cluster: Cluster, place: Path) -> None:
-    used, unused = archived(docker_cluster, place, images.BASE), None
-    tiny(docker_cluster, place, "unused", "site/unused:1")
-    unused = archived(docker_cluster, place, "site/unused:1")
-    docker_cluster.exec("n2", ["docker", "rmi", images.BASE])  # what is there already is not ours
-    foreign = docker_cluster.shared / place.name / "image-unused" / "image.tar"
-    for made in (used, unused):
-        loaded(docker_cluster, "n2", made["archive"])
-    docker_cluster.exec(
-        "n2", ["docker", "run", "--detach", "--network", "host", "--name", "user", used["image"]["image_id"], "sleep", "1000"]
-    )
-    code = "from pathlib import Path; from containers.images.reaping import reap_images\n"
-    code += "for image, why in reap_images('docker', Path('/local/slipway'), act=True, unused_s=-1.0): print(image.short, why)"
+@pytest.mark.parametrize("engine", ["docker", pytest.param("podman", marks=pytest.mark.long)])
+def test_reaping_takes_ours_and_leaves_what_is_used_or_anothers(docker_cluster: Cluster, place: Path, engine: str) -> None:
+    def on_node(*argv: str) -> str:
+        done = docker_cluster.exec("n2", list(argv), cwd=ROOT, timeout=300, env={"PYTHONPATH": str(ROOT)})
+        assert done.returncode == 0, done
+        return done.stdout
+
+    site = place / "site.yaml"
+    site.write_text(f"storage: {place}\ncache: {{path: /local/slipway}}\nengine: docker\nscheduler: slurm\n")
+    reap = ("slipway", "reap", "--images", "--remove", "--site", str(site))
+    docker_cluster.load_image(images.base_image(), "login", engine=engine)
+    foreign = tiny(docker_cluster, place, "unused", "site/unused:1", engine)
+    archives = [archived(docker_cluster, place, name, engine=engine) for name in (images.BASE, "site/unused:1")]
+    docker_cluster.exec("n2", [engine, "rmi", "--force", images.BASE])  # what is there already is not ours
+    for made in archives:
+        loaded(docker_cluster, "n2", made["archive"], engine=engine)
+    ids = [made["image"]["image_id"].removeprefix("sha256:") for made in archives]
+    used, unused = (image_id[:12] for image_id in ids)
+    on_node("sed", "-i", 's/"used": .*/"used": 1000000000/', *(f"/local/slipway/images/{short}.{engine}.json" for short in (used, unused)))
+    on_node(engine, "run", "--detach", "--network", "host", "--name", "user", ids[0], "sleep", "1000")
+    anothers = f"{'localhost/' if engine == 'podman' else ''}slipway-loaded/u4711:{unused}"
     try:
-        done = docker_cluster.exec("n2", [sys.executable, "-c", code], cwd=ROOT, timeout=120, env={"PYTHONPATH": str(ROOT)})
-        told = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-        short = {name: made["image"]["image_id"][7:19] for name, made in (("used", used), ("unused", unused))}
-        assert told[short["unused"]] == "None", done
-        assert "using" in told[short["used"]]
-        left = docker_cluster.exec("n2", ["docker", "images", "--format", "{{.Tag}}"]).stdout.split()
-        assert short["used"] in left
-        assert short["unused"] not in left
-        docker_cluster.load_image(foreign, "n2")
-        docker_cluster.exec("n2", [sys.executable, "-c", code], cwd=ROOT, timeout=120, env={"PYTHONPATH": str(ROOT)})
-        assert docker_cluster.exec("n2", ["docker", "images", "--quiet", "site/unused"]).stdout
+        lines = {line.split()[1]: line for line in on_node(*reap).splitlines() if line.startswith("image ")}
+        assert lines[unused].endswith(": removed"), lines
+        assert "stays: " in lines[used], lines
+        tags = on_node(engine, "images", "--format", "{{.Tag}}").split()
+        assert (used in tags, unused in tags) == (True, False)
+        assert on_node(engine, "ps", "--format", "{{.Names}}").split() == ["user"]
+        docker_cluster.load_image(foreign, "n2", engine=engine)
+        on_node(engine, "tag", "site/unused:1", anothers)
+        on_node(*reap)
+        assert {anothers.removeprefix("localhost/"), "site/unused:1"} <= {
+            name.removeprefix("localhost/") for name in on_node(engine, "images", "--format", "{{.Repository}}:{{.Tag}}").split()
+        }
     finally:
-        docker_cluster.exec("n2", ["docker", "rm", "--force", "user"], timeout=60)
-        docker_cluster.exec("n2", ["docker", "rmi", "site/unused:1"])
+        docker_cluster.exec("n2", [engine, "rm", "--force", "user"], timeout=60)
+        docker_cluster.exec("n2", [engine, "rmi", "site/unused:1", anothers])
+        docker_cluster.exec("login", [engine, "rmi", "site/unused:1"])
         docker_cluster.load_image(images.base_image(), "n2")
 
 
@@ -208,11 +211,20 @@ def test_a_private_registry_by_the_users_own_credentials(docker_cluster: Cluster
     old = images.tiny_image(place / "image-old", "old", "x/old:1")
     reference = f"{registry.NAME}/site/private:1"
     credentials = place / "config.json"
-    credentials.write_text(json.dumps({"auths": {registry.NAME: {"auth": base64.b64encode(USER.encode()).decode()}}}))
     words = ("archive", "--engine", "docker", "--reference", reference, "--storage", place)
+
+    def auth_of(user: str) -> str:
+        return json.dumps({"auths": {registry.NAME: {"auth": base64.b64encode(user.encode()).decode()}}})
+
     with private_registry(docker_cluster, "login", f"site/private:1={old}"):
         answer = call(docker_cluster, "login", *words)
         assert "docker login" in answer["error"][1]
+        for wrong in (auth_of("reader:canary-other"), "{"):
+            credentials.write_text(wrong)
+            answer = call(docker_cluster, "login", *words, "--credentials", credentials)
+            assert (answer["error"][0], str(credentials) in answer["error"][1]) == ("ContainerError", True), answer
+            assert "canary" not in json.dumps(answer)
+        credentials.write_text(auth_of(USER))
         made = call(docker_cluster, "login", *words, "--credentials", credentials)
     assert made["image"]["digest"] not in ("", made["image"]["image_id"])
     assert "canary" not in json.dumps(made)
