@@ -75,9 +75,9 @@ class Place:
         own = {"SLIPWAY_SITE": str(self.cluster.site_file), "SLIPWAY_FAKE_S": str(seconds), "PYTHONPATH": str(self.root)}
         return {**own, "AWS_SECRET_ACCESS_KEY": "of the shell that submits"}
 
-    def snakemake(self, *options: str, seconds: float = 1.0, profile: str = "slurm") -> subprocess.Popen[Any]:
-        argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", f"profiles/{profile}", "--configfile", f"{self.name}.yaml"]
-        return self._popen([*argv, "--until", "stage_train_push", *options], seconds)
+    def snakemake(self, seconds: float) -> subprocess.Popen[Any]:
+        argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", "profiles/slurm", "--configfile", f"{self.name}.yaml"]
+        return self._popen([*argv, "--until", "stage_train_push"], seconds)
 
     def slipway(self, *words: str, seconds: float = 1.0) -> subprocess.Popen[Any]:
         return self._popen([sys.executable, "-m", "workflow.commands.main", *words], seconds)
@@ -174,34 +174,16 @@ def ours(place: Place, *options: str) -> dict[str, str]:
     }
 
 
-def on_login(place: Place, word: str) -> list[int]:
-    """Processes of the study on the login node with that word among theirs."""
-    found = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in place.cluster.processes("login")}
-    return [pid for pid, words in found.items() if word in words and any(text.endswith(f"{place.name}.yaml") for text in words)]
-
-
-@pytest.mark.long
-def test_jobs_of_a_snakemake_that_was_killed_are_waited_for(place: Place) -> None:
-    first = place.snakemake(seconds=30.0)
-    wait_until(lambda: len(ours(place)) == 4 and bool(place.started()), 120, "all runs are in the queue, and one has started")
-    (pid,) = (pid for pid in on_login(place, "--until") if not Path(f"/proc/{pid}/cmdline").read_text().startswith(("nsenter", "setpriv")))
-    os.kill(pid, signal.SIGKILL)
-    first.communicate(timeout=60)
-    said = ended(place.snakemake(seconds=30.0, profile="slurm"))
-    assert said.count("it is waited for") == 4
-    runs = [run for run, *_ in place.started()]
-    assert len(set(runs)) == len(runs) == 4
-    assert len(list(place.results.glob("runs/*/record.json"))) == 4
-
-
 @pytest.mark.long
 def test_ctrl_c_cancels_all_jobs_at_once(place: Place) -> None:
     """Once the command has shown why some wait: of jobs that it has not yet seen in the queue it says nothing."""
     run = place.slipway("run", f"{place.name}.yaml", seconds=200.0)
     wait_until(lambda: len(ours(place)) == 4 and bool(place.started()), 120, "all runs are in the queue, and one has started")
     assert any("to become free" in line for line in run.stdout or ())
-    for pid in on_login(place, "workflow.commands.main"):
-        os.kill(pid, signal.SIGINT)
+    for pid in place.cluster.processes("login"):
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        if "workflow.commands.main" in words and f"{place.name}.yaml" in words:
+            os.kill(pid, signal.SIGINT)
     said, _ = run.communicate(timeout=120)
     assert run.returncode not in (0, 1), said
     wait_until(lambda: not ours(place), 60, "no job is left")

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from tests.minicluster.studies import LIMIT_S, Started
 from tests.minicluster.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -25,10 +23,14 @@ def started(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Starte
 @pytest.mark.parametrize("started", [(1, 4)], indirect=True, ids=["4 runs"])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_of_two_commands_each_run_is_made_once(started: Started, at_once: bool) -> None:
-    """At once, both may submit a job for a run; the one that comes later is refused it, and the other is waited for."""
+    """At once, both may submit a job for a run; the one that comes later is refused it, and the other is waited for. The site wants a
+    comment of its own in all jobs, as sites have it that let docker into such jobs only."""
+    started.directives("--comment=docker")
     started.start()
     if not at_once:
-        wait_until(lambda: bool(started.began()), LIMIT_S, "a run that trains")
+        wait_until(lambda: len(started.jobs()) == 4 and bool(started.began()), LIMIT_S, "four jobs in the queue and a run that trains")
+        comments = started.slurm("squeue", "--noheader", "--format=%k").splitlines()
+        assert all(re.fullmatch(r"docker rule_stage_train_push_wildcards_\S+ slipway=\S+", comment) for comment in comments), comments
     started.start()
     if at_once:
         wait_until(lambda: bool(started.began()), LIMIT_S, "a run that trains")
@@ -40,6 +42,9 @@ def test_of_two_commands_each_run_is_made_once(started: Started, at_once: bool) 
     assert [record["status"] for record in started.attempts()] == ["ok"] * 4
     report = (started.results / "report.html").stat().st_mtime_ns
     assert report > max(path.stat().st_mtime_ns for path in started.results.glob("runs/*/record.json"))
+    argv = ["slipway", "submit", "--print", str(started.place / "study.yaml"), "--site", str(started.site)]
+    (started.place / "study.yaml").write_text((started.place / "study.yaml").read_text().replace("batch_size: 1", "batch_size: 2"))
+    assert started.slurm(*argv).splitlines().count("#SBATCH --comment=docker") == 1
 
 
 @pytest.mark.parametrize("started", [(1, 4)], indirect=True, ids=["4 runs"])
@@ -55,23 +60,6 @@ def test_of_a_submission_and_a_run_command_side_by_side_each_run_is_made_once(st
     attempts = started.attempts()
     assert [record["status"] for record in attempts] == ["ok"] * 4
     assert len({record["job_id"] for record in attempts}) > 1
-
-
-@pytest.mark.parametrize("started", [(1, 4)], indirect=True, ids=["4 runs"])
-def test_a_site_whose_jobs_need_a_comment_gets_it_and_jobs_are_found_all_the_same(started: Started) -> None:
-    """As sites have it that let docker into such jobs only."""
-    started.directives("--comment=docker")
-    started.start()
-    wait_until(lambda: len(started.jobs()) == 4, LIMIT_S, "four jobs in the queue")
-    comments = started.slurm("squeue", "--noheader", "--format=%k").splitlines()
-    assert all(re.fullmatch(r"docker rule_stage_train_push_wildcards_\S+ slipway=\S+", comment) for comment in comments), comments
-    started.start()
-    started.wait_for("is in the queue already for")
-    started.go_on.touch()
-    assert started.codes() == [0, 0], started.said()
-    argv = [str(ROOT / ".venv/bin/slipway"), "submit", "--print", str(started.place / "study.yaml"), "--site", str(started.site)]
-    (started.place / "study.yaml").write_text((started.place / "study.yaml").read_text().replace("batch_size: 1", "batch_size: 2"))
-    assert started.slurm(*argv).splitlines().count("#SBATCH --comment=docker") == 1
 
 
 @pytest.mark.parametrize("started", [(1, 1)], indirect=True, ids=["1 run"])
@@ -113,7 +101,7 @@ def test_a_job_that_is_held_is_told_with_what_to_type_and_runs_when_it_is_let_go
             started.slurm("scontrol", "update", f"nodename={node}", "state=resume")
     started.wait_for(f"job {job} waits")
     started.wait_for("held (JobHeldAdmin)")  # root has held it
-    argv = [str(ROOT / ".venv/bin/slipway"), "status", str(started.place / "study.yaml"), "--site", str(started.site)]
+    argv = ["slipway", "status", str(started.place / "study.yaml"), "--site", str(started.site)]
     assert "held (JobHeldAdmin)" in " ".join(started.slurm(*argv).split())
     started.slurm("scontrol", "release", job)
     assert started.codes() == [0], started.said()
