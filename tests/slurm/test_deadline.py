@@ -1,10 +1,12 @@
 """The end of a job, planned and not: a real Slurm cuts runs off, and they go on in the next start or the next job."""
 
+import signal
 from typing import Any
 
 import pytest
 
 from tests.minicluster import Cluster
+from tests.minicluster.processes import send
 from tests.slurm.test_scheduler import ClusterWorld, world  # noqa: F401 - the fixture
 from tests.workflow.run.valid import validate_record
 
@@ -18,8 +20,9 @@ def record(world: ClusterWorld, run_id: str, attempt: int | None = None) -> dict
     return value
 
 
-def attempts(world: ClusterWorld, run_id: str) -> int:  # noqa: F811
-    return len(list((world.run_dir(run_id) / "attempts").glob("[0-9]*/record.json")))
+def attempts(world: ClusterWorld, run_id: str) -> list[int]:  # noqa: F811
+    """Those that have a record."""
+    return sorted(int(path.parent.name) for path in (world.run_dir(run_id) / "attempts").glob("[0-9]*/record.json"))
 
 
 def completed(world: ClusterWorld, job: str) -> bool:  # noqa: F811
@@ -30,14 +33,13 @@ def completed(world: ClusterWorld, job: str) -> bool:  # noqa: F811
     return found.state == "completed"
 
 
-@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_a_run_longer_than_its_job_is_saved_requeued_and_goes_on(world: ClusterWorld, nodes: int) -> None:  # noqa: F811
-    world.site |= {"deadline_margin_s": 15.0, "walltime_s": 60.0}
+def test_a_run_longer_than_its_job_is_saved_requeued_and_goes_on(world: ClusterWorld) -> None:  # noqa: F811
+    world.site |= {"deadline_margin_s": 30.0, "walltime_s": 60.0}
     world.limits["walltime_s"] = 600.0
-    run_id = world.cell(nodes=nodes, measured=1000, step_s=STEP_S)
+    run_id = world.cell(nodes=2, measured=700, step_s=STEP_S)
     script = world.script(f"exec {world.supervisor(run_id)}")
-    job = world.submit(script, f"--nodes={nodes}", "--ntasks-per-node=1", "--requeue", "--time=1", "--open-mode=append")
-    world.wait_for(lambda: attempts(world, run_id) == 1, 90)
+    job = world.submit(script, "--nodes=2", "--ntasks-per-node=1", "--requeue", "--time=1", "--open-mode=append")
+    world.wait_for(lambda: attempts(world, run_id) == [1], 90)
     first = record(world, run_id, 1)
     step = first["checkpoint"]["step"]
     assert (first["status"], first["restart_count"]) == ("preempted", 0), world.log()
@@ -52,20 +54,34 @@ def test_a_run_longer_than_its_job_is_saved_requeued_and_goes_on(world: ClusterW
     assert world.stays() == []
 
 
-def test_a_preempted_job_leaves_a_record_and_begins_again(world: ClusterWorld, cluster: Cluster) -> None:  # noqa: F811
+def test_a_job_that_is_put_back_into_the_queue_takes_the_run_over_from_its_own_earlier_start(
+    world: ClusterWorld,  # noqa: F811
+    cluster: Cluster,
+) -> None:
+    """By its owner; once more, with the supervisor killed meanwhile; and by a job that preempts it. The fourth start trains to the end."""
     run_id = world.cell(measured=200, step_s=STEP_S)
-    script = world.script(f"exec {world.supervisor(run_id)}")
+    supervisor = world.supervisor(run_id)
+    script = world.script(f'test "$SLURM_RESTART_COUNT" = 1 || exec {supervisor}', supervisor)
     job = world.submit(script, "--nodes=1", "--requeue", "--time=5", "--open-mode=append")
+    world.wait_for(lambda: world.ranks("n1"))
+    cluster.exec("login", ["scontrol", "requeue", job], check=True)
+    world.begin_again(job)
+    world.wait_for(lambda: world.ranks("n1"))
+    supervisors = [pid for pid in world.pids("workflow.run.supervisor") if pid in cluster.processes("n1")]
+    cluster.exec("login", ["scontrol", "requeue", job], check=True)
+    send(supervisors, signal.SIGKILL)
+    world.begin_again(job)
     world.wait_for(lambda: world.ranks("n1"))
     urgent = ["sbatch", "--parsable", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1"]
     cluster.exec("login", urgent, check=True)
-    world.wait_for(lambda: attempts(world, run_id) == 1)
-    first = record(world, run_id, 1)
-    assert (first["status"], first["kind"], first["checkpoint"]) == ("preempted", "prevented", None), world.log()
     world.begin_again(job)
     world.wait_for(lambda: completed(world, job), 90)
+    starts = {(found := record(world, run_id, number))["restart_count"]: found for number in attempts(world, run_id)}
+    assert [starts[start]["status"] for start in (0, 2, 3)] == ["preempted", "preempted", "ok"], world.log()
+    assert "put back into the queue" in starts[0]["status_reason"]
+    assert (starts[2]["kind"], starts[2]["checkpoint"]) == ("prevented", None)
     last = record(world, run_id)
-    assert (last["status"], last["attempt"], last["restart_count"], last["resumed_from"]) == ("ok", 2, 1, None)
+    assert (last["status"], last["job_id"], last["restart_count"], last["resumed_from"]) == ("ok", job, 3, None)
     assert world.stays() == []
 
 
@@ -100,16 +116,3 @@ def test_runs_of_a_shared_job_are_saved_at_its_end_and_not_requeued(world: Clust
         assert (last["status"], last["resumed_from"]["step"]) == ("ok", step), world.log()
     assert record(world, late)["status"] == "ok"
     assert world.stays() == []
-
-
-@pytest.mark.long
-def test_scancel_while_the_checkpoint_is_written(world: ClusterWorld) -> None:  # noqa: F811
-    world.site["deadline_margin_s"] = 40.0
-    world.limits["walltime_s"] = 40.0
-    run_id = world.cell(measured=5000, step_s=STEP_S, save="slow")
-    job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=1", "--time=5")
-    world.wait_for(lambda: "a checkpoint is wanted" in world.log(), 90)
-    world.cluster.exec("login", ["scancel", job], check=True)
-    world.wait_for(lambda: attempts(world, run_id) == 1)
-    assert record(world, run_id, 1)["status"] in ("cancelled", "preempted"), world.log()
-    world.wait_for(lambda: not world.stays())

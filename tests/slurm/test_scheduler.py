@@ -121,9 +121,15 @@ def test_fewer_gpus_or_nodes_than_asked_are_refused_by_name(world: ClusterWorld)
 
 
 def test_runs_side_by_side_take_different_nodes_and_wait_for_free_ones(world: ClusterWorld) -> None:
+    """And repeats of a spread submission run on nodes of their own, one after the other when all are free: without sets each would take
+    the first node again."""
+    world.repeats = 2
     runs = [world.cell(nodes=2), world.cell(), world.cell(nodes=3), world.cell(nodes=2), world.cell()]
     commands = [f"{world.supervisor(run_id)} &" for run_id in runs]
-    job = world.submit(world.script("export SLIPWAY_SUBMISSION=test", *commands, "wait"), "--nodes=3", "--ntasks-per-node=1", "--time=5")
+    spread = [run_id := world.cell(), run_id.replace("-r1", "-r2")]
+    later = ["export SLIPWAY_NODE_SETS=2", *map(world.supervisor, spread)]
+    script = world.script("export SLIPWAY_SUBMISSION=test", *commands, "wait", *later)
+    job = world.submit(script, "--nodes=3", "--ntasks-per-node=1", "--time=5")
     assert world.ended(job).state == "completed", world.log()
     spans = []
     for run_id in runs:
@@ -131,6 +137,7 @@ def test_runs_side_by_side_take_different_nodes_and_wait_for_free_ones(world: Cl
         assert (record["status"], record["job_id"]) == ("ok", job), world.log()
         spans += [(node["name"], record["time"]["start"], record["steps_s"]["assign"], record["time"]["end"]) for node in record["nodes"]]
     assert len(spans) == 9
+    assert sorted(node["name"] for run_id in spread for node in world.record(run_id)["nodes"]) == ["n1", "n2"]
     assert world.stays() == []
 
 
@@ -150,18 +157,6 @@ def test_a_killed_supervisor_s_nodes_stay_taken_until_its_step_has_ended(world: 
     assert not world.ranks("n1")
 
 
-def test_repeats_of_a_spread_submission_run_on_nodes_of_their_own(world: ClusterWorld) -> None:
-    """One after the other, when all nodes are free: without sets each repeat would take the first node again."""
-    world.repeats = 2
-    run_id = world.cell()
-    again = run_id.replace("-r1", "-r2")
-    runs = [world.supervisor(run) for run in (run_id, again)]
-    script = world.script("export SLIPWAY_SUBMISSION=test SLIPWAY_NODE_SETS=2", *runs)
-    job = world.submit(script, "--nodes=2", "--ntasks-per-node=1", "--time=5")
-    assert world.ended(job).state == "completed", world.log()
-    assert [[node["name"] for node in world.record(run)["nodes"]] for run in (run_id, again)] == [["n1"], ["n2"]]
-
-
 def test_scancel_ends_a_run_with_a_record_and_nothing_stays(world: ClusterWorld) -> None:
     run_id = world.cell(nodes=2, measured=2000, step_s=0.05)
     job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=2", "--ntasks-per-node=1", "--time=5")
@@ -172,38 +167,6 @@ def test_scancel_ends_a_run_with_a_record_and_nothing_stays(world: ClusterWorld)
     assert record["status"] == "cancelled", world.log()
     assert "the job was cancelled" in record["status_reason"]
     world.wait_for(lambda: not world.stays())
-
-
-def test_a_requeued_job_takes_the_run_over_from_its_own_earlier_start(world: ClusterWorld) -> None:
-    run_id = world.cell(measured=100, step_s=0.05)
-    job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=1", "--requeue", "--time=5", "--open-mode=append")
-    world.wait_for(lambda: world.ranks("n1"))
-    world.cluster.exec("login", ["scontrol", "requeue", job], check=True)
-    world.begin_again(job)
-    assert world.ended(job).state == "completed", world.log()
-    assert world.record(run_id, 1)["status"] == "preempted"
-    assert "put back into the queue" in world.record(run_id, 1)["status_reason"]
-    again = world.record(run_id)
-    assert (again["status"], again["job_id"], again["restart_count"], again["attempt"]) == ("ok", job, 1, 2)
-    assert world.stays() == []
-
-
-def test_a_requeued_job_whose_supervisor_was_killed_ends_what_it_left(world: ClusterWorld) -> None:
-    run_id = world.cell(measured=100, step_s=0.05)
-    job = world.submit(world.script(f"{world.supervisor(run_id)}"), "--nodes=1", "--requeue", "--time=5", "--open-mode=append")
-    world.wait_for(lambda: world.ranks("n1"))
-    supervisor = [pid for pid in world.pids("workflow.run.supervisor") if pid in world.cluster.processes("n1")]
-    world.cluster.exec("login", ["scontrol", "requeue", job], check=True)
-    for pid in supervisor:
-        try:
-            os.kill(pid, 9)
-        except ProcessLookupError:
-            continue
-    world.begin_again(job)
-    assert world.ended(job).state == "completed", world.log()
-    again = world.record(run_id)
-    assert (again["status"], again["restart_count"]) == ("ok", 1)
-    assert world.stays() == []
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["a job of its own", "a job that runs share"])

