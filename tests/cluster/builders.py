@@ -17,6 +17,5 @@ def allocation(scheduler: str, *names: str, **changes: Any) -> Allocation:
 
 
 def write_command(path: Path, text: str) -> None:
-    """A script of sh."""
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)

@@ -11,7 +11,6 @@ CAPTURED = Path(__file__).parents[1] / "captured" / "nvidia-smi"
 
 
 def answer(name: str) -> str:
-    """What nvidia-smi says on standard output in that case."""
     return str(json.loads((CAPTURED / f"{name}.json").read_text())["stdout"])
 
 

@@ -51,7 +51,6 @@ KbdInteractiveAuthentication {pam}
 
 
 def missing() -> str | None:
-    """What is not here."""
     if os.geteuid() != 0:
         return "needs root, for network namespaces"
     return next((f"{one} is not here" for one in NEEDED if shutil.which(one) is None), None)
@@ -71,7 +70,6 @@ class Host:
         self._link("down")
 
     def heal(self) -> None:
-        """As before."""
         self._link("up")
 
     def shell(self, *, noise: str = "", shell: str = "/bin/sh", path: str | None = None) -> None:
@@ -80,7 +78,6 @@ class Host:
         script(self.directory / "shell", text)
 
     def known_line(self) -> str:
-        """For known_hosts."""
         kind, key = (self.directory / "host_key.pub").read_text().split()[:2]
         return f"{self.address} {kind} {key}\n"
 
@@ -99,22 +96,18 @@ class Laptop:
 
     @property
     def known_hosts(self) -> Path:
-        """The one file."""
         return self.directory / "known_hosts"
 
     def knows(self, *hosts: Host) -> None:
-        """Their keys, and no others."""
         self.known_hosts.write_text("".join(host.known_line() for host in hosts))
 
     def configure(self, *hosts: Host, more: str = "") -> None:
-        """An entry for each."""
         entries = "".join(f"Host {host.name}\n  HostName {host.address}\n  User root\n" for host in hosts)
         common = f"Host *\n  IdentityFile {self.directory}/key\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.known_hosts}\n"
         (self.directory / "config").write_text(f"{more}{entries}{common}  GlobalKnownHostsFile /dev/null\n")
 
 
 def make_laptop(directory: Path) -> Laptop:
-    """Without any host yet."""
     directory.mkdir(parents=True)
     keygen(directory / "key")
     tools = directory / "bin"
@@ -134,7 +127,6 @@ def make_laptop(directory: Path) -> Laptop:
 
 
 def current_code() -> str:
-    """The second factor of now."""
     names: dict[str, Callable[[int], str]] = {}
     exec(TOTP.format(secret=SECRET), names)  # noqa: S102 - the text above
     return names["code"](int(time.time()))
@@ -226,7 +218,6 @@ def server(directory: Path, laptop: Laptop, number: int, *, totp: bool = False, 
 
 
 def configure(host: Host, *, totp: bool, more: str) -> None:
-    """Write all that the server reads."""
     directory = host.directory
     methods = "AuthenticationMethods publickey,keyboard-interactive" if totp else ""
     text = CONFIG.format(address=host.address, directory=directory, pam="yes" if totp else "no", more=f"{methods}\n{more}")
@@ -264,7 +255,6 @@ def _end(process: subprocess.Popen[bytes], name: str) -> None:
 
 
 def keygen(file: Path) -> None:
-    """A key without a passphrase."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True, stdin=subprocess.DEVNULL)
 
 
@@ -277,6 +267,5 @@ def sign(authority: Path, host: Host) -> Path:
 
 
 def script(file: Path, text: str) -> None:
-    """A file that may be executed."""
     file.write_text(text)
     file.chmod(file.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.processes
 
 
 def start(command: str, say_s: float = 60, give_up_s: float = 60) -> subprocess.Popen[str]:
-    """A process that has begun the `command`."""
     argv = [sys.executable, "-c", COMMAND.format(command=command, say_s=say_s, give_up_s=give_up_s)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -37,7 +36,6 @@ def start(command: str, say_s: float = 60, give_up_s: float = 60) -> subprocess.
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code, and what it has printed on standard error."""
     err = process.communicate(timeout=60)[1]
     return process.returncode, err
 

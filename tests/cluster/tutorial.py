@@ -42,7 +42,6 @@ queue.write_text(json.dumps(jobs))
 
 
 def files() -> dict[str, str]:
-    """The files of the tutorial by name."""
     return dict(FILE.findall(PAGE.read_text()))
 
 

@@ -97,7 +97,6 @@ class Cluster:
         daemons.control(self.spec, "login", what, scheduler.CONTROLLER, lambda: scheduler.start_controller(self.spec))
 
     def dockerd(self, node: str, what: str) -> None:
-        """stop (it hangs), cont, kill, start or restart the node's dockerd."""
         dockerd.control(self.spec, self.spec.known(node), what)
 
     def gpus(self, node: str) -> tuple[gpus.Card, ...]:

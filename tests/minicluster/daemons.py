@@ -34,7 +34,6 @@ def start(spec: Spec, host: str, argv: list[str], daemon: str) -> None:
 
 
 def answers(spec: Spec, host: str, *argv: str, limit_s: float = 60.0) -> bool:
-    """Whether `argv` ends well on `host`."""
     try:
         command(spec, host, list(argv), limit_s)
     except ClusterError:

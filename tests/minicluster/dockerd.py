@@ -19,7 +19,6 @@ def argv() -> list[str]:
 
 
 def start(spec: Spec, host: str) -> None:
-    """Until it answers."""
     name = f"dockerd-{host}"
     daemons.start(spec, host, argv(), name)
 

@@ -36,7 +36,6 @@ def cards(spec: Spec, host: str) -> tuple[Card, ...]:
 
 
 def table(found: tuple[Card, ...]) -> str:
-    """One line each, for the stand-ins."""
     return "".join(f"{' '.join(map(str, card))}\n" for card in found)
 
 

@@ -18,7 +18,6 @@ ANSWER_LIMIT_S = 90.0
 
 
 def prepare(spec: Spec) -> None:
-    """Its configuration, before a host is on."""
     work = [lsfconf.place(spec) / name for name in ("work/logdir", "work/info", "log")]
     for path, text in lsfconf.files(spec).items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +38,6 @@ def start_head(spec: Spec) -> None:
 
 
 def begin(spec: Spec, host: str, daemon: str) -> None:
-    """They go to the background by themselves."""
     programs = lsfconf.prefix()
     words = {
         "PATH": f"{programs}/bin:{programs}/sbin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -23,12 +23,10 @@ PORTS = {"LSF_LIM_PORT": 16322, "LSF_RES_PORT": 16323, "LSB_MBD_PORT": 16324, "L
 
 
 def prefix() -> Path:
-    """Where the programs of OpenLava are, if they are here."""
     return runtimes.openlava()
 
 
 def place(spec: Spec) -> Path:
-    """What OpenLava reads and writes, of all hosts."""
     return spec.root / "lsf"
 
 
@@ -50,7 +48,6 @@ def site_words(spec: Spec) -> str:  # noqa: ARG001 - the same for all
 
 
 def files(spec: Spec) -> dict[Path, str]:
-    """Every file with its text."""
     common = etc(spec)
     written = {
         "lsf.conf": lsf_conf(spec, head=False),
@@ -149,6 +146,5 @@ def lines(words: Mapping[str, object]) -> list[str]:
 
 
 def states(answer: str) -> dict[str, str]:
-    """Of each host, from `bhosts -w`."""
     found = (line.split() for line in answer.splitlines()[1:])
     return {words[0]: words[1] for words in found if len(words) > 1}

@@ -20,7 +20,6 @@ ANSWER_LIMIT_S = 90.0
 
 
 def prepare(spec: Spec) -> None:
-    """Its configuration, before a host is on."""
     pbsconf.configuration(spec).parent.mkdir()
     pbsconf.configuration(spec).write_text(pbsconf.pbs_conf(head=False))
     pbsconf.head_configuration(spec).write_text(pbsconf.pbs_conf(head=True))

@@ -14,12 +14,10 @@ SCHEDULER_LOOKS_S = 5
 
 
 def prefix() -> Path:
-    """Where the programs of OpenPBS are, if they are here."""
     return runtimes.openpbs()
 
 
 def configuration(spec: Spec) -> Path:
-    """pbs.conf, of all hosts."""
     return spec.root / "pbs" / "pbs.conf"
 
 
@@ -47,7 +45,6 @@ def pbs_conf(*, head: bool) -> str:
 
 
 def job_environment(spec: Spec) -> str:
-    """What every job has in its environment."""
     words = {"PATH": "/bin:/usr/bin", "TZ": "UTC", **environ(spec)}
     return "".join(f"{name}={value}\n" for name, value in words.items())
 
@@ -79,5 +76,4 @@ def orders(spec: Spec) -> str:
 
 
 def states(nodes: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
-    """Of each node, from what pbsnodes says in JSON."""
     return {name: str(node.get("state")) for name, node in nodes.items()}

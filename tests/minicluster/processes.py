@@ -125,7 +125,6 @@ def hierarchies() -> dict[str, Path]:
 
 
 def directories(spec: Spec, host: str) -> dict[str, Path]:
-    """The host's cgroup in each hierarchy."""
     return {names: path / spec.cgroup_name / host for names, path in hierarchies().items()}
 
 

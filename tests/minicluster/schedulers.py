@@ -43,7 +43,6 @@ SCHEDULERS: Final[dict[str, Daemons]] = {"slurm": slurm, "sge": sge, "pbs": pbs,
 
 
 def of(spec: Spec) -> Daemons:
-    """Those of the cluster. Raises ClusterError."""
     if spec.scheduler not in SCHEDULERS:
         raise ClusterError(f"scheduler: found {spec.scheduler!r}; valid: {', '.join(SCHEDULERS)}")
     return SCHEDULERS[spec.scheduler]

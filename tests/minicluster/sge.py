@@ -75,7 +75,6 @@ def qconf(spec: Spec, *arguments: str) -> str:
 
 
 def configure(spec: Spec) -> None:
-    """What a site's administrator does once."""
     for host in spec.compute_nodes:
         qconf(spec, "-ah", host)
     qconf(spec, "-as", "login")

@@ -15,7 +15,6 @@ USABLE = ("idle", "mixed", "allocated", "completing")
 
 
 def prepare(spec: Spec) -> None:
-    """Its configuration, before a host is on."""
     for path in (spec.root / "spool" / "slurmctld", spec.slurm_conf.parent):
         path.mkdir(parents=True)
     spec.slurm_conf.write_text(slurmconf.slurm_conf(spec))

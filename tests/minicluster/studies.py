@@ -45,7 +45,6 @@ def slipway(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def records(results: Path) -> list[dict[str, Any]]:
-    """Of the runs that have a result."""
     return [json.loads(path.read_text()) for path in sorted(results.glob("runs/*/record.json"))]
 
 
@@ -62,7 +61,6 @@ def check(results: Path, scheduler: str, runs: int) -> None:
 
 
 def tables(results: Path) -> dict[str, list[str]]:
-    """The columns of each table."""
     return {path.name: next(csv.reader(path.read_text().splitlines())) for path in sorted(results.glob("tables/*.csv"))}
 
 

@@ -27,12 +27,10 @@ NO_GPUS: Final = ("lsf",)
 
 
 def environ(spec: Spec) -> dict[str, str]:
-    """What the scheduler's commands need to find it."""
     return TEXTS[spec.scheduler].environ(spec)
 
 
 def prefixes(spec: Spec) -> tuple[str, ...]:
-    """Where its programs lie, in `bin` and `sbin`, if not in the system's places."""
     return TEXTS[spec.scheduler].prefixes(spec)
 
 

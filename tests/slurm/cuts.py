@@ -57,7 +57,6 @@ class Cuts:
                 self.laptop.heal()
 
     def through(self, study: str) -> None:
-        """From the submission to the files here."""
         words = ("submit", f"{study}.yaml", "--wait")
         typed = self.laptop.slipway(*words)
         for phase in ("submit", "wait"):

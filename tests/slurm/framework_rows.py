@@ -51,7 +51,6 @@ def kind_of(keys: Mapping[str, Any]) -> Kind:
 
 
 def study_of(name: str, kinds: Sequence[Kind]) -> str:
-    """Its file."""
     found = [{**kind._asdict(), "layout": load_framework(kind.framework).supports.layout[0]} for kind in kinds]
     return STUDY.format(name=name, rows="\n".join(f"  - {{{', '.join(f'{key}: {value}' for key, value in row.items())}}}" for row in found))
 

@@ -36,7 +36,6 @@ class Typed:
         return self.log.read_text()
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether it has ended by itself by then."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -49,13 +48,11 @@ class Typed:
         self.leave()
 
     def leave(self) -> None:
-        """Once it ends."""
         self.process.wait()
         if self.person is not None:
             self.person.leaves()
 
     def ended(self) -> str:
-        """What it said, once it has ended well."""
         assert self.process.wait(600) == 0, self.said()
         self.leave()
         return self.said()
@@ -111,7 +108,6 @@ class Laptop:
         self.servers.append(start_sshd(self.cluster, host, gate, totp=self.totp))
 
     def bring(self, place: Place) -> None:
-        """A study that lay on the cluster lies here."""
         shutil.move(place.root / f"{place.name}.yaml", self.folder / f"{place.name}.yaml")
 
     def slipway(self, *words: str) -> Typed:

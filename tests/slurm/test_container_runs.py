@@ -67,7 +67,6 @@ class ContainerWorld(ClusterWorld):
 
 @contextmanager
 def container_world(cluster: Cluster, name: str, engine: str) -> Iterator[ContainerWorld]:
-    """No job and no image of it stays."""
     world = ContainerWorld(cluster, name, engine)
     try:
         yield world

@@ -21,7 +21,6 @@ KINDS: Final = [kind for name in BARE for kind in kinds_of(name)]
 
 
 def missing(kind: Kind) -> str | None:
-    """Why it is not in the study."""
     spec = load_framework(kind.framework)
     if what_is_missing(spec, kind.strategy, kind.backend) is None:
         return None

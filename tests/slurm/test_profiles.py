@@ -105,7 +105,6 @@ class Place:
 
 @pytest.fixture
 def place(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Place]:
-    """Named after the test."""
     place = Place(cluster, request.node.name.replace("_", "-")[5:35].strip("-"))
     yield place
     place.close()

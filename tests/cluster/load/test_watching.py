@@ -47,7 +47,6 @@ def test_a_watcher_sees_ours_and_takes_a_last_look() -> None:
 
 
 def last_line(watcher: Watcher) -> str:
-    """The last whole one."""
     return watcher.lines().rpartition(b"\n")[0].rpartition(b"\n")[2].decode()
 
 

@@ -38,7 +38,6 @@ def said(stderr: str, stdout: str = "", returncode: int = 1) -> CommandResult:
 
 @pytest.fixture
 def command(commands: Path) -> Path:
-    """To be written."""
     return commands / "slipway-question"
 
 
