@@ -5,6 +5,7 @@ Its programs are built from source (tests/runtimes/build-openlava.sh). Daemons s
 
 import shutil
 
+from tests import runtimes
 from tests.minicluster import lsfconf, processes
 from tests.minicluster.daemons import answers, await_states, command, start
 from tests.minicluster.spec import Spec
@@ -38,7 +39,7 @@ def start_head(spec: Spec) -> None:
 
 
 def begin(spec: Spec, host: str, daemon: str) -> None:
-    programs = lsfconf.prefix()
+    programs = runtimes.openlava()
     words = {
         "PATH": f"{programs}/bin:{programs}/sbin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root",

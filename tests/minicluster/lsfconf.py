@@ -22,10 +22,6 @@ SILENT = 2
 PORTS = {"LSF_LIM_PORT": 16322, "LSF_RES_PORT": 16323, "LSB_MBD_PORT": 16324, "LSB_SBD_PORT": 16325}
 
 
-def prefix() -> Path:
-    return runtimes.openlava()
-
-
 def place(spec: Spec) -> Path:
     return spec.root / "lsf"
 
@@ -37,14 +33,6 @@ def etc(spec: Spec, *, head: bool = False) -> Path:
 
 def environ(spec: Spec) -> dict[str, str]:
     return {"LSF_ENVDIR": str(etc(spec))}
-
-
-def prefixes(spec: Spec) -> tuple[str, ...]:  # noqa: ARG001 - the same for all
-    return (str(prefix()),)
-
-
-def site_words(spec: Spec) -> str:  # noqa: ARG001 - the same for all
-    return f"queue: {QUEUE}\n"
 
 
 def files(spec: Spec) -> dict[Path, str]:
@@ -64,7 +52,7 @@ def files(spec: Spec) -> dict[Path, str]:
 
 
 def lsf_conf(spec: Spec, *, head: bool) -> str:
-    programs, own = prefix(), place(spec)
+    programs, own = runtimes.openlava(), place(spec)
     words = {
         "LSF_SERVERDIR": programs / "sbin",
         "LSF_BINDIR": programs / "bin",

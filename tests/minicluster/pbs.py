@@ -6,6 +6,7 @@ Its programs are built from source (tests/runtimes/build-openpbs.sh). Daemons st
 import json
 from pathlib import Path
 
+from tests import runtimes
 from tests.minicluster import pbsconf, processes
 from tests.minicluster.daemons import answers, await_states, command, start
 from tests.minicluster.hosts import environment, exec_argv
@@ -51,7 +52,7 @@ def home_of(spec: Spec, host: str) -> Path:
 
 
 def program(name: str) -> str:
-    return str(pbsconf.prefix() / name)
+    return str(runtimes.openpbs() / name)
 
 
 def bare(spec: Spec, *, head: bool = False) -> list[str]:
@@ -65,7 +66,7 @@ def make_home(spec: Spec, host: str, kind: str) -> None:
     """By PBS's own script, which registers no service of this machine when it is told that its configuration is there (`sameconf`)."""
     empty = [""] if kind == "server" else []  # its database's user: the usual one
     version = command(spec, host, [program("bin/qstat"), "--version"]).rpartition("=")[2].strip()
-    words = [kind, version, str(pbsconf.prefix()), pbsconf.HOME, *empty, "sameconf"]
+    words = [kind, version, str(runtimes.openpbs()), pbsconf.HOME, *empty, "sameconf"]
     command(spec, host, [*bare(spec), program("libexec/pbs_postinstall"), *words], MAKE_LIMIT_S)
     (home_of(spec, host) / "pbs_environment").write_text(pbsconf.job_environment(spec))
 

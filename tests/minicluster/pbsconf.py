@@ -13,10 +13,6 @@ SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 SCHEDULER_LOOKS_S = 5
 
 
-def prefix() -> Path:
-    return runtimes.openpbs()
-
-
 def configuration(spec: Spec) -> Path:
     return spec.root / "pbs" / "pbs.conf"
 
@@ -30,16 +26,8 @@ def environ(spec: Spec) -> dict[str, str]:
     return {"PBS_CONF_FILE": str(configuration(spec))}
 
 
-def prefixes(spec: Spec) -> tuple[str, ...]:  # noqa: ARG001 - the same for all
-    return (str(prefix()),)
-
-
-def site_words(spec: Spec) -> str:  # noqa: ARG001 - the same for all
-    return "queue: workq\n"
-
-
 def pbs_conf(*, head: bool) -> str:
-    words = {"EXEC": str(prefix()), "SERVER": "login", "HOME": HOME, "CORE_LIMIT": "0", "SCP": "/usr/bin/scp"}
+    words = {"EXEC": str(runtimes.openpbs()), "SERVER": "login", "HOME": HOME, "CORE_LIMIT": "0", "SCP": "/usr/bin/scp"}
     starts = {f"START_{daemon}": str(int(head)) for daemon in ("SERVER", "SCHED", "COMM")} | {"START_MOM": "0"}
     return "".join(f"PBS_{name}={value}\n" for name, value in (words | starts).items())
 

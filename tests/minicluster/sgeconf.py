@@ -12,14 +12,6 @@ def environ(spec: Spec) -> dict[str, str]:
     return {"SGE_ROOT": str(spec.sge_root), "SGE_CELL": CELL}
 
 
-def prefixes(spec: Spec) -> tuple[str, ...]:  # noqa: ARG001 - Debian's
-    return ()
-
-
-def site_words(spec: Spec) -> str:
-    return f"queue: {QUEUE}\nparallel_environment: whole {spec.cores}\n"
-
-
 def bootstrap(text: str, spec: Spec) -> str:
     """Debian's, with places of our own."""
     spool = spec.root / "spool"

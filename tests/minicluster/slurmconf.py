@@ -84,11 +84,3 @@ def cgroup_conf() -> str:
 
 def environ(spec: Spec) -> dict[str, str]:
     return {"SLURM_CONF": str(spec.slurm_conf)}
-
-
-def prefixes(spec: Spec) -> tuple[str, ...]:  # noqa: ARG001 - Debian's
-    return ()
-
-
-def site_words(spec: Spec) -> str:  # noqa: ARG001 - the same for all
-    return "queue: main\n"

@@ -1,37 +1,40 @@
 """What the hosts' files and environments say: of every cluster, and of each scheduler by its module of texts. Pure."""
 
 import re
-from typing import Final, Protocol
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
+from tests import runtimes
 from tests.minicluster import lsfconf, pbsconf, sgeconf, slurmconf
 from tests.minicluster.spec import USER, USER_ID, Spec
 
-
-class Texts(Protocol):
-    """What a scheduler's module of texts offers."""
-
-    def environ(self, spec: Spec) -> dict[str, str]:
-        """What its commands need to find it."""
-
-    def prefixes(self, spec: Spec) -> tuple[str, ...]:
-        """Where its programs lie, in `bin` and `sbin`, if not in the system's places."""
-
-    def site_words(self, spec: Spec) -> str:
-        """Its keys of the site file."""
-
-
-TEXTS: Final[dict[str, Texts]] = {"slurm": slurmconf, "sge": sgeconf, "pbs": pbsconf, "lsf": lsfconf}
-
+ENVIRON: Final[dict[str, Callable[[Spec], dict[str, str]]]] = {
+    "slurm": slurmconf.environ,
+    "sge": sgeconf.environ,
+    "pbs": pbsconf.environ,
+    "lsf": lsfconf.environ,
+}
+"""What the commands of a scheduler need to find it."""
+PREFIXES: Final[dict[str, Callable[[], Path]]] = {"pbs": runtimes.openpbs, "lsf": runtimes.openlava}
+"""Where its programs lie, in `bin` and `sbin`, if not in the system's places."""
+SITE_WORDS: Final = {
+    "slurm": "queue: main\n",
+    "sge": f"queue: {sgeconf.QUEUE}\nparallel_environment: whole {{cores}}\n",
+    "pbs": "queue: workq\n",
+    "lsf": f"queue: {lsfconf.QUEUE}\n",
+}
+"""Its keys of the site file."""
 NO_GPUS: Final = ("lsf",)
 """Those whose jobs cannot ask for GPUs: OpenLava reads `-gpu` as the job group `pu`, and its mbatchd ends."""
 
 
 def environ(spec: Spec) -> dict[str, str]:
-    return TEXTS[spec.scheduler].environ(spec)
+    return ENVIRON[spec.scheduler](spec)
 
 
 def prefixes(spec: Spec) -> tuple[str, ...]:
-    return TEXTS[spec.scheduler].prefixes(spec)
+    return (str(PREFIXES[spec.scheduler]()),) if spec.scheduler in PREFIXES else ()
 
 
 def hosts_file(spec: Spec) -> str:
@@ -63,4 +66,4 @@ device: cpu
 memory_per_node: {spec.memory_mb}MB
 walltime: 2h
 deadline_margin: 20s
-{TEXTS[spec.scheduler].site_words(spec)}"""
+{SITE_WORDS[spec.scheduler].format(cores=spec.cores)}"""
