@@ -188,7 +188,6 @@ def server(directory: Path, laptop: Laptop, number: int, *, totp: bool = False, 
     host = Host(name=name, address=address, directory=directory, home=home)
     keygen(directory / "host_key")
     shutil.copy(laptop.directory / "key.pub", directory / "authorized_keys")
-    (directory / "banner").write_text("Unauthorised use is prohibited.\n")
     host.shell()
     configure(host, totp=totp, more="" if authority is None else f"HostCertificate {sign(authority, host)}")
     lines = [
@@ -201,8 +200,6 @@ def server(directory: Path, laptop: Laptop, number: int, *, totp: bool = False, 
     try:
         _ip([], lines)
         _ip(["-n", name], inside)
-        program = directory / "slipway-sshd"
-        program.symlink_to(SSHD)
         Path("/run/sshd").mkdir(exist_ok=True)
         bind = 'mount --bind "$1/pam.d" /etc/pam.d && exec ip netns exec "$2" "$1/slipway-sshd" -D -e -f "$1/sshd_config"'
         with (directory / "log").open("ab") as log:
@@ -222,6 +219,8 @@ def configure(host: Host, *, totp: bool, more: str) -> None:
     methods = "AuthenticationMethods publickey,keyboard-interactive" if totp else ""
     text = CONFIG.format(address=host.address, directory=directory, pam="yes" if totp else "no", more=f"{methods}\n{more}")
     (directory / "sshd_config").write_text(text)
+    (directory / "banner").write_text("Unauthorised use is prohibited.\n")
+    (directory / "slipway-sshd").symlink_to(SSHD)
     (directory / "check").write_text(f"#!{sys.executable}\n{TOTP.format(secret=SECRET)}{CHECK}")
     (directory / "check").chmod(0o700)
     (directory / "pam.d").mkdir()

@@ -156,12 +156,9 @@ class Laptop:
 
 
 def start_sshd(cluster: Cluster, node: str, host: sshd.Host, *, totp: bool = False) -> subprocess.Popen[Any]:
-    """Once it listens there; its directory has all but its own key, banner and configuration. `totp`: it asks for a second factor."""
+    """Once it listens there; its directory has all but its own key and configuration. `totp`: it asks for a second factor."""
     sshd.keygen(host.directory / "host_key")
-    (host.directory / "banner").write_text("Unauthorised use is prohibited.\n")
     sshd.configure(host, totp=totp, more="")
-    program = host.directory / "slipway-sshd"
-    program.symlink_to(sshd.SSHD)
     own_pam = 'mount --bind "$1/pam.d" /etc/pam.d && ' if totp else ""
     listen = f'{own_pam}exec "$1/slipway-sshd" -D -e -f "$1/sshd_config" 2>"$1/log"'
     argv = [*(["unshare", "-m"] if totp else []), "/bin/sh", "-c", f"mkdir -p /run/sshd && {listen}", "sh", str(host.directory)]
