@@ -18,33 +18,28 @@ LSF = {"LSB_JOBID": "17"}
 PBS = {"PBS_JOBID": "17.server", "PBS_NODEFILE": "/nodes"}
 SGE = {"JOB_ID": "17", "SGE_ROOT": "/opt/sge"}
 
-# scheduler -> (environment without device cgroup, with it); None: without a scheduler nobody hides GPUs from numbers that count them all
-WHOLE: dict[str, tuple[dict[str, str], dict[str, str] | None]] = {
-    "slurm step": (
-        SLURM | {"SLURM_STEP_GPUS": "1,3", "SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "1,3"},
-        SLURM | {"SLURM_STEP_GPUS": "1,3", "SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0,1"},
-    ),
-    "slurm batch": (
-        SLURM | {"SLURM_JOB_GPUS": "1,3", "SLURM_NODEID": "0", "CUDA_VISIBLE_DEVICES": "1,3"},
-        SLURM | {"SLURM_JOB_GPUS": "1,3", "SLURM_NODEID": "0", "CUDA_VISIBLE_DEVICES": "0,1"},
-    ),
-    "slurm env_uuid": (
-        SLURM | {"SLURM_STEP_GPUS": "1,3", "CUDA_VISIBLE_DEVICES": f"{UUIDS[1]},{UUIDS[3]}"},
-        SLURM | {"SLURM_STEP_GPUS": "1,3", "CUDA_VISIBLE_DEVICES": f"{UUIDS[1]},{UUIDS[3]}"},
-    ),
-    "lsf": (LSF | {"CUDA_VISIBLE_DEVICES": "1,3"}, LSF | {"CUDA_VISIBLE_DEVICES": "0,1"}),
+BOTH = f"{UUIDS[1]},{UUIDS[3]}"
+
+
+def visible(environ: dict[str, str], numbers: str = "1,3", hidden: str = "0,1") -> tuple[dict[str, str], dict[str, str]]:
+    """`environ` and CUDA_VISIBLE_DEVICES without device cgroup, and with it, where the others are hidden."""
+    return environ | {"CUDA_VISIBLE_DEVICES": numbers}, environ | {"CUDA_VISIBLE_DEVICES": hidden}
+
+
+WHOLE = {
+    "slurm step": visible(SLURM | {"SLURM_STEP_GPUS": "1,3", "SLURM_GPUS_ON_NODE": "2"}),
+    "slurm batch": visible(SLURM | {"SLURM_JOB_GPUS": "1,3", "SLURM_NODEID": "0"}),
+    "slurm env_uuid": visible(SLURM | {"SLURM_STEP_GPUS": "1,3"}, BOTH, BOTH),
+    "lsf": visible(LSF),
     "lsf tasks": (
         LSF | {"CUDA_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES1": "1", "CUDA_VISIBLE_DEVICES2": "3"},
         LSF | {"CUDA_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES1": "0", "CUDA_VISIBLE_DEVICES2": "1"},
     ),
-    "openpbs": (
-        PBS | {"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]}\\,{UUIDS[3]}", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-        PBS | {"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]}\\,{UUIDS[3]}", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-    ),
+    "openpbs": visible(PBS | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, BOTH.replace(",", "\\,"), BOTH.replace(",", "\\,")),
     "grid engine": (SGE | {"SGE_HGR_gpu_card": "1 3", "SGE_HGR_threads": "7"}, SGE | {"SGE_HGR_gpu_card": "1 3"}),
     "grid engine, names": (SGE | {"SGE_HGR_NVIDIA_GPUS": "gpu1 gpu3"}, SGE | {"SGE_HGR_NVIDIA_GPUS": "gpu1 gpu3"}),
-    "UUIDs": ({"CUDA_VISIBLE_DEVICES": f"{UUIDS[3]},{UUIDS[1]}"}, {"CUDA_VISIBLE_DEVICES": f"{UUIDS[3]},{UUIDS[1]}"}),
-    "no job": ({"CUDA_VISIBLE_DEVICES": "1,3"}, {"CUDA_VISIBLE_DEVICES": "0,1"}),
+    "UUIDs": visible({}, f"{UUIDS[3]},{UUIDS[1]}", f"{UUIDS[3]},{UUIDS[1]}"),
+    "no job": visible({}),
 }
 
 
@@ -63,7 +58,6 @@ def node(order: str, hidden: bool) -> tuple[Gpu, ...]:
         pytest.param(environ, hidden, id=f"{name}, {'cgroup' if hidden else 'no cgroup'}")
         for name, environs in WHOLE.items()
         for hidden, environ in enumerate(environs)
-        if environ is not None
     ],
 )
 def test_one_and_three_are_07_and_0b(environ: dict[str, str], hidden: bool, order: str, known: bool) -> None:
@@ -189,7 +183,7 @@ def test_the_steps_tell_how_it_was_decided() -> None:
 
 
 def test_behind_a_cgroup_they_tell_how_many_are_hidden() -> None:
-    steps = decide(node("bus", True), WHOLE["slurm step"][1] or {}, node_buses=BUSES).steps
+    steps = decide(node("bus", True), WHOLE["slurm step"][1], node_buses=BUSES).steps
     assert "the driver knows 8 GPUs of this node: 6 hidden from this process" in steps
 
 
