@@ -40,10 +40,8 @@ def test_healthy_nodes_are_not_named(preflight: Direct) -> None:
     assert not preflight.record.findings
 
 
-# The faster one is no less than what a busy machine gives over loopback now and then.
-@pytest.mark.parametrize("mbit", [20, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.long])])
-def test_a_node_with_a_slow_link_is_named_and_the_run_goes_on(cluster: Cluster, preflight: Direct, mbit: float) -> None:
-    cluster.set_bandwidth(link_mbit=mbit, node="n2")
+def test_a_node_with_a_slow_link_is_named_and_the_run_goes_on(cluster: Cluster, preflight: Direct) -> None:
+    cluster.set_bandwidth(link_mbit=20, node="n2")
     try:
         preflight.run()
     finally:
@@ -52,7 +50,7 @@ def test_a_node_with_a_slow_link_is_named_and_the_run_goes_on(cluster: Cluster, 
     (finding,) = preflight.findings
     assert finding.nodes == (1,)
     assert finding.text.startswith("n2 is slow on the network over eth0: it sends at ")
-    assert mbit / 10 < preflight.record.rate_mbit_min < 2 * mbit  # with losses, less than the link could
+    assert 2 < preflight.record.rate_mbit_min < 40  # with losses, less than the link could
     assert preflight.record.slowest is not None
     assert "n2" in (preflight.record.slowest.from_, preflight.record.slowest.to)
 
