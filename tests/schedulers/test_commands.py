@@ -91,7 +91,7 @@ def test_a_server_is_its_users_alone_and_ends_by_stop_and_by_qdel(cluster: Clust
 
     session = serve(cluster)
     cluster.exec("login", ["qdel", session["job_id"]], user=USER, timeout=60, check=True)
-    wait_until(lambda: stage(cluster, session) == "ended" and not programs(cluster), 120.0, "it has ended, and nothing of it is left")
+    wait_until(lambda: not programs(cluster) and stage(cluster, session) == "ended", 120.0, "it has ended, and nothing of it is left")
     assert not (Path(session["directory"]) / "token").exists()
 
 

@@ -2,15 +2,17 @@
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cluster.schedulers.jobs import QueuedJob
 from cluster.schedulers.slurm.answers import QUESTION, parse_queue
 from tests.minicluster import Cluster
-from tests.workflow.run.world import ROOT, World
+from tests.minicluster.waiting import wait_until
+from tests.workflow.run.world import PATIENCE_S, ROOT, World
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +26,17 @@ class ClusterWorld(World):
         path.mkdir()
         super().__init__(path)
         self.site |= {"scheduler": "slurm", "cache": {"path": f"/local/{name}", "max_bytes": None}, "deadline_margin_s": 2.0}
+
+    def wait_for(self, condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> Any:
+        """Less and less often: each look is a command on the cluster, or at all processes of a node."""
+        found: list[Any] = []
+
+        def holds() -> bool:
+            found[:] = [condition()]
+            return bool(found[0])
+
+        wait_until(holds, limit_s, f"something comes of {condition}")
+        return found[0]
 
     def script(self, *lines: str) -> Path:
         path = self.path / "job.sh"

@@ -75,8 +75,8 @@ def test_a_server_on_a_node_is_there_for_its_user_alone_and_goes_with_its_job(cl
     waits = slipway(cluster, "run", "--detach", "--nodes", "3", "--", "true")  # one node is taken
     assert "cancelled before it had begun" in slipway(cluster, "stop", session_of(cluster, waits)["session"])
     slipway(cluster, "stop", "--now", session["session"])
+    wait_until(lambda: not cluster.exec(node, ["pgrep", "-f", "stand_in.py"], timeout=60).stdout, 60.0, "its program is gone")
     wait_until(lambda: has_ended(cluster, said), 60.0, "the session has ended")
-    wait_until(lambda: not cluster.exec(node, ["pgrep", "-f", "stand_in.py"], timeout=60).stdout, 30.0, "its program is gone")
     assert not (Path(session["directory"]) / "token").exists()
     slipway(cluster, "run", "--", "true")
 
