@@ -51,10 +51,10 @@ def remove_images(cluster: Cluster, host: str, engine: str, reference: str) -> N
 
 @pytest.fixture(scope="session")
 def docker_cluster() -> Iterator[Cluster]:
-    """2 nodes x 8 GPUs, a dockerd on each and on the login node, the base image of tests on all of them, and podman."""
+    """2 nodes x 8 GPUs, a dockerd on each and on the login node, which has the base image of tests, and podman."""
     if reason := missing_here(docker=True) or images.missing_here():
         pytest.skip(reason)
     archive = images.base_image()
     with Cluster.up(f"dock{os.getpid()}", nodes=2, gpus=8, cores=8, docker=True, kill_wait=30) as cluster:
-        cluster.load_image(archive, "login", *cluster.nodes)
+        cluster.load_image(archive, "login")
         yield cluster

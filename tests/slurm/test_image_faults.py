@@ -116,4 +116,3 @@ def test_a_load_that_is_killed_in_the_middle_is_not_there_and_the_next_one_loads
     assert told(docker_cluster, "n2", *run) == "42\n"
     left = told(docker_cluster, "n2", "ls", "-A", "/local/slipway/images").split()
     assert {name.partition(".")[2] for name in left} == {f"{engine}.json", "lock"}
-    docker_cluster.load_image(images.base_image(), "n2")

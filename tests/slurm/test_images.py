@@ -88,7 +88,6 @@ def test_every_node_starts_what_the_login_node_pinned(docker_cluster: Cluster, p
         assert loaded(docker_cluster, node, str(path), engine=engine)["image_id"] == answer["image_id"], "it is there: no byte is read"
         path.with_suffix(".hidden").replace(path)
     check_same(PinnedImage(**made["image"]), node_ids)
-    docker_cluster.load_image(images.base_image())  # the other tests of this cluster find it on every node
 
 
 def test_a_tag_that_moves_moves_no_study(docker_cluster: Cluster, place: Path) -> None:
@@ -121,21 +120,20 @@ def test_a_damaged_archive_never_reaches_the_daemon_and_two_loads_at_once_are_on
     answers = sorted((json.loads(child.communicate(timeout=300)[0]) for child in both), key=lambda answer: answer["seconds"])
     assert {answer["image_id"] for answer in answers} == {made["image"]["image_id"]}
     assert docker_cluster.exec("n2", ["sh", "-c", "ls -A /local/slipway/images | grep -c part"]).stdout.strip() == "0"
-    docker_cluster.load_image(images.base_image(), "n2")
 
 
 def test_what_does_not_fit_is_refused_with_what_is_needed(docker_cluster: Cluster) -> None:
     small = "mkdir -p /run/small && mount -t tmpfs -o size=20m none /run/small"
-    assert docker_cluster.exec("n1", ["sh", "-c", small]).returncode == 0
+    assert docker_cluster.exec("login", ["sh", "-c", small]).returncode == 0
     words = ("--reference", images.BASE, "--storage", "/run/small")
     try:
-        answer = call(docker_cluster, "n1", "archive", "--engine", "docker", *words)
+        answer = call(docker_cluster, "login", "archive", "--engine", "docker", *words)
         assert answer["error"][0] == "NotEnoughSpace"
         assert "are needed" in answer["error"][1]
         answer = call(docker_cluster, "n1", "archive", "--engine", "podman", *words)
         assert "podman cannot pull it" in answer["error"][1]
     finally:
-        docker_cluster.exec("n1", ["umount", "/run/small"])
+        docker_cluster.exec("login", ["umount", "/run/small"])
 
 
 def test_a_hung_dockerd_is_named_and_no_wait_is_for_ever(docker_cluster: Cluster, place: Path) -> None:
@@ -190,7 +188,6 @@ def test_reaping_takes_ours_and_leaves_what_is_used_or_anothers(docker_cluster: 
         docker_cluster.exec("n2", [engine, "rm", "--force", "user"], timeout=60)
         docker_cluster.exec("n2", [engine, "rmi", "site/unused:1", anothers])
         docker_cluster.exec("login", [engine, "rmi", "site/unused:1"])
-        docker_cluster.load_image(images.base_image(), "n2")
 
 
 @contextmanager
