@@ -9,6 +9,7 @@ import msgspec
 from workflow.run.plan import CellDocument
 from workflow.run.record.outcome import Ending
 from workflow.run.record.run_record import ending_note
+from workflow.study.cell import Cell
 from workflow.study.site import Cache, Site
 
 DOCUMENT: Final = CellDocument(
@@ -44,6 +45,11 @@ DOCUMENT: Final = CellDocument(
 def document(**changes: Any) -> CellDocument:
     """DOCUMENT with these fields."""
     return replace(DOCUMENT, **changes)
+
+
+def cell(**changes: Any) -> Cell:
+    """The cell of DOCUMENT with these fields."""
+    return Cell.from_json(document(**changes).to_json())
 
 
 def made_site(storage: Path = Path("/nowhere"), **keys: Any) -> Site:

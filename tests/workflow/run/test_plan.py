@@ -16,11 +16,11 @@ from containers.engines import bare
 from containers.models import Model
 from containers.spec import Owner, Paths
 from data_prep.spec import parse_spec, spec12
-from tests.workflow.run.cells import document, made_site
+from tests.workflow.run.cells import cell, document, made_site
 from workflow.run import plan
 from workflow.run.plan import container_spec, describe_framework, port_names
 from workflow.run.storage.description import build_name, model_for
-from workflow.study.cell import Cell, Run
+from workflow.study.cell import Run
 
 ROOT = Path(__file__).parents[3]
 PATHS = Paths(cell="/w/cell.json", data="/w/data", lib="/w/lib", beat="/w/beat", out="/w/out", resume="/w/resume", program="/f")
@@ -203,12 +203,12 @@ def test_setup_lines_come_before_the_node_program_and_its_words_stay_words(tmp_p
 
 
 def test_cell_json_holds_what_the_allocation_decided() -> None:
-    cell = Cell.from_json(document(device="site", threads="auto", seed=3).to_json())
+    asked = cell(device="site", threads="auto", seed=3)
     model = Model(name="m", variant="v", layers=({"kind": "x"},), parameters=9, macs=1, first_macs=1)
-    made = plan.cell_document(Run(cell=cell, repeat=1), 2, allocation(), model)
+    made = plan.cell_document(Run(cell=asked, repeat=1), 2, allocation(), model)
     decided = {"device": "cpu", "threads": 4, "run_id": "one-r1", "repeat": 1, "attempt": 2, "schema": "slipway.cell/1"}
     network = {"model_layers": ({"kind": "x"},), "model_parameters": 9, "model_variant": "v"}
-    assert made.to_json() == {**cell.to_json(), **decided, **network}
+    assert made.to_json() == {**asked.to_json(), **decided, **network}
 
 
 def test_a_cell_without_dropout_has_none_in_its_layers() -> None:
@@ -216,9 +216,7 @@ def test_a_cell_without_dropout_has_none_in_its_layers() -> None:
     last = {"name": "c", "kind": "relu", "inputs": ["b"]}
     model = Model(name="m", variant="v", layers=(*layers, last), parameters=0, macs=0, first_macs=0)
     made = {
-        dropout: plan.cell_document(
-            Run(cell=Cell.from_json(document(dropout=dropout).to_json()), repeat=1), 1, allocation(), model
-        ).model_layers
+        dropout: plan.cell_document(Run(cell=cell(dropout=dropout), repeat=1), 1, allocation(), model).model_layers
         for dropout in (True, False)
     }
     assert made == {True: model.layers, False: (layers[0], {**last, "inputs": ["a"]})}

@@ -17,6 +17,7 @@ from base.jsonfile import publish_json
 from cluster import processes
 from data_prep.manifest import manifest_digest
 from tests.data_prep.reader.small import image_dataset
+from tests.workflow.run.cells import cell
 from workflow.run.storage.description import build_name
 from workflow.run.storage.results import parse_requested
 from workflow.study.cell import Cell
@@ -70,37 +71,23 @@ class World:
 
     def cell(self, nodes: int = 1, each: int = 1, *, measured: int = 6, **fake: Any) -> str:
         """A cell of the fake framework with one repeat; its run's id."""
-        cell = {
-            "cell_id": f"fake-{len(self.cells)}",
-            "framework": str(FAKE),
-            "mode": "train",
-            "model": "lenet",
-            "dataset": "tiny",
-            "dataset_spec": SPEC,
-            "batch_size": 2,
-            "global_batch_size": 2 * nodes * each,
-            "nodes": nodes,
-            "gpus_per_node": each,
-            "precision": "fp32",
-            "layout": "nchw",
-            "comm_hook": "none",
-            "strategy": "ddp",
-            "backend": "auto",
-            "augmentation": "none",
-            "dropout": True,
-            "parameters": "seed",
-            "reader": "slipway",
-            "device": "cpu",
-            "threads": "auto",
-            "seed": 0,
-            "optimizer": {"name": "sgd", "fake": fake},
-            "steps": {"warmup": 2, "measured": measured},
-            "epochs": None,
-            "save_parameters": True,
-        }
-        self.cells.append(cell)
+        of_fake = cell(
+            cell_id=f"fake-{len(self.cells)}",
+            framework=str(FAKE),
+            dataset="tiny",
+            dataset_spec=SPEC,
+            batch_size=2,
+            global_batch_size=2 * nodes * each,
+            nodes=nodes,
+            gpus_per_node=each,
+            threads="auto",
+            optimizer={"name": "sgd", "fake": fake},
+            steps={"warmup": 2, "measured": measured},
+            save_parameters=True,
+        )
+        self.cells.append(of_fake.to_json())
         self.write()
-        return f"{cell['cell_id']}-r1"
+        return f"{of_fake.cell_id}-r1"
 
     def write(self) -> None:
         """study.json and the dataset's receipt."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from base.errors import RecordError
 from base.seal import sealed_text
+from tests.workflow.run.cells import cell
 from tests.workflow.run.record.test_machine_load import node
 from tests.workflow.run.valid import validate_record
 from workflow.run.record.events import RankEvents, RunStart, RunStop, Step
@@ -142,39 +143,9 @@ def test_ranks_that_disagree_are_a_warning() -> None:
     assert disagreements({0: start, 1: start._replace(parameters=8)}) == ["ranks disagree on parameters: 7 on rank 0, 8 on rank 1"]
 
 
-CELL: dict[str, Any] = {
-    "cell_id": "c",
-    "framework": "f",
-    "mode": "train",
-    "model": "lenet",
-    "dataset": "d",
-    "dataset_spec": {},
-    "batch_size": 2,
-    "global_batch_size": 8,
-    "nodes": 2,
-    "gpus_per_node": 2,
-    "precision": "fp32",
-    "layout": "nchw",
-    "comm_hook": "none",
-    "device": "site",
-    "threads": "auto",
-    "seed": 0,
-    "optimizer": {},
-    "steps": {"warmup": 0, "measured": 5},
-    "epochs": None,
-    "save_parameters": True,
-}
-
-
 FACTS: dict[str, Any] = {
-    "run_id": "c-r1",
-    "study": "s",
-    "cell": CELL,
-    "repeat": 1,
-    "attempt": 2,
-    "result_number": 1,
-    "site": "here",
-    "engine": "bare",
+    **{"run_id": "one-r1", "study": "s", "site": "here", "engine": "bare", "repeat": 1, "attempt": 2, "result_number": 1},
+    "cell": cell(batch_size=2, nodes=2, gpus_per_node=2, steps={"warmup": 0, "measured": 5}).to_json(),
     "allocation": {
         **{"scheduler": "local", "scheduler_version": None, "job_id": "1", "restart_count": 0},
         **{"oversubscribed": False, "device": "cpu"},

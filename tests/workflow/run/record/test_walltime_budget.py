@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from base.errors import DigestMismatch, StagingError
 from extras.remote.command import with_time
 from tests.workflow.report.builder import make_cell, make_record
-from tests.workflow.run.cells import document, made_site
+from tests.workflow.run.cells import cell, document, made_site
 from workflow.run.record.events import parse_events
 from workflow.run.record.model import Checkpoint, EvaluationAt, File, Performance, Provenance, ResumedFrom, RunRecord, Steps, Training
 from workflow.run.record.outcome import Ending, RankEnd, verdict
@@ -22,10 +22,10 @@ from workflow.run.record.run_record import Measurements, join_measurements
 from workflow.run.record.step_clock import LOGIN, login_s, planned, with_login
 from workflow.run.record.walltime_budget import Budget, Saved, at_deadline, budget_of, by_scheduler, margin_of, too_late
 from workflow.run.storage.attempt import fetch_file
-from workflow.study.cell import Cell, RunLimits
+from workflow.study.cell import RunLimits
 
 HOUR = 3600.0
-CELL = Cell.from_json(document().to_json())
+CELL = cell()
 HASH = "0" * 64
 
 

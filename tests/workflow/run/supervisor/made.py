@@ -1,7 +1,7 @@
 """A running attempt as it is before any node program comes up, on this machine; nothing is launched."""
 
 from cluster.types import Allocation, Node
-from tests.workflow.run.cells import document, made_site
+from tests.workflow.run.cells import cell, made_site
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.resume import EarlierAttempt
 from workflow.run.record.step_clock import Clock
@@ -10,7 +10,7 @@ from workflow.run.supervisor.deadline import TimeLimit
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.study.cell import Cell, RunLimits
+from workflow.study.cell import RunLimits
 
 NODES = tuple(Node(name=f"n{index}", hostname="here", address=f"127.0.0.{index + 1}") for index in range(2))
 ALLOCATION = Allocation(scheduler="local", job_id="1", nodes=NODES, device="cpu", exclusive=True)
@@ -18,7 +18,7 @@ EARLIER = EarlierAttempt(attempt=1, step=5, bytes=10, blake3="0" * 64, used_s=1.
 RUN = PreparedRun(
     study="study",
     run_id="cell-r1",
-    cell=Cell.from_json(document(nodes=2).to_json()),
+    cell=cell(nodes=2),
     dataset_build="",
     repeat=1,
     site=made_site(deadline_margin_s=1.0),
