@@ -94,7 +94,7 @@ CASES: Final[Mapping[str, Case]] = {
         tests=(
             "tests/workflow/run/test_runs.py::test_the_walltime_ends_a_run_as_a_row_with_what_is_there",
             "tests/workflow/run/test_resume.py::test_a_timeout_is_gone_on_with_when_there_is_more_walltime",
-            "tests/workflow/run/test_resume.py::test_a_job_that_ends_while_the_run_waits_for_its_turn",
+            "tests/workflow/run/test_runs.py::test_cancelled_or_at_its_job_s_end_while_it_waits_for_its_turn_it_leaves_nothing",
             "tests/slurm/test_deadline.py::test_a_run_longer_than_its_job_is_saved_requeued_and_goes_on",
         ),
     ),
@@ -106,7 +106,7 @@ CASES: Final[Mapping[str, Case]] = {
         },
         tests=(
             "tests/workflow/run/test_runs.py::test_a_signal_cancels_and_what_is_there_is_pushed",
-            "tests/workflow/run/test_runs.py::test_cancelled_while_it_waits_for_its_turn_leaves_nothing",
+            "tests/workflow/run/test_runs.py::test_cancelled_or_at_its_job_s_end_while_it_waits_for_its_turn_it_leaves_nothing",
             "tests/slurm/test_scheduler.py::test_scancel_ends_a_run_with_a_record_and_nothing_stays",
             "tests/slurm/test_deadline.py::test_a_job_that_is_put_back_into_the_queue_takes_the_run_over_from_its_own_earlier_start",
             "tests/workflow/test_run_command.py::test_ctrl_c_ends_the_runs_and_says_how_to_go_on",

@@ -79,10 +79,3 @@ def test_its_output_tells_of_all_too(world: World) -> None:
     record = driven(world, PRINTED, events=LINES)
     assert (record["steps_source"], record["performance"]["samples"]) == ("log", 6 * 4)
     assert record["training"]["final_loss"] == 1.5
-
-
-def test_without_workers_on_the_nodes_it_is_refused(world: World) -> None:
-    run_id = program(world, HELPED, nodes=2, launcher="single")
-    code, log = world.run(run_id)
-    assert code != 0
-    assert "framework 'gpt' is one process on the head (launcher: single), and the cell asks for 2 nodes, on which nothing" in log

@@ -178,7 +178,11 @@ def test_threads_are_the_cell_s_or_the_cores_by_the_processes(threads: Any, each
     ("changes", "world", "words"),
     [
         ({"launcher": "mpirun", "sidecars": (plan.Sidecar(name="orted", where="head", command=("x",)),)}, 2, "a name of mpirun's own"),
-        ({"launcher": "single"}, 2, "one process"),
+        (
+            {"launcher": "single"},
+            2,
+            r"'f' is one process on the head \(launcher: single\), and the cell asks for 2 nodes, on which",
+        ),
         ({"launcher": "torchrun", "env": ("tf_config",)}, 2, "asks for tf_config, and torchrun sets the variables of its ranks itself"),
     ],
 )

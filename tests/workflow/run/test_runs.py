@@ -66,7 +66,7 @@ def prevented(world: World, run_id: str, code: int, status: str) -> dict[str, An
     return record
 
 
-@pytest.mark.parametrize(("nodes", "each"), [(1, 1), (1, 2), (2, 1), (3, 2)])
+@pytest.mark.parametrize(("nodes", "each"), [(1, 1), (3, 2)])
 def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
     run_id = world.cell(nodes, each, measured=10, step_s=0.002)
     code, log = world.run(run_id)
@@ -90,14 +90,9 @@ def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
     assert record["provenance"]["framework"] == "fake"
     assert record["provenance"]["slipway_version"]
     assert record["warnings"] == record["busy"], "others may work here while it measures"
+    assert record["preflight"] is None, "one address for all is no network"
     names = {file["path"] for file in record["files"]}
     assert {"cell.json", "parameters.safetensors", "events-0.jsonl", "logs/rank-0.log", f"logs/node-{nodes - 1}.log"} <= names
-
-
-def test_nodes_stage_each_for_itself_and_only_once(world: World) -> None:
-    ended(world, world.cell(2))
-    again = ended(world, world.cell(2))
-    assert all(node["stage"]["hit"] and node["stage"]["copied_bytes"] == 0 for node in again["nodes"])
 
 
 def test_a_small_cell_of_a_larger_study_gets_a_small_node(world: World) -> None:
@@ -110,38 +105,18 @@ def test_a_small_cell_of_a_larger_study_gets_a_small_node(world: World) -> None:
     assert record["threads_per_rank"] == 1
 
 
-@pytest.mark.parametrize(
-    ("action", "status", "words"),
-    [
-        ("raise", "error", "ended with exit code 1: ValueError: the seed of all evil"),
-        ("nan", "nan", "met a loss that is not a number: loss is nan at step 3"),
-        ("SIGSEGV", "error", "died of SIGSEGV"),
-    ],
-)
-def test_a_program_that_fails_is_a_row(world: World, action: str, status: str, words: str) -> None:
-    record = ended(world, world.cell(2, do={"1": [3, action]}))
-    assert record["status"] == status
-    assert record["status_reason"].startswith("rank 1 on local-1 ")
-    assert words in record["status_reason"]
-    assert record["failed_rank"]["rank"] == 1
-    assert record["failed_rank"]["host"] == "local-1"
-    if action == "raise":
-        assert record["failed_rank"]["last_lines"].endswith("ValueError: the seed of all evil")
-        assert record["performance"]["num_measured_steps"] == 1
-    if action == "SIGSEGV":
-        assert record["failed_rank"]["signal"] == "SIGSEGV"
+def test_a_program_that_fails_is_a_row(world: World) -> None:
+    record = ended(world, world.cell(2, do={"1": [3, "raise"]}))
+    assert record["status"] == "error"
+    assert record["status_reason"] == "rank 1 on local-1 ended with exit code 1: ValueError: the seed of all evil"
+    assert (record["failed_rank"]["rank"], record["failed_rank"]["host"]) == (1, "local-1")
+    assert record["failed_rank"]["last_lines"].endswith("ValueError: the seed of all evil")
+    assert record["performance"]["num_measured_steps"] == 1
 
 
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        ("SIGKILL", "rank 1 on local-1 was killed from outside by SIGKILL"),
-        ("child-killed", "rank 1 on local-1 lost a process of its own to a signal from outside, without a sign of"),
-    ],
-)
-def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world: World, action: str, words: str) -> None:
-    record = prevented(world, world.cell(3, step_s=0.01, do={"1": [3, action]}), 23, "killed")
-    assert record["status_reason"].startswith(words)
+def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world: World) -> None:
+    record = prevented(world, world.cell(3, step_s=0.01, do={"1": [3, "SIGKILL"]}), 23, "killed")
+    assert record["status_reason"].startswith("rank 1 on local-1 was killed from outside by SIGKILL")
     assert record["failed_rank"]["rank"] == 1
 
 
@@ -215,7 +190,7 @@ def test_the_walltime_ends_a_run_as_a_row_with_what_is_there(world: World) -> No
     assert record["failed_rank"] is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_cancels_and_what_is_there_is_pushed(world: World, number: int) -> None:
     run_id = world.cell(2, step_s=0.02, measured=10000)
     process = world.start(run_id)
@@ -261,34 +236,22 @@ def test_a_second_supervisor_of_a_living_run_waits_for_its_result(world: World) 
     assert world.left() == []
 
 
-def test_a_supervisor_that_waits_takes_the_place_of_the_one_that_runs(world: World, tmp_path: Path) -> None:
+def test_a_supervisor_that_waits_for_another_ends_when_it_is_told_to_or_takes_its_place(world: World, tmp_path: Path) -> None:
     run_id = world.cell(step_s=0.02, measured=10000)
     log = tmp_path / f"{run_id}.log"
     first = world.start_as_the_rule(run_id, log)
     world.wait_for(lambda: world.steps(run_id) > 1)
     assert f"{run_id}: attempt 1" in log.read_text()
-    second = world.start_as_the_rule(run_id, log)
-    world.wait_for(lambda: "waiting until it ends" in log.read_text())
-    first.terminate()
-    assert first.wait(timeout=30) == 26
-    world.wait_for(lambda: f"{run_id}: attempt 2" in log.read_text())
-    second.terminate()
-    assert second.wait(timeout=30) == 26
-    assert world.left() == []
-
-
-def test_a_supervisor_that_waits_for_another_ends_when_it_is_told_to(world: World, tmp_path: Path) -> None:
-    run_id = world.cell(step_s=0.02, measured=10000)
-    first = world.start_as_the_rule(run_id, tmp_path / f"{run_id}.log")
-    world.wait_for(lambda: world.steps(run_id) > 1)
-    log = tmp_path / f"{run_id}.log"
-    second = world.start_as_the_rule(run_id, log)
-    world.wait_for(lambda: "waiting until it ends" in log.read_text())
-    second.terminate()
-    assert second.wait(timeout=30) == 26
+    told_to_end, next_one = world.start_as_the_rule(run_id, log), world.start_as_the_rule(run_id, log)
+    world.wait_for(lambda: log.read_text().count("waiting until it ends") == 2)
+    told_to_end.terminate()
+    assert told_to_end.wait(timeout=30) == 26
     assert first.poll() is None
     first.terminate()
     assert first.wait(timeout=30) == 26
+    world.wait_for(lambda: f"{run_id}: attempt 2" in log.read_text())
+    next_one.terminate()
+    assert next_one.wait(timeout=30) == 26
     assert world.left() == []
 
 
@@ -315,7 +278,7 @@ def ended_after(world: World, run_id: str) -> dict[str, Any]:
     return checked(world, run_id)
 
 
-def test_cancelled_while_it_waits_for_its_turn_leaves_nothing(world: World) -> None:
+def test_cancelled_or_at_its_job_s_end_while_it_waits_for_its_turn_it_leaves_nothing(world: World) -> None:
     one, two = world.cell(step_s=0.02, measured=10000), world.cell()
     first = in_training(world, one)
     second = world.start(two)
@@ -323,7 +286,13 @@ def test_cancelled_while_it_waits_for_its_turn_leaves_nothing(world: World) -> N
     second.terminate()
     second.communicate(timeout=30)
     assert second.returncode == 26
-    assert [path.name for path in world.run_dir(two).iterdir()] == []
+    assert list(world.run_dir(two).iterdir()) == []
+    world.job_s = 2.0
+    world.write()
+    code, log = world.run(two)
+    assert code == 25, log
+    assert "not begun" in log
+    assert list(world.run_dir(two).iterdir()) == []
     first.terminate()
     first.communicate(timeout=30)
     assert world.left() == []
@@ -332,10 +301,8 @@ def test_cancelled_while_it_waits_for_its_turn_leaves_nothing(world: World) -> N
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (lambda world: world.cells[0].update(model="lenet5"), 11, "lenet5"),
         (lambda world: world.cells[0].update(precision="bf16"), 11, "bf16"),
         (lambda world: world.cells[0].update(device="cuda"), 14, "nvidia-smi shows no GPU"),
-        (lambda world: world.site.update(scheduler="lsf"), 14, "not inside a job of LSF"),
         (lambda world: world.site.update(scheduler="slurm"), 14, "not inside a job"),
         (lambda world: world.cells[0].update(dataset="other"), 20, "dataset.json"),
         (lambda world: world.site.update(setup=["exit 3"]), 24, "ended with 3"),
@@ -397,7 +364,7 @@ def test_a_run_that_the_study_does_not_have_is_an_error(world: World) -> None:
     assert "nobody-r1" in log
 
 
-@pytest.mark.parametrize("change", ["", "changed", "removed"])
+@pytest.mark.parametrize("change", ["", "changed"])
 def test_a_run_starts_from_the_file_of_parameters_that_its_study_was_read_with(world: World, change: str) -> None:
     run_id = world.cell(2)
     given = world.path / "start.safetensors"
@@ -408,7 +375,7 @@ def test_a_run_starts_from_the_file_of_parameters_that_its_study_was_read_with(w
     if not change:
         assert ended(world, run_id)["cell"]["parameters_file"] == file
         return
-    given.write_bytes(b"another") if change == "changed" else given.unlink()
+    given.write_bytes(b"another")
     record = prevented(world, run_id, 15, "storage")
     assert record["steps_s"]["train"] is None
     assert f"parameters: the file {given} is " in record["status_reason"]

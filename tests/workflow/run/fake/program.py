@@ -1,6 +1,6 @@
 """Writes the events of a training run without training.
 
-`optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow", "fail" or "linger",
+`optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow" or "linger",
 "clock": how fast its clock goes,
 "tells": what part of its steps' seconds it tells, "stamps": false where its steps tell no time of their end, "late": {"<rank>": seconds
 that it begins later}, "hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
@@ -130,7 +130,6 @@ ACTIONS = {
     "names": take_names,
     "nan": lambda: fail("nan", 42, "loss is nan at step 3"),
     "raise": throw,
-    "child-killed": lambda: fail("killed", 45, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."),
     "child": lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True),  # a grandchild that nobody waits for
     "deaf": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "sleep": lambda: time.sleep(1000),
@@ -184,8 +183,6 @@ LAST = {
 def save(step):
     """A checkpoint is JSON here; one that is "slow" is never done; after one of "linger" the process does not end by itself."""
     emit("phase", phase="checkpoint")
-    if FAKE.get("save") == "fail":
-        raise OSError("no space left on the device")
     out = Path(os.environ["SLIPWAY_OUT"])
     part = out / ".checkpoint.safetensors.part"
     part.write_text(json.dumps({"step": step, "cell": CELL["cell_id"], "seen": SEEN}))

@@ -146,11 +146,11 @@ def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: floa
 QUICK = AttemptLimits(other_failures_s=0.01, cause_search_s=0.1)
 
 
-def watch(count: int, answering: set[int], launcher: str = "ranks") -> tuple[Loop, Training, list[Ending]]:
+def watch(count: int, answering: set[int], launcher: str = "ranks", checkpoint: bool = True) -> tuple[Loop, Training, list[Ending]]:
     loop = Loop()
     endings: list[Ending] = []
     nodes = cast(Nodes, Crowd(count, answering))
-    framework = replace(FRAMEWORK, launcher=launcher, checkpoint=True)
+    framework = replace(FRAMEWORK, launcher=launcher, checkpoint=checkpoint)
     return loop, Training(RunScope(loop, QUICK), nodes, count, ProgressLine(1, None, 0.0), framework, endings.append), endings
 
 
@@ -185,6 +185,11 @@ def test_a_checkpoint_that_was_asked_for(launcher: str, end: dict[str, Any], sav
     training.rank_ended(reports.Exited(end=RankEnd(ranks=(0, 1), host="n0", time=100.0, **end), now=100.0))
     assert told == [saved]
     assert endings == []
+
+
+def test_a_framework_that_writes_no_checkpoint_is_asked_for_none() -> None:
+    _, training, _ = watch(1, {0}, checkpoint=False)
+    assert training.save(lambda _step, _why: pytest.fail("nobody was asked")) == "'fake' writes none"
 
 
 def test_an_echo_waits_for_its_cause() -> None:

@@ -98,6 +98,18 @@ def test_what_the_end_of_a_rank_means(ended: RankEnd, status: str | None) -> Non
     assert (said and said.status) == status
 
 
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (end(code=42, error_message="loss is nan at step 3"), "met a loss that is not a number: loss is nan at step 3"),
+        (end(code=45), "lost a process of its own to a signal from outside, without a sign of missing memory"),
+        (end(code=-11), "died of SIGSEGV"),
+    ],
+)
+def test_the_words_for_the_end_of_a_rank(ended: RankEnd, words: str) -> None:
+    assert root_cause([ended]).reason == f"rank 0 on n0 {words}"
+
+
 class Killed:
     """Batches whose loader process is killed."""
 
