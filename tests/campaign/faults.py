@@ -25,21 +25,18 @@ def _order(one: Round, command: str | None, jobs: Callable[[], list[str]]) -> No
     queue.order(one.cluster, command, one.rng.choice(_await(one, jobs)))
 
 
-def cancel(one: Round) -> Callable[[], None] | None:
+def cancel(one: Round) -> None:
     _order(one, queue.words_of(one.cluster).cancel, one.jobs)
-    return None
 
 
-def requeue(one: Round) -> Callable[[], None] | None:
+def requeue(one: Round) -> None:
     _order(one, queue.words_of(one.cluster).requeue, one.running)
-    return None
 
 
-def walltime(one: Round) -> Callable[[], None] | None:
+def walltime(one: Round) -> None:
     """Where a limit holds for jobs only that have not started, all runs of the round are longer than theirs."""
     if not one.endless:
         _order(one, queue.words_of(one.cluster).shorten, one.running)
-    return None
 
 
 def _await(one: Round, find: Callable[[], list[Found]]) -> list[Found]:
@@ -66,38 +63,32 @@ def _kill(one: Round, program: str, words: str, nodes: tuple[str, ...]) -> None:
     processes.send([one.rng.choice(_await(one, find))], signal.SIGKILL)
 
 
-def slurmstepd(one: Round) -> Callable[[], None] | None:
+def slurmstepd(one: Round) -> None:
     _kill(one, "slurmstepd", "slurmstepd", one.cluster.nodes)
-    return None
 
 
-def supervisor(one: Round) -> Callable[[], None] | None:
+def supervisor(one: Round) -> None:
     _kill(one, "python", "workflow.run.supervisor", one.cluster.nodes)
-    return None
 
 
-def node_program(one: Round) -> Callable[[], None] | None:
+def node_program(one: Round) -> None:
     _kill(one, "python", "workflow.run.node", one.cluster.nodes)
     one.lost += one.cluster.nodes
-    return None
 
 
-def srun(one: Round) -> Callable[[], None] | None:
+def srun(one: Round) -> None:
     """Kill the launcher of the node programs, which Slurm kills then, wherever they run."""
     _kill(one, "srun", "srun --jobid=", one.cluster.nodes)
     one.lost += one.cluster.nodes
-    return None
 
 
-def double_start(one: Round) -> Callable[[], None] | None:
+def double_start(one: Round) -> None:
     """Type the command once more, in this way or the other. A submission may be refused beside the first start."""
     one.start_beside(one.rng.choice(("run", "submit")))
-    return None
 
 
-def snakemake(one: Round) -> Callable[[], None] | None:
+def snakemake(one: Round) -> None:
     _kill(one, "python", "snakemake", ("login", *one.cluster.nodes))
-    return None
 
 
 def _first(one: Round) -> list[str]:

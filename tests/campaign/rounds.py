@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.minicluster import Cluster, queue
+from tests.minicluster.processes import read
 from tests.workflow.run.valid import validate_record
 from workflow.run.plan import TAG
 
@@ -147,26 +148,15 @@ class Round:
         """Return the processes of a node whose command line holds `words`, and whose program's name begins with `program`."""
         found = []
         for pid in self.cluster.processes(node):
-            try:
-                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
+            line = read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
             if words in line and Path(line.split(" ", 1)[0]).name.startswith(program):
                 found.append(pid)
         return found
 
     def tagged(self) -> list[int]:
         """Processes of any attempt of this round, on any node."""
-        found = []
-        for node in self.cluster.nodes:
-            for pid in self.cluster.processes(node):
-                try:
-                    env = Path(f"/proc/{pid}/environ").read_bytes()
-                except OSError:
-                    continue
-                if f"{TAG}=".encode() in env:
-                    found.append(pid)
-        return found
+        ours = f"{TAG}=".encode()
+        return [pid for node in self.cluster.nodes for pid in self.cluster.processes(node) if ours in read(pid, "environ")]
 
 
 def wait_for(what: str, condition: Callable[[], bool], limit_s: float) -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from cluster import processes
 from containers.engines.docker_podman import WATCHDOG
-from tests.endings.place import One, read
+from tests.endings.place import One
 from tests.minicluster import schedulers, slurm
+from tests.minicluster.processes import read
 
 Act = Callable[[One], Callable[[], None] | None]
 ALL = ("before", "load", "start", "train", "push")

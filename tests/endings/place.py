@@ -19,7 +19,7 @@ from containers.images import pyxis_images
 from tests import images, runtimes
 from tests.minicluster import Cluster, queue
 from tests.minicluster.hosts import environment
-from tests.minicluster.processes import init_of
+from tests.minicluster.processes import init_of, read
 from tests.minicluster.spec import USER_ID
 from tests.slurm.test_container_runs import ContainerWorld
 from tests.slurm.test_scheduler import ClusterWorld
@@ -367,13 +367,6 @@ class One:
                 number = (f"{stat.st_dev >> 8 & 0xFFF:02x}", f"{stat.st_dev & 0xFF:02x}", str(stat.st_ino))
                 found += [f"{node}: lock {path.name}"] if number in held else []
         return found
-
-
-def read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
 
 
 def begins_session(pid: int) -> bool:

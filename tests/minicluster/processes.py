@@ -43,6 +43,14 @@ def state_of(pid: int) -> str:
         return ""
 
 
+def read(pid: int, name: str) -> bytes:
+    """A file of a process; empty where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
 def init_of(spec: Spec, host: str) -> int | None:
     """The host's process 1, by which its namespaces are entered; None while it is off."""
     for pid in inside(spec, host):

@@ -17,6 +17,7 @@ from base.jsonfile import publish_json
 from cluster import processes
 from data_prep.manifest import manifest_digest
 from tests.data_prep.reader.small import image_dataset
+from tests.minicluster.processes import read
 from tests.workflow.run.cells import cell
 from workflow.run.storage.description import build_name
 from workflow.run.storage.results import parse_requested
@@ -180,14 +181,7 @@ class World:
 
     def pids(self, word: str) -> list[int]:
         """Living processes of this world with `word` in their command line."""
-        found = []
-        for pid in self.processes():
-            try:
-                if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(pid)
-            except OSError:
-                continue
-        return found
+        return [pid for pid in self.processes() if word.encode() in read(pid, "cmdline")]
 
     def wait_for(self, condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> Any:
         """The first true value of `condition`; fails after the limit. For things that nothing signals to a test, such as /proc."""
