@@ -83,8 +83,7 @@ def test_a_killed_node_program_ends_the_run_and_is_named(world: World) -> None:
     process = wait_for_training(world, run_id)
     (victim,) = [pid for pid in world.pids("workflow.run.node") if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b"\x001\x00")]
     os.kill(victim, signal.SIGKILL)
-    _, log = process.communicate(timeout=30)
-    assert process.returncode == 24, log
+    world.end_of(process, 24)
     record = world.record(run_id, 1)
     assert record["status"] == "node_lost"
     assert "the node program of local-1" in record["status_reason"]
@@ -101,8 +100,7 @@ def test_a_frozen_node_program_is_lost_by_its_silence(world: World) -> None:
     process = wait_for_training(world, run_id)
     (victim,) = world.pids("workflow.run.node")
     os.kill(victim, signal.SIGSTOP)
-    _, log = process.communicate(timeout=60)
-    assert process.returncode == 24, log
+    world.end_of(process, 24)
     assert "nothing heard from it" in world.record(run_id, 1)["status_reason"]
     assert world.processes() == []
 

@@ -77,8 +77,7 @@ def test_a_fault_is_named_in_time_and_leaves_nothing(
     fault = FAULTS[what]
     world.shorter["rank_silence_s"] = SILENCE_S
     run_id, rank = run_below(world, launcher, fault)
-    code, log = world.run(run_id)
-    assert code == fault.code, log
+    world.ends(run_id, fault.code)
     assert world.left() == []
     record = checked(world, run_id, 1)
     host = "local-0" if launcher == "single" else "local-1"

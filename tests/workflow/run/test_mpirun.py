@@ -66,8 +66,7 @@ def test_a_node_that_is_gone_is_named_and_none_of_its_processes_stays(world: Wor
     world.wait_for(lambda: process.poll() is not None or world.steps(run_id, 1) > 3, PATIENCE_S)
     (node,) = [pid for pid in world.pids("workflow.run.node") if b"--node\x001" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     os.kill(node, signal.SIGKILL)
-    _, log = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 24, log
+    log = world.end_of(process, 24)
     assert re.search(r"the node program of local-1 \(.*\) is gone", log)
     world.wait_for(lambda: world.processes() == [], PATIENCE_S)
 
@@ -79,8 +78,7 @@ def test_a_part_of_mpi_that_is_killed_is_named(world: World, name: str, node: in
     world.wait_for(lambda: process.poll() is not None or world.steps(run_id, 1) > 3, PATIENCE_S)
     victims = [pid for pid in world.pids(name) if words_of(pid)[0].endswith(name.encode()) and is_on(pid, node)]
     os.kill(victims[0], signal.SIGKILL)
-    _, log = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 23, log
+    log = world.end_of(process, 23)
     assert f"sidecar {name} on local-{node} was killed from outside by SIGKILL" in log
     assert world.left() == []
 

@@ -67,8 +67,7 @@ def test_a_script_of_one_s_own(world: World, launcher: str, nodes: int, each: in
 def test_a_program_that_counts_tokens(world: World) -> None:
     text = LOOP.format(step="pass").replace("samples=len", "tokens=lambda batch: 100 + run.rank")
     run_id = program(world, text, nodes=2, unit="tokens")
-    code, log = world.run(run_id)
-    assert code == 0, log
+    log = world.ends(run_id)
     record = world.record(run_id)
     assert record["cell"]["program"]["unit"] == "tokens"
     found = record["performance"]
@@ -254,8 +253,7 @@ def test_a_run_gets_a_tree_of_files_as_it_is(world: World) -> None:
 def test_a_tree_that_changed_after_it_was_hashed_ends_the_run_with_the_file(world: World) -> None:
     run_id = with_tree(world, LOOP.format(step="pass"), 2)
     (world.path / "tree" / "z").write_bytes(b"another")
-    code, log = world.run(run_id)
-    assert code == 15
+    log = world.ends(run_id, 15)
     assert f"{world.path}/tree/z has 7 bytes, its manifest says {SIZES['z']}; the tree" in log
     assert "`slipway dataset build corpus --fresh`" in log
     assert world.left() == []

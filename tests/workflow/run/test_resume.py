@@ -57,8 +57,7 @@ def cut_off(world: World, run_id: str, attempt: int = 1, saves: bool = True) -> 
     its first steps meanwhile, or not to its checkpoint, or not to push before its job ends, it is forgotten, and another one gets a job of
     twice the time."""
     while True:
-        code, log = world.run(run_id)
-        assert code == PREEMPTED, log
+        log = world.ends(run_id, PREEMPTED)
         assert not (world.run_dir(run_id) / "record.json").exists()
         late = "its result could not be pushed" in log
         if late:
@@ -94,8 +93,7 @@ def started_until(world: World, run_id: str, reached: Callable[[], Any]) -> subp
         world.wait_for(lambda ended=process.poll: reached() or ended() is not None)
         if process.returncode is None:
             return process
-        _, log = process.communicate()
-        assert process.returncode == PREEMPTED, log
+        world.end_of(process, PREEMPTED)
         for attempt in set((world.run_dir(run_id) / "attempts").glob("*")) - earlier:
             shutil.rmtree(attempt)
         longer_jobs(world)
@@ -116,8 +114,7 @@ def test_a_checkpoint_that_was_delivered_later_is_gone_on_from(world: World) -> 
         shutil.rmtree(world.run_dir(run_id), ignore_errors=True)
         process = started_until(world, run_id, lambda: world.steps(run_id) > 1)
         (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
-        _, log = process.communicate(timeout=60)
-        assert process.returncode == PREEMPTED, log
+        world.end_of(process, PREEMPTED)
         (world.run_dir(run_id) / "attempts").unlink()
         (delivery,) = deliver(world.cache / "local-0", world.storage)
         assert delivery.message == "delivered; attempt 1 was prevented (preempted), its files are on storage"
@@ -139,8 +136,7 @@ def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World) -> No
     assert first["failed_rank"] is None
     assert first["resumed_from"] is None
     assert len(first["training"]["losses"]) > 10
-    code, log = world.run(run_id)
-    assert code == 0, log
+    world.ends(run_id)
     assert world.left() == []
     last = checked(world, run_id)
     assert (last["status"], last["attempt"], last["result_number"], last["checkpoint"]) == ("ok", 2, 1, None)
@@ -237,8 +233,7 @@ def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(world: World)
     process = started_until_it_saves(world, run_id, ".checkpoint.safetensors.part")
     (rank,) = world.pids("program.py")
     os.kill(rank, signal.SIGKILL)
-    _, log = process.communicate(timeout=60)
-    assert process.returncode == PREEMPTED, log
+    world.end_of(process, PREEMPTED)
     assert world.left() == []
     second = checked(world, run_id, 2)
     assert second["checkpoint"] is None
@@ -261,8 +256,7 @@ def test_a_signal_while_it_is_saved_cancels(world: World) -> None:
     short_jobs(world, job_s=20.0)
     process = started_until_it_saves(world, run_id, ".checkpoint.safetensors.part")
     process.terminate()
-    _, log = process.communicate(timeout=60)
-    assert process.returncode == 26, log
+    world.end_of(process, 26)
     record = checked(world, run_id, 1)
     assert (record["status"], record["checkpoint"]) == ("cancelled", None)
     assert world.left() == []

@@ -42,8 +42,7 @@ def checked(world: World, run_id: str, attempt: int | None = None) -> dict[str, 
 
 def ended(world: World, run_id: str) -> dict[str, Any]:
     """Run it; a result with exit code 0, its record, and nothing left."""
-    code, log = world.run(run_id)
-    assert code == 0, log
+    log = world.ends(run_id)
     assert world.left() == [], log
     return checked(world, run_id)
 
@@ -57,8 +56,7 @@ def in_training(world: World, run_id: str) -> Any:
 
 def prevented(world: World, run_id: str, code: int, status: str) -> dict[str, Any]:
     """Run it; an attempt that was prevented, its record, and nothing left."""
-    found, log = world.run(run_id)
-    assert found == code, log
+    world.ends(run_id, code)
     assert world.left() == []
     assert not (world.run_dir(run_id) / "record.json").exists()
     record = checked(world, run_id, 1)
@@ -69,8 +67,7 @@ def prevented(world: World, run_id: str, code: int, status: str) -> dict[str, An
 @pytest.mark.parametrize(("nodes", "each"), [(1, 1), (3, 2)])
 def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
     run_id = world.cell(nodes, each, measured=10, step_s=0.002)
-    code, log = world.run(run_id)
-    assert code == 0, log
+    log = world.ends(run_id)
     assert world.left() == []
     assert re.search(r": ok in [\d.]+ s: [\d.,]+ samples/s over 10 steps, loss [\d.]+ -> [\d.]+, 75.0 % of test correct\n", log), log
     assert "killed" not in log.lower()
@@ -124,8 +121,7 @@ def test_a_cleaner_that_removes_the_cache_is_told_in_words(world: World) -> None
     run_id = world.cell(step_s=0.02, measured=10000)
     process = in_training(world, run_id)
     remove_tree(world.cache / "local-0" / "runs")
-    _, log = process.communicate(timeout=60)
-    assert process.returncode == 15, log
+    log = world.end_of(process, 15)
     assert "Traceback" not in log
     record = world.record(run_id, 1)
     assert (record["status"], record["kind"]) == ("storage", "prevented")
@@ -149,8 +145,7 @@ def test_a_result_that_is_there_is_published_and_not_trained_again(world: World)
     for remove in (False, True):
         if remove:
             (world.run_dir(run_id) / "record.json").unlink()
-        code, log = world.run(run_id)
-        assert code == 0, log
+        log = world.ends(run_id)
         assert f"{run_id} has the result that was asked for: attempt 1, status error; nothing is trained" in log
         assert world.record(run_id) == first
     world.cells[0]["optimizer"]["fake"] = {}
@@ -177,8 +172,7 @@ def test_a_program_that_ignores_term_is_killed_and_its_children_too(world: World
     process = world.start(run_id)
     world.wait_for(lambda: world.pids("sleep") and world.steps(run_id, 1) > 3)
     process.terminate()
-    _, log = process.communicate(timeout=60)
-    assert process.returncode == 26, log
+    world.end_of(process, 26)
     assert world.left() == []
 
 
@@ -196,8 +190,7 @@ def test_a_signal_cancels_and_what_is_there_is_pushed(world: World, number: int)
     process = world.start(run_id)
     world.wait_for(lambda: world.steps(run_id) > 5)
     process.send_signal(number)
-    _, log = process.communicate(timeout=30)
-    assert process.returncode == 26, log
+    world.end_of(process, 26)
     record = checked(world, run_id, 1)
     assert record["status"] == "cancelled"
     assert signal.Signals(number).name in record["status_reason"]
@@ -228,8 +221,8 @@ def test_a_supervisor_whose_parent_ends_cancels(world: World) -> None:
 def test_a_second_supervisor_of_a_living_run_waits_for_its_result(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=300)
     first = in_training(world, run_id)
-    code, log = world.run(run_id)
-    assert (code, first.wait(timeout=30)) == (0, 0)
+    log = world.ends(run_id)
+    assert first.wait(timeout=30) == 0
     refused = rf"{run_id} is running already, attempt 1 of this run, .*: process {first.pid} on .*kill {first.pid}\); waiting until it ends"
     assert re.search(refused, log)
     assert "has the result that was asked for: attempt 1, status ok; nothing is trained" in log
@@ -272,8 +265,7 @@ def test_two_runs_take_nodess_on_this_machine(world: World, monkeypatch: pytest.
 
 
 def ended_after(world: World, run_id: str) -> dict[str, Any]:
-    code, log = world.run(run_id)
-    assert code == 0, log
+    log = world.ends(run_id)
     assert re.search(r"waiting for this machine: study \S+ of \S+, process \d+ \(fake-0-r1\)", log)
     return checked(world, run_id)
 
@@ -284,13 +276,11 @@ def test_cancelled_or_at_its_job_s_end_while_it_waits_for_its_turn_it_leaves_not
     second = world.start(two)
     log_until(second, "waiting for this machine")
     second.terminate()
-    second.communicate(timeout=30)
-    assert second.returncode == 26
+    world.end_of(second, 26)
     assert list(world.run_dir(two).iterdir()) == []
     world.job_s = 2.0
     world.write()
-    code, log = world.run(two)
-    assert code == 25, log
+    log = world.ends(two, 25)
     assert "not begun" in log
     assert list(world.run_dir(two).iterdir()) == []
     first.terminate()
@@ -322,8 +312,8 @@ def test_what_cannot_be_run_is_refused_and_nothing_stays(
         for path in world.storage.glob("datasets/.build/*/dataset.json"):
             if path != receipt:
                 path.unlink()
-    found, log = world.run(run_id)
-    assert (found, words in log) == (code, True), log
+    log = world.ends(run_id, code)
+    assert words in log
     assert world.left() == []
 
 
@@ -359,8 +349,7 @@ def test_another_s_process_on_a_gpu_of_this_machine(world: World, used_gpu: str,
 
 def test_a_run_that_the_study_does_not_have_is_an_error(world: World) -> None:
     world.cell()
-    code, log = world.run("nobody-r1")
-    assert code == 19
+    log = world.ends("nobody-r1", 19)
     assert "nobody-r1" in log
 
 
@@ -401,8 +390,7 @@ def ends_without_storage(world: World, run_id: str) -> None:
     world.shorter["push_s"] = 0.5
     process = in_training(world, run_id)
     path = in_the_way(world, run_id)
-    _, log = process.communicate(timeout=60)
-    assert process.returncode == 22, log
+    log = world.end_of(process, 22)
     assert "could not be pushed" in log
     assert world.processes() == []
     path.unlink()
@@ -444,8 +432,7 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
     assert {"events-0.jsonl", "events-1.jsonl", "logs/node-1.log", "ended.json"} <= {file["path"] for file in record["files"]}
     assert "it was delivered later" in record["warnings"][0]
     # and nothing is trained again
-    code, log = world.run(run_id)
-    assert code == 0, log
+    log = world.ends(run_id)
     assert "attempt 1, status ok; nothing is trained" in log
     assert [path.name for path in (world.run_dir(run_id) / "attempts").iterdir()] == ["1"]
     assert world.left() == []
@@ -456,8 +443,7 @@ def test_a_result_that_is_delivered_while_nobody_can_publish_it_is_taken_up_by_t
     ends_without_storage(world, run_id)
     assert [delivery.delivered for delivery in deliver_pending(world.cache / "local-0", partial(check_target, world.storage))] == [True]
     assert world.record(run_id, 1)["status"] == "storage"
-    code, log = world.run(run_id)
-    assert code == 0, log
+    world.ends(run_id)
     record = checked(world, run_id)
     assert (record["status"], record["attempt"], record["failed_rank"]["exit_code"]) == ("error", 1, 3)
     assert world.left() == []
@@ -469,8 +455,7 @@ def test_storage_that_comes_back_gets_its_result(world: World) -> None:
     path = in_the_way(world, run_id)
     log_until(process, "push failed")
     path.unlink()
-    _, log = process.communicate(timeout=30)
-    assert process.returncode == 0, log
+    world.end_of(process)
     assert checked(world, run_id)["status"] == "ok"
     assert world.left() == []
 
@@ -494,8 +479,7 @@ def test_storage_that_takes_nothing_is_told_as_such(world: World, break_it: Any,
     with tmpfs(world.results / "runs" / run_id, 64 << 10) as place:
         process = in_training(world, run_id)
         break_it(place)
-        _, log = process.communicate(timeout=30)
-        assert process.returncode == code, log
+        log = world.end_of(process, code)
         assert words in log
         assert waiting(world, "0") == 1
     assert world.processes() == []
@@ -521,8 +505,7 @@ def test_a_result_that_neither_storage_nor_a_full_cache_takes_is_lost_in_words(w
     world.run_dir(run_id).mkdir(parents=True)
     path = in_the_way(world, run_id)
     with tmpfs(world.cache, 16 << 20):
-        code, log = world.run(run_id)
-        assert code == 22, log
+        log = world.ends(run_id, 22)
         assert "its result waits on local-0 if there is room on the disk there; " in log
         assert "the result of this attempt is lost, and the same command makes the run again: " in log
         (node,) = world.cache.glob("local-0")
@@ -543,19 +526,16 @@ def take_inodes(place: Path, left: int) -> None:
 def test_a_cache_without_inodes_is_told_as_such_and_nothing_is_left(world: World) -> None:
     run_id, later, running = world.cell(measured=2), world.cell(measured=3), world.cell(step_s=0.02, measured=80)
     with tmpfs(world.cache, 64 << 20, 200):
-        code, log = world.run(run_id)
-        assert code == 0, log
+        log = world.ends(run_id)
         process = world.start(running)
         world.wait_for(lambda: world.steps(running) > 2)
         take_inodes(world.cache, 0)
-        _, log = process.communicate(timeout=60)
-        assert process.returncode == 22, log
+        log = world.end_of(process, 22)
         record = checked(world, running, 1)
         assert (record["status"], record["kind"]) == ("storage", "prevented")
         assert "could not read its dataset or write its files: OSError: [Errno 28] No space left" in record["status_reason"]
         take_inodes(world.cache, 3)
-        code, log = world.run(later)
-        assert code == 15, log
+        log = world.ends(later, 15)
         assert "no inodes are left on the file system of" in log
         assert "Traceback" not in log
         assert "cleaner" not in log
@@ -563,8 +543,7 @@ def test_a_cache_without_inodes_is_told_as_such_and_nothing_is_left(world: World
             remove_tree(many)
         assert world.left() == []
         for asked in (later, running):
-            code, log = world.run(asked)
-            assert code == 0, log
+            log = world.ends(asked)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -577,8 +556,7 @@ def test_a_node_that_is_lost_while_it_pushes_ends_the_run_without_it(world: Worl
         wait_for_the_push()
         (part,) = world.run_dir(run_id).glob("attempts/.1.part-*/folder/file")
         os.kill(min(pid for pid in world.pids("workflow.run.node") if b"--node\x000\0" in Path(f"/proc/{pid}/cmdline").read_bytes()), 9)
-        _, log = process.communicate(timeout=60)
-    assert process.returncode == NodeLost.exit_code, log
+        log = world.end_of(process, NodeLost.exit_code)
     record = world.record(run_id, 1)
     assert record["status"] == "node_lost", log
     assert "the run ended ok, and local-0 was lost before its files were on network storage" in record["status_reason"]
@@ -600,8 +578,7 @@ def test_an_attempt_that_was_pushed_before_its_supervisor_was_killed_is_publishe
 
     lease = new_lease(holder(pid=2**22 + 1), 1)
     (run_dir / "lease.json").write_text(json.dumps(lease.to_json()))
-    code, log = world.run(run_id)
-    assert code == 0
+    log = world.ends(run_id)
     assert "has the result that was asked for: attempt 1, status ok; nothing is trained" in log
     assert (run_dir / "record.json").read_bytes() == record
     assert world.left() == []
@@ -613,8 +590,7 @@ def test_who_lost_the_lease_publishes_nothing(world: World) -> None:
     path = world.run_dir(run_id) / "lease.json"
     lease = json.loads(path.read_text())
     path.write_text(json.dumps({**lease, "token": "feedfeedfeedfeed"}))
-    _, log = process.communicate(timeout=30)
-    assert process.returncode == 21, log
+    world.end_of(process, 21)
     assert not (world.run_dir(run_id) / "record.json").exists()
     aside = world.run_dir(run_id) / "attempts" / f"1.lost-{lease['token'][:8]}"
     assert (aside / "events-0.jsonl").exists()

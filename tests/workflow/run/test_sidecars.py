@@ -70,8 +70,7 @@ def test_one_that_ends_with_the_ranks_may_be_first(world: World) -> None:
 
 def test_one_that_ends_while_ranks_run_is_the_run_s_failure(world: World) -> None:
     run_id = run_of(world, "0")
-    status, log = world.run(run_id)
-    assert status == 0, log
+    log = world.ends(run_id)
     assert "last lines of sidecar server on local-0:\nall are here\n" in log[: log.index(" ERROR error: ")], "the reason is said last"
     assert world.left() == []
     record = checked(world, run_id)
@@ -87,7 +86,6 @@ def test_one_that_is_killed_on_another_node_is_named(world: World) -> None:
     world.wait_for(lambda: len(world.pids("serve.py")) == 2 and len(world.pids("train.py")) >= 2, PATIENCE_S)
     (on_second,) = [pid for pid in world.pids("serve.py") if b"SLIPWAY_NODE_RANK=1" in Path(f"/proc/{pid}/environ").read_bytes()]
     os.kill(on_second, signal.SIGKILL)
-    _, log = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 23
+    log = world.end_of(process, 23)
     assert "sidecar waiter on local-1 was killed from outside by SIGKILL" in log
     assert world.left() == []

@@ -155,6 +155,16 @@ class World:
         _, log = process.communicate(timeout=PATIENCE_S)
         return process.returncode, log
 
+    def ends(self, run_id: str, code: int = 0) -> str:
+        """The log of one supervisor, run to its end with this exit code."""
+        return self.end_of(self.start(run_id), code)
+
+    def end_of(self, process: subprocess.Popen[str], code: int = 0) -> str:
+        """The log of a supervisor that was started, which ends with this exit code."""
+        _, log = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == code, f"exit code {process.returncode}: {log}"
+        return log
+
     def run_dir(self, asked: str) -> Path:
         return self.results / "runs" / parse_requested(asked)[0]
 

@@ -102,8 +102,7 @@ def test_without_one_the_record_says_what_the_machine_says(world: World) -> None
 
 def test_two_nodes_of_one_machine_are_no_others_to_each_other(world: World) -> None:
     """Each has its own cores, and what the other's ranks do on theirs counts for nobody; the supervisor is of both."""
-    code, log = world.run(run_id := world.cell(nodes=2, measured=20, step_s=0.05))
-    assert code == 0, log
+    world.ends(run_id := world.cell(nodes=2, measured=20, step_s=0.05))
     record = world.record(run_id)
     for node in record["nodes"]:
         assert node["load"]["cores"] == len(node["cores"])
@@ -115,8 +114,7 @@ def test_a_watcher_that_hangs_holds_nobody_up(world: World) -> None:
     watchers = world.wait_for(lambda: world.pids("cluster.load"))
     for pid in watchers:
         os.kill(pid, signal.SIGSTOP)
-    _, log = process.communicate(timeout=60)
-    assert process.returncode == 0, log
+    world.end_of(process)
     record = world.record(run_id)
     validate_record(record)
     assert record["performance"]["num_measured_steps"] == 30

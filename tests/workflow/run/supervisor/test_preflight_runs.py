@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from tests.workflow.run.valid import validate_record
-from tests.workflow.run.world import PATIENCE_S, World
+from tests.workflow.run.world import World
 
 pytestmark = pytest.mark.slow
 
@@ -19,8 +19,7 @@ def cell(world: World, nodes: int) -> str:
 
 def test_a_healthy_network_is_measured_and_nobody_is_named(world: World) -> None:
     run_id = cell(world, nodes := 4)
-    code, log = world.run(run_id)
-    assert code == 0, log
+    log = world.ends(run_id)
     record = world.record(run_id)
     validate_record(record)
     found = record["preflight"]
@@ -38,8 +37,7 @@ def test_a_healthy_network_is_measured_and_nobody_is_named(world: World) -> None
 def test_a_node_that_has_not_its_address_is_named_in_a_record(world: World) -> None:
     world.addresses = ["127.0.0.2", "192.0.2.7"]
     run_id = world.cell(2)
-    code, log = world.run(run_id)
-    assert code == 24, log
+    world.ends(run_id, 24)
     record = world.record(run_id, 1)
     validate_record(record)
     assert record["status"] == "node_lost"
@@ -53,8 +51,7 @@ def test_a_child_that_is_killed_ends_the_run_and_leaves_nothing(world: World) ->
     process = world.start(run_id)
     pid = world.wait_for(lambda: world.pids("cluster.preflight"))[0]
     os.kill(pid, signal.SIGKILL)
-    _, log = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 24, log
+    world.end_of(process, 24)
     assert "the probes of this node ended with" in world.record(run_id, 1)["status_reason"]
     assert world.left() == []
 
@@ -65,6 +62,5 @@ def test_cancelled_during_the_preflight_nothing_stays(world: World) -> None:
     for pid in world.wait_for(lambda: world.pids("cluster.preflight")):
         os.kill(pid, signal.SIGSTOP)
     process.terminate()
-    _, log = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 26, log
+    world.end_of(process, 26)
     assert world.left() == []
