@@ -67,8 +67,7 @@ def test_a_clock_that_is_set_forwards_and_back_ends_no_run_and_moves_no_number(w
 
 def test_a_dead_holder_is_followed_after_the_clock_was_set_back(world: World, wall: Wall) -> None:
     run_id = world.cell(step_s=0.05, measured=200)
-    process = world.start(run_id)
-    world.wait_for(lambda: world.steps(run_id) > 2)
+    process = world.in_training(run_id, 2)
     wall.set(-JUMP_S)
     process.kill()
     process.wait()

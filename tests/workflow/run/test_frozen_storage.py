@@ -32,8 +32,7 @@ def test_frozen_at_the_push_the_result_waits_on_its_node_and_can_be_delivered(fr
     world = frozen_world
     world.shorter["push_s"] = 3.0
     run_id = world.cell(2, step_s=0.02, measured=60)
-    process = world.start(run_id)
-    world.wait_for(lambda: world.steps(run_id) > 1)
+    process = world.in_training(run_id)
     with still_frozen(disk, 120):
         code = process.wait(100)
         assert code == 22

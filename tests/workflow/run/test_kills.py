@@ -8,8 +8,6 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -63,15 +61,9 @@ def test_a_kill_at_any_moment_leaves_nothing_and_the_next_start_finishes(world: 
     assert world.left() == [], told + again
 
 
-def wait_for_training(world: World, run_id: str) -> Any:
-    process = world.start(run_id)
-    world.wait_for(lambda: world.steps(run_id) > 2)
-    return process
-
-
 def test_a_killed_supervisor_takes_everything_with_it(world: World) -> None:
     run_id = world.cell(2, step_s=0.01, measured=10_000_000, do={"0": [1, "child"]})
-    process = wait_for_training(world, run_id)
+    process = world.in_training(run_id)
     world.wait_for(lambda: world.pids("sleep"))
     process.kill()
     process.communicate(timeout=30)
@@ -80,9 +72,8 @@ def test_a_killed_supervisor_takes_everything_with_it(world: World) -> None:
 
 def test_a_killed_node_program_ends_the_run_and_is_named(world: World) -> None:
     run_id = world.cell(2, step_s=0.01, measured=10000, do={"3": [1, "child"]}, each=2)
-    process = wait_for_training(world, run_id)
-    (victim,) = [pid for pid in world.pids("workflow.run.node") if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b"\x001\x00")]
-    os.kill(victim, signal.SIGKILL)
+    process = world.in_training(run_id)
+    os.kill(world.node_program(1), signal.SIGKILL)
     world.end_of(process, 24)
     record = world.record(run_id, 1)
     assert record["status"] == "node_lost"
@@ -97,9 +88,8 @@ def test_a_killed_node_program_ends_the_run_and_is_named(world: World) -> None:
 def test_a_frozen_node_program_is_lost_by_its_silence(world: World) -> None:
     world.shorter["node_silence_s"] = 1.5
     run_id = world.cell(step_s=0.01, measured=10000)
-    process = wait_for_training(world, run_id)
-    (victim,) = world.pids("workflow.run.node")
-    os.kill(victim, signal.SIGSTOP)
+    process = world.in_training(run_id)
+    os.kill(world.node_program(0), signal.SIGSTOP)
     world.end_of(process, 24)
     assert "nothing heard from it" in world.record(run_id, 1)["status_reason"]
     assert world.processes() == []
@@ -107,9 +97,9 @@ def test_a_frozen_node_program_is_lost_by_its_silence(world: World) -> None:
 
 def test_processes_that_a_double_kill_left_are_ended_by_the_next_start(world: World) -> None:
     run_id = world.cell(step_s=0.01, measured=10000, do={"0": [1, "child"]})
-    process = wait_for_training(world, run_id)
+    process = world.in_training(run_id)
     world.wait_for(lambda: world.pids("sleep"))
-    (node,) = world.pids("workflow.run.node")
+    node = world.node_program(0)
     process.send_signal(signal.SIGSTOP)  # so that neither cleans up after the other
     os.kill(node, signal.SIGKILL)
     process.kill()

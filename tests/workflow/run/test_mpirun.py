@@ -4,10 +4,10 @@ import os
 import re
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 
+from tests.minicluster.processes import read
 from tests.workflow.run.test_programs import program
 from tests.workflow.run.test_runs import ended
 from tests.workflow.run.world import PATIENCE_S, World
@@ -62,10 +62,8 @@ def test_one_mpirun_starts_the_ranks_of_all_nodes(world: World) -> None:
 
 def test_a_node_that_is_gone_is_named_and_none_of_its_processes_stays(world: World) -> None:
     run_id = run_of(world, "work", "0.02", each=1, measured=100_000)
-    process = world.start(run_id)
-    world.wait_for(lambda: process.poll() is not None or world.steps(run_id, 1) > 3, PATIENCE_S)
-    (node,) = [pid for pid in world.pids("workflow.run.node") if b"--node\x001" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(node, signal.SIGKILL)
+    process = world.in_training(run_id, 3, rank=1)
+    os.kill(world.node_program(1), signal.SIGKILL)
     log = world.end_of(process, 24)
     assert re.search(r"the node program of local-1 \(.*\) is gone", log)
     world.wait_for(lambda: world.processes() == [], PATIENCE_S)
@@ -74,18 +72,11 @@ def test_a_node_that_is_gone_is_named_and_none_of_its_processes_stays(world: Wor
 @pytest.mark.parametrize(("name", "node"), [("mpirun", 0), ("orted", 1)])
 def test_a_part_of_mpi_that_is_killed_is_named(world: World, name: str, node: int) -> None:
     run_id = run_of(world, "work", "0.02", each=1, measured=100_000)
-    process = world.start(run_id)
-    world.wait_for(lambda: process.poll() is not None or world.steps(run_id, 1) > 3, PATIENCE_S)
-    victims = [pid for pid in world.pids(name) if words_of(pid)[0].endswith(name.encode()) and is_on(pid, node)]
+    process = world.in_training(run_id, 3, rank=1)
+    on_node = f"SLIPWAY_NODE_RANK={node}".encode()
+    victims = [pid for pid in world.pids(name) if read(pid, "cmdline").split(b"\0")[0].endswith(name.encode())]
+    victims = [pid for pid in victims if on_node in read(pid, "environ").split(b"\0")]
     os.kill(victims[0], signal.SIGKILL)
     log = world.end_of(process, 23)
     assert f"sidecar {name} on local-{node} was killed from outside by SIGKILL" in log
     assert world.left() == []
-
-
-def words_of(pid: int) -> list[bytes]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-
-
-def is_on(pid: int, node: int) -> bool:
-    return f"SLIPWAY_NODE_RANK={node}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

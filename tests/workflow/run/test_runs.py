@@ -47,13 +47,6 @@ def ended(world: World, run_id: str) -> dict[str, Any]:
     return checked(world, run_id)
 
 
-def in_training(world: World, run_id: str) -> Any:
-    """Start the run, wait until it trains."""
-    process = world.start(run_id)
-    world.wait_for(lambda: world.steps(run_id) > 1)
-    return process
-
-
 def prevented(world: World, run_id: str, code: int, status: str) -> dict[str, Any]:
     """Run it; an attempt that was prevented, its record, and nothing left."""
     world.ends(run_id, code)
@@ -119,7 +112,7 @@ def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world
 
 def test_a_cleaner_that_removes_the_cache_is_told_in_words(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=10000)
-    process = in_training(world, run_id)
+    process = world.in_training(run_id)
     remove_tree(world.cache / "local-0" / "runs")
     log = world.end_of(process, 15)
     assert "Traceback" not in log
@@ -187,8 +180,7 @@ def test_the_walltime_ends_a_run_as_a_row_with_what_is_there(world: World) -> No
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_cancels_and_what_is_there_is_pushed(world: World, number: int) -> None:
     run_id = world.cell(2, step_s=0.02, measured=10000)
-    process = world.start(run_id)
-    world.wait_for(lambda: world.steps(run_id) > 5)
+    process = world.in_training(run_id, 5)
     process.send_signal(number)
     world.end_of(process, 26)
     record = checked(world, run_id, 1)
@@ -220,7 +212,7 @@ def test_a_supervisor_whose_parent_ends_cancels(world: World) -> None:
 
 def test_a_second_supervisor_of_a_living_run_waits_for_its_result(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=300)
-    first = in_training(world, run_id)
+    first = world.in_training(run_id)
     log = world.ends(run_id)
     assert first.wait(timeout=30) == 0
     refused = rf"{run_id} is running already, attempt 1 of this run, .*: process {first.pid} on .*kill {first.pid}\); waiting until it ends"
@@ -251,7 +243,7 @@ def test_a_supervisor_that_waits_for_another_ends_when_it_is_told_to_or_takes_it
 def test_two_runs_take_nodess_on_this_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPWAY_LOGIN_S", "4.5")
     one, two = world.cell(step_s=0.02, measured=60), world.cell(measured=5)
-    first = in_training(world, one)
+    first = world.in_training(one)
     record = ended_after(world, two)
     assert first.wait(30) == 0
     mine = world.record(one)
@@ -272,7 +264,7 @@ def ended_after(world: World, run_id: str) -> dict[str, Any]:
 
 def test_cancelled_or_at_its_job_s_end_while_it_waits_for_its_turn_it_leaves_nothing(world: World) -> None:
     one, two = world.cell(step_s=0.02, measured=10000), world.cell()
-    first = in_training(world, one)
+    first = world.in_training(one)
     second = world.start(two)
     log_until(second, "waiting for this machine")
     second.terminate()
@@ -388,7 +380,7 @@ def waiting(world: World, node: str = "*") -> int:
 def ends_without_storage(world: World, run_id: str) -> None:
     """Run it while storage refuses its files, which wait on its nodes then; storage takes what comes from now on."""
     world.shorter["push_s"] = 0.5
-    process = in_training(world, run_id)
+    process = world.in_training(run_id)
     path = in_the_way(world, run_id)
     log = world.end_of(process, 22)
     assert "could not be pushed" in log
@@ -451,7 +443,7 @@ def test_a_result_that_is_delivered_while_nobody_can_publish_it_is_taken_up_by_t
 
 def test_storage_that_comes_back_gets_its_result(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=20)
-    process = in_training(world, run_id)
+    process = world.in_training(run_id)
     path = in_the_way(world, run_id)
     log_until(process, "push failed")
     path.unlink()
@@ -477,7 +469,7 @@ def test_storage_that_takes_nothing_is_told_as_such(world: World, break_it: Any,
     run_id = world.cell(step_s=0.02, measured=20)
     (world.results / "runs").mkdir(parents=True)
     with tmpfs(world.results / "runs" / run_id, 64 << 10) as place:
-        process = in_training(world, run_id)
+        process = world.in_training(run_id)
         break_it(place)
         log = world.end_of(process, code)
         assert words in log
@@ -487,7 +479,7 @@ def test_storage_that_takes_nothing_is_told_as_such(world: World, break_it: Any,
 
 def test_who_is_told_to_end_while_storage_refuses_leaves_the_result_on_the_node(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=20)
-    process = in_training(world, run_id)
+    process = world.in_training(run_id)
     in_the_way(world, run_id)
     log = log_until(process, "push failed")
     process.terminate()
@@ -527,8 +519,7 @@ def test_a_cache_without_inodes_is_told_as_such_and_nothing_is_left(world: World
     run_id, later, running = world.cell(measured=2), world.cell(measured=3), world.cell(step_s=0.02, measured=80)
     with tmpfs(world.cache, 64 << 20, 200):
         log = world.ends(run_id)
-        process = world.start(running)
-        world.wait_for(lambda: world.steps(running) > 2)
+        process = world.in_training(running)
         take_inodes(world.cache, 0)
         log = world.end_of(process, 22)
         record = checked(world, running, 1)
@@ -555,7 +546,7 @@ def test_a_node_that_is_lost_while_it_pushes_ends_the_run_without_it(world: Worl
         (world.path / "hurry").touch()
         wait_for_the_push()
         (part,) = world.run_dir(run_id).glob("attempts/.1.part-*/folder/file")
-        os.kill(min(pid for pid in world.pids("workflow.run.node") if b"--node\x000\0" in Path(f"/proc/{pid}/cmdline").read_bytes()), 9)
+        os.kill(world.node_program(0), signal.SIGKILL)
         log = world.end_of(process, NodeLost.exit_code)
     record = world.record(run_id, 1)
     assert record["status"] == "node_lost", log
@@ -586,7 +577,7 @@ def test_an_attempt_that_was_pushed_before_its_supervisor_was_killed_is_publishe
 
 def test_who_lost_the_lease_publishes_nothing(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=50)
-    process = in_training(world, run_id)
+    process = world.in_training(run_id)
     path = world.run_dir(run_id) / "lease.json"
     lease = json.loads(path.read_text())
     path.write_text(json.dumps({**lease, "token": "feedfeedfeedfeed"}))

@@ -135,6 +135,13 @@ class World:
         """A supervisor, as the rule starts it."""
         return self.start_by(self.argv(run_id))
 
+    def in_training(self, run_id: str, steps: int = 1, rank: int = 0) -> subprocess.Popen[str]:
+        """A supervisor whose rank has written more than so many steps."""
+        process = self.start(run_id)
+        self.wait_for(lambda: self.steps(run_id, rank) > steps or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[1]
+        return process
+
     def start_by(self, argv: list[str]) -> subprocess.Popen[str]:
         """A supervisor that this command starts."""
         env = {**os.environ, "SLIPWAY_TEST_WORLD": str(self.path)}
@@ -192,6 +199,10 @@ class World:
     def pids(self, word: str) -> list[int]:
         """Living processes of this world with `word` in their command line."""
         return [pid for pid in self.processes() if word.encode() in read(pid, "cmdline")]
+
+    def node_program(self, index: int) -> int:
+        """The living one of this node, and not a child that it has forked."""
+        return min(pid for pid in self.pids("workflow.run.node") if f"--node\0{index}\0".encode() in read(pid, "cmdline"))
 
     def wait_for(self, condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> Any:
         """The first true value of `condition`; fails after the limit. For things that nothing signals to a test, such as /proc."""
