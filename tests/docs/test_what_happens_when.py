@@ -92,8 +92,7 @@ CASES: Final[Mapping[str, Case]] = {
             "50 %": ("workflow.run.record.walltime_budget.SAVE_SHARE",),
         },
         tests=(
-            "tests/workflow/run/test_runs.py::test_the_walltime_ends_a_run_as_a_row_with_what_is_there",
-            "tests/workflow/run/test_resume.py::test_a_timeout_is_gone_on_with_when_there_is_more_walltime",
+            "tests/workflow/run/test_resume.py::test_the_walltime_ends_a_run_as_a_row_with_what_is_there_and_a_longer_one_goes_on",
             "tests/workflow/run/test_runs.py::test_cancelled_or_at_its_job_s_end_while_it_waits_for_its_turn_it_leaves_nothing",
             "tests/slurm/test_deadline.py::test_a_run_longer_than_its_job_is_saved_requeued_and_goes_on",
         ),

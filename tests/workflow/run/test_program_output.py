@@ -60,14 +60,6 @@ def test_steps_are_read_from_what_it_prints(world: World, launcher: str, nodes: 
     assert checked(world, run_id)["status"] == "ok"
 
 
-def test_a_line_every_few_steps_is_a_mean_and_says_so(world: World) -> None:
-    run_id = program(world, EACH.format(say=f"step % 2 or {SAY}"), events=log())
-    record = ended(world, run_id)
-    assert record["status"] == "ok"
-    assert (record["performance"]["steps_together"], record["performance"]["num_measured_steps"]) == (2, 6)
-    assert record["performance"]["step_s"]["n"] == 3
-
-
 @pytest.mark.parametrize(
     ("say", "each", "events", "words"),
     [

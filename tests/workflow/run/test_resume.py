@@ -169,7 +169,7 @@ def test_the_budget_counts_over_all_attempts_and_its_end_is_a_row(world: World) 
     assert again["resumed_from"] is None, "another cell: from the start"
 
 
-def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> None:
+def test_the_walltime_ends_a_run_as_a_row_with_what_is_there_and_a_longer_one_goes_on(world: World) -> None:
     run_id = long_cell(world)
     world.limits["walltime_s"] = 3.0
     world.write()
@@ -177,7 +177,8 @@ def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> 
         shutil.rmtree(world.run_dir(run_id))
         world.limits["walltime_s"] *= 2
         world.write()
-    assert first["status"] == "timeout"
+    assert (first["status"], first["failed_rank"]) == ("timeout", None)
+    assert first["performance"]["num_measured_steps"] > 5
     world.limits["walltime_s"] = 600.0
     long_jobs(world)
     last = ended(world, f"{run_id}.after-1")

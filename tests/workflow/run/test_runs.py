@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.data_prep.staging.disks import tmpfs
 from tests.workflow.run.reading import held_up
 from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import World
-from workflow.run.node.workdir import check_target, deliver
+from workflow.run.node.workdir import deliver
 
 pytestmark = pytest.mark.slow
 
@@ -121,26 +120,13 @@ def test_a_cleaner_that_removes_the_cache_is_told_in_words(world: World) -> None
     assert "somebody removed it while the run was at work, such as a cleaner of old files: keep it off the cache" in record["status_reason"]
 
 
-def test_a_prevented_attempt_is_followed_by_the_next(world: World) -> None:
-    run_id = world.cell(do={"0": [3, "SIGKILL"]})
-    assert world.run(run_id)[0] == 23
-    world.cells[0]["optimizer"]["fake"] = {}
-    world.write()
-    record = ended(world, run_id)
-    assert (record["attempt"], record["result_number"], record["status"]) == (2, 1, "ok")
-    record = ended(world, f"{run_id}.after-1")
-    assert (record["attempt"], record["result_number"]) == (3, 2)
-
-
 def test_a_result_that_is_there_is_published_and_not_trained_again(world: World) -> None:
     run_id = world.cell(do={"0": [3, "exit 3"]})
     first = ended(world, run_id)
-    for remove in (False, True):
-        if remove:
-            (world.run_dir(run_id) / "record.json").unlink()
-        log = world.ends(run_id)
-        assert f"{run_id} has the result that was asked for: attempt 1, status error; nothing is trained" in log
-        assert world.record(run_id) == first
+    (world.run_dir(run_id) / "record.json").unlink()
+    log = world.ends(run_id)
+    assert f"{run_id} has the result that was asked for: attempt 1, status error; nothing is trained" in log
+    assert world.record(run_id) == first
     world.cells[0]["optimizer"]["fake"] = {}
     world.write()
     second = ended(world, f"{run_id}.after-1")
@@ -167,14 +153,6 @@ def test_a_program_that_ignores_term_is_killed_and_its_children_too(world: World
     process.terminate()
     world.end_of(process, 26)
     assert world.left() == []
-
-
-def test_the_walltime_ends_a_run_as_a_row_with_what_is_there(world: World) -> None:
-    world.limits["walltime_s"] = 8.0
-    record = ended(world, world.cell(step_s=0.02, measured=10000))
-    assert record["status"] == "timeout"
-    assert record["performance"]["num_measured_steps"] > 5
-    assert record["failed_rank"] is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -430,17 +408,6 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
     assert world.left() == []
 
 
-def test_a_result_that_is_delivered_while_nobody_can_publish_it_is_taken_up_by_the_next_start(world: World) -> None:
-    run_id = world.cell(step_s=0.02, measured=20, do={"0": [15, "exit 3"]})
-    ends_without_storage(world, run_id)
-    assert [delivery.delivered for delivery in deliver_pending(world.cache / "local-0", partial(check_target, world.storage))] == [True]
-    assert world.record(run_id, 1)["status"] == "storage"
-    world.ends(run_id)
-    record = checked(world, run_id)
-    assert (record["status"], record["attempt"], record["failed_rank"]["exit_code"]) == ("error", 1, 3)
-    assert world.left() == []
-
-
 def test_storage_that_comes_back_gets_its_result(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=20)
     process = world.in_training(run_id)
@@ -556,23 +523,6 @@ def test_a_node_that_is_lost_while_it_pushes_ends_the_run_without_it(world: Worl
     logs = world.run_dir(run_id) / "attempts" / "1" / "logs"
     assert [path.name for path in sorted(logs.glob("node-*"))] == [f"node-{index}.log" for index in range(1, nodes)]
     assert world.processes() == []
-
-
-def test_an_attempt_that_was_pushed_before_its_supervisor_was_killed_is_published_by_the_next(world: World) -> None:
-    run_id = world.cell()
-    ended(world, run_id)
-    run_dir = world.run_dir(run_id)
-    record = (run_dir / "record.json").read_bytes()
-    (run_dir / "record.json").unlink()
-    from tests.cluster.test_local import holder
-    from workflow.run.storage.lease import new_lease
-
-    lease = new_lease(holder(pid=2**22 + 1), 1)
-    (run_dir / "lease.json").write_text(json.dumps(lease.to_json()))
-    log = world.ends(run_id)
-    assert "has the result that was asked for: attempt 1, status ok; nothing is trained" in log
-    assert (run_dir / "record.json").read_bytes() == record
-    assert world.left() == []
 
 
 def test_who_lost_the_lease_publishes_nothing(world: World) -> None:

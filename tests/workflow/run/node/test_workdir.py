@@ -118,9 +118,13 @@ def delivered(
 
 
 @pytest.mark.processes
-def test_what_was_delivered_whole_becomes_the_result_that_it_was(world: World) -> None:
+@pytest.mark.parametrize("by", ["the delivery", "the next start"])
+def test_what_was_delivered_whole_becomes_the_result_that_it_was(world: World, by: str) -> None:
     run_dir = delivered(world)
-    assert publish_delivered(run_dir, os.getpid()) == "the run's result: attempt 1, status error"
+    if by == "the delivery":
+        assert publish_delivered(run_dir, os.getpid()) == "the run's result: attempt 1, status error"
+    else:
+        assert prepare(str(world.results), run_dir.name, 0, os.getpid(), {}).done == Result(number=1, attempt=1, status="error")
     record = read_sealed(run_dir / "record.json")
     assert (record["status"], record["kind"], record["result_number"], record["status_reason"]) == ("error", "result", 1, "rank 1 ended")
     assert record["failed_rank"]["host"] == "local-1"

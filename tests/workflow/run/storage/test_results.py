@@ -15,12 +15,14 @@ from base.seal import publish_sealed, read_sealed
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize
 from cluster.schedulers.slurm import plan_allocation
 from cluster.types import AllocationRequest
+from tests.cluster.test_local import holder
 from tests.workflow.report.builder import failed, make_cell, make_record
 from tests.workflow.run.world import World
 from workflow.dag.storage_view import result_at, results_in
 from workflow.dag.submitting import Submissions
 from workflow.run.record.model import RunRecord
 from workflow.run.record.outcome import Ending, RankEnd, judge_missing
+from workflow.run.storage.lease import new_lease
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import (
     FORGOTTEN_S,
@@ -151,6 +153,7 @@ def start(world: World, asked: str) -> PreparedRun:
     ("results", "asked", "done", "number"),
     [
         ([], "", None, 1),
+        (["killed"], "", None, 1),
         (["ok"], "", 1, 2),
         (["error"], "", 1, 2),
         (["error"], ".after-1", None, 2),
@@ -164,15 +167,18 @@ def start(world: World, asked: str) -> PreparedRun:
 def test_a_start_trains_only_what_is_not_there(
     world: World, results: list[str], asked: str, done: int | None, number: int, published: bool
 ) -> None:
+    """Also after one that was killed when its attempt had been pushed, and before its result was published."""
     run_id = world.cell()
     run_dir = world.run_dir(run_id)
-    records = [write(run_dir, attempt, status, attempt) for attempt, status in enumerate(results, 1)]
+    records = [write(run_dir, attempt, status, None if status == "killed" else attempt) for attempt, status in enumerate(results, 1)]
     if published:
         publish_newest(run_dir, results_of(run_dir))
+    elif results:
+        (run_dir / "lease.json").write_text(json.dumps(new_lease(holder(pid=2**22 + 1), len(results)).to_json()))
     said = start(world, f"{run_id}{asked}")
     assert said.done == (None if done is None else Result(done, done, results[-1]))
-    assert said.result_number == number
-    if records:
+    assert (said.attempt, said.result_number) == (len(results) + 1, number)
+    if records and records[-1]["result_number"]:
         assert read_sealed(run_dir / "record.json") == records[-1], "the record of before stays until its successor is there"
     assert (run_dir / "lease.json").exists() == (done is None)
 
