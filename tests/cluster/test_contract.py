@@ -48,6 +48,13 @@ def test_it_is_listed_under_its_own_name(scheduler: Scheduler) -> None:
     assert get_scheduler(scheduler.NAME) is scheduler
 
 
+@pytest.mark.parametrize("name", ["lsf", "pbs", "sge", "slurm"])
+def test_outside_of_its_jobs_nothing_is_allocated(name: str) -> None:
+    request = AllocationRequest(nodes=1, gpus_per_node=1, largest_nodes=1, device="cpu")
+    with pytest.raises(AllocationError, match=f"the site says scheduler: {name}, and this process is not inside a job of"):
+        get_scheduler(name).allocate(request, {}, 1)
+
+
 def test_every_node_is_launched_once_and_twice_the_same(scheduler: Scheduler) -> None:
     granted = allocation(scheduler.NAME, nodes=NODES)
     launches = scheduler.launches(granted, ("python", "-m", "node"))

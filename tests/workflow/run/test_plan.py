@@ -238,6 +238,8 @@ def test_a_framework_is_described_by_name_or_by_folder() -> None:
     assert describe_framework(document(framework=str(folder)), "cpu").folder == str(folder)
     with pytest.raises(UnsupportedRequest, match="precision 'bf16'"):
         describe_framework(document(framework=str(folder), precision="bf16"), "cpu")
+    with pytest.raises(UnsupportedRequest, match="model 'lenet5'"):
+        describe_framework(document(framework=str(folder), model="lenet5"), "cpu")
 
 
 def test_the_network_is_that_of_the_dataset_s_images() -> None:
