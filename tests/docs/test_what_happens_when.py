@@ -66,7 +66,7 @@ CASES: Final[Mapping[str, Case]] = {
         times={"30 s": ("workflow.run.supervisor.step_limits.NODE_SILENCE_S",), "60 s": ("workflow.run.node.limits.SUPERVISOR_SILENCE_S",)},
         tests=(
             "tests/workflow/run/test_kills.py::test_a_frozen_node_program_is_lost_by_its_silence",
-            "tests/workflow/run/link/test_event_loop.py::test_echoes_of_a_node_that_does_not_answer_mean_that_it_is_lost",
+            "tests/workflow/run/link/test_event_loop.py::test_echoes_alone_mean_that_a_node_which_does_not_answer_is_lost_or_are_an_error_in_the_end",
             "tests/workflow/run/test_runs.py::test_a_node_that_is_lost_while_it_pushes_ends_the_run_without_it",
             "tests/workflow/run/node/test_workdir.py::test_what_a_killed_node_program_left_goes_with_the_next_start_of_any_run",
             "tests/slurm/test_scheduler.py::test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second_attempt",
@@ -82,7 +82,7 @@ CASES: Final[Mapping[str, Case]] = {
             "tests/slurm/test_preflight.py::test_a_pair_that_is_cut_is_named_and_ends_the_run",
             "tests/slurm/test_preflight.py::test_a_node_with_a_slow_link_is_named_and_the_run_goes_on",
             "tests/data_prep/staging/test_peers.py::test_a_node_that_cannot_be_reached_is_done_without",
-            "tests/workflow/run/link/test_event_loop.py::test_echoes_alone_are_an_error_in_the_end",
+            "tests/workflow/run/link/test_event_loop.py::test_echoes_alone_mean_that_a_node_which_does_not_answer_is_lost_or_are_an_error_in_the_end",
         ),
     ),
     "The walltime ends": Case(

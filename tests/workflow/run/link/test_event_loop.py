@@ -203,21 +203,16 @@ def test_an_echo_waits_for_its_cause() -> None:
     assert not training.finished
 
 
-def test_echoes_of_a_node_that_does_not_answer_mean_that_it_is_lost() -> None:
-    loop, training, endings = watch(3, {0, 1})
-    training.rank_ended(ended(0, 1, ECHO))
-    training.rank_ended(ended(1, 1, ECHO))
+@pytest.mark.parametrize(("count", "status", "words"), [(3, "node_lost", "n2 did not answer"), (2, "error", "rank 0 on n0")])
+def test_echoes_alone_mean_that_a_node_which_does_not_answer_is_lost_or_are_an_error_in_the_end(
+    count: int, status: str, words: str
+) -> None:
+    loop, training, endings = watch(count, {0, 1})
+    for rank in range(count - 1):
+        training.rank_ended(ended(rank, 1, ECHO))
     assert loop.until(lambda: bool(endings), 10)
-    assert endings[0].status == "node_lost"
-    assert str(endings[0].reason).startswith("n2 did not answer")
-
-
-def test_echoes_alone_are_an_error_in_the_end() -> None:
-    loop, training, endings = watch(2, {0, 1})
-    training.rank_ended(ended(0, 1, ECHO))
-    assert loop.until(lambda: bool(endings), 10)
-    assert endings[0].status == "error"
-    assert "rank 0 on n0" in str(endings[0].reason)
+    assert endings[0].status == status
+    assert str(endings[0].reason).startswith(words)
 
 
 def test_clocks_that_differ_do_not_change_who_was_first() -> None:

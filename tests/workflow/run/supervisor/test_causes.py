@@ -39,6 +39,12 @@ def handle(*messages: reports.Message) -> NodeHandle:
     return node
 
 
+def ended(run: RunningAttempt) -> Ending:
+    run.scope.loop.until(lambda: run.scope.ending is not None)
+    assert run.scope.ending is not None
+    return run.scope.ending
+
+
 @pytest.fixture
 def run() -> Iterator[RunningAttempt]:
     """Whose node programs have not come up."""
@@ -63,20 +69,21 @@ def test_a_lost_node_has_one_name_and_no_failure_beside_a_0(run: RunningAttempt,
     ):
         run.scope.ending, run.is_ending = None, False
         run._lost(NodeHandle(0, node), said)
-        run.scope.loop.until(lambda: run.scope.ending is not None)
-        assert run.scope.ending is not None
-        assert run.scope.ending.reason == f"the node program of {name} is gone: {said}"
+        assert ended(run).reason == f"the node program of {name} is gone: {said}"
 
 
-def test_a_failure_of_ranks_ends_a_run_that_nobody_was_told_to_end(run: RunningAttempt) -> None:
-    run._training_failed(KILLED)
-    assert run.scope.ending == KILLED
-
-
-def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: RunningAttempt) -> None:
-    run.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
-    run._training_failed(KILLED)
-    assert run.scope.ending is None
+@pytest.mark.parametrize(
+    ("told_to_end", "failure", "ending"),
+    [(False, KILLED, KILLED), (True, KILLED, None), (True, OOM, OOM)],
+    ids=["nobody was told to end", "the scheduler is being asked why", "memory that ran out may be why"],
+)
+def test_a_failure_of_ranks_waits_for_the_word_of_a_scheduler_that_ends_them(
+    run: RunningAttempt, told_to_end: bool, failure: Ending, ending: Ending | None
+) -> None:
+    if told_to_end:
+        run.end_by_scheduler("got SIGTERM")
+    run._training_failed(failure)
+    assert run.scope.ending == ending
 
 
 @pytest.mark.parametrize(
@@ -92,9 +99,9 @@ def test_where_the_scheduler_has_lost_a_node_it_is_the_one_that_is_silent(
         run.nodes.all[index].heard -= 60
     run.is_ending = True
     run._cause_known("got SIGTERM", None, None, cast(Call, SimpleNamespace(result=lambda: word)))
-    assert run.scope.ending is not None
-    assert (run.scope.ending.status, run.scope.ending.failed_nodes) == (word, failed)
-    assert ("nothing is heard of n1" in (run.scope.ending.reason or "")) == bool(failed)
+    ending = ended(run)
+    assert (ending.status, ending.failed_nodes) == (word, failed)
+    assert ("nothing is heard of n1" in str(ending.reason)) == bool(failed)
     assert [node.index for node in run.nodes.present()] == [index for index in silent if not failed]
 
 
@@ -103,12 +110,6 @@ def test_where_the_scheduler_says_nothing_the_node_that_failed_is_at_fault_and_n
     failed = Ending(status="node_lost", reason="start on n0: no container", nodes=("n0",))
     run._cause_known("start on n0", None, failed, cast(Call, SimpleNamespace(result=lambda: None)))
     assert run.scope.ending == failed
-
-
-def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: RunningAttempt) -> None:
-    run.end_by_scheduler("got SIGTERM")  # the scheduler is being asked why
-    run._training_failed(OOM)
-    assert run.scope.ending == OOM
 
 
 def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: RunningAttempt) -> None:
@@ -122,8 +123,7 @@ def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: 
 def test_several_causes_in_one_message_end_the_run_by_the_first(run: RunningAttempt) -> None:
     for during in ("stage", "start"):
         run._heard(handle(), reports.Failed(during=during, error="StagingError", message="it broke"))
-    assert run.scope.ending is not None
-    assert run.scope.ending.reason == "stage on n0: it broke"
+    assert ended(run).reason == "stage on n0: it broke"
 
 
 def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(run: RunningAttempt) -> None:
@@ -146,9 +146,8 @@ def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(
 )
 def test_storage_is_not_accused_of_what_happens_without_it(run: RunningAttempt, during: str, error: str, status: str) -> None:
     run._heard(handle(), reports.Failed(during=during, error=error, message="it broke"))
-    run.scope.loop.until(lambda: run.scope.ending is not None)
-    assert run.scope.ending is not None
-    assert (run.scope.ending.status, run.scope.ending.reason) == (status, f"{during} on n0: it broke")
+    ending = ended(run)
+    assert (ending.status, ending.reason) == (status, f"{during} on n0: it broke")
 
 
 @pytest.mark.parametrize(("word", "status"), [("cancelled", "cancelled"), (None, "node_lost")])
@@ -157,11 +156,9 @@ def test_a_container_that_is_a_step_of_the_job_may_have_been_ended_with_it(run: 
     run.scheduler = Says(word)  # type: ignore[assignment]
     run._heard(handle(), reports.Failed(during="start", error="ContainerError", message="was not started: Job/step already completing"))
     assert run.scope.ending is None
-    run.scope.loop.until(lambda: run.scope.ending is not None)
-    assert run.scope.ending is not None
-    assert run.scope.ending.status == status
-    assert run.scope.ending.reason is not None
-    assert run.scope.ending.reason.startswith("start on n0: was not started: Job/step already completing")
+    ending = ended(run)
+    assert ending.status == status
+    assert str(ending.reason).startswith("start on n0: was not started: Job/step already completing")
 
 
 @pytest.mark.parametrize(("word", "status"), [("requeued", "preempted"), (None, "node_lost")])
@@ -171,10 +168,9 @@ def test_a_node_program_that_is_gone_may_have_been_killed_before_anybody_was_tol
     """As Grid Engine does with those on other nodes than the first; where it knows nothing of an end, the node is at fault."""
     run.scheduler = Says(word)  # type: ignore[assignment]
     run._lost(handle(), "error: commlib error: got read error")
-    run.scope.loop.until(lambda: run.scope.ending is not None)
-    assert run.scope.ending is not None
-    assert (run.scope.ending.status, run.scope.ending.failed_nodes) == (status, () if word else ("n0",))
-    assert "the node program of n0 is gone: error: commlib error" in (run.scope.ending.reason or "")
+    ending = ended(run)
+    assert (ending.status, ending.failed_nodes) == (status, () if word else ("n0",))
+    assert "the node program of n0 is gone: error: commlib error" in str(ending.reason)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR2, "timeout"), (signal.SIGTERM, "cancelled")])
@@ -182,9 +178,7 @@ def test_a_signal_that_comes_only_at_the_limit_of_a_job_means_that_its_time_is_o
     """As LSF's, which does not say why it ends a job that still runs."""
     run.scheduler = Says(None)  # type: ignore[assignment]
     run.end_by_scheduler("it was told", number=number)
-    run.scope.loop.until(lambda: run.scope.ending is not None)
-    assert run.scope.ending is not None
-    assert run.scope.ending.status == status
+    assert ended(run).status == status
 
 
 def test_an_announcement_that_comes_twice_is_no_second_wish_to_end(run: RunningAttempt) -> None:
