@@ -31,9 +31,10 @@ def frozen_world(disk: Disk, tmp_path: Path) -> Iterator[World]:
 def test_frozen_at_the_push_the_result_waits_on_its_node_and_can_be_delivered(frozen_world: World, disk: Disk) -> None:
     world = frozen_world
     world.shorter["push_s"] = 3.0
-    run_id = world.cell(2, step_s=0.02, measured=60)
+    run_id = world.held(2)
     process = world.in_training(run_id)
     with still_frozen(disk, 120):
+        world.go_on()
         code = process.wait(100)
         assert code == 22
         assert len(list(world.cache.glob("local-*/runs/*/pending.json"))) == 2

@@ -299,8 +299,8 @@ def test_a_rank_of_half_the_speed_whose_output_nobody_reads_is_found_by_its_end(
 
 
 def test_an_expression_that_takes_for_ever_ends_the_run_as_a_hang(world: World) -> None:
-    world.limits["init_s"] = world.shorter["rank_silence_s"] = 2.0
+    world.limits["init_s"] = world.shorter["rank_silence_s"] = 4.0  # in which it has to come to its output
     events = {"log": {"step": r"^(a+)+(?P<step>\d)$", "every": 1, "ranks": "first"}}
     record = ended(world, program(world, "print('a' * 60, flush=True)", events=events))
     assert record["status"] == "hang"
-    assert "in phase output, limit 2 s" in record["status_reason"]
+    assert "in phase output, limit 4 s" in record["status_reason"]

@@ -47,7 +47,7 @@ def longer_jobs(world: World) -> None:
 
 
 def long_jobs(world: World) -> None:
-    (world.path / "hurry").touch()
+    world.go_on()
     world.job_s = None
     world.write()
 

@@ -21,7 +21,7 @@ from tests.cluster import smi
 from tests.data_prep.staging.disks import tmpfs
 from tests.workflow.run.reading import held_up
 from tests.workflow.run.valid import validate_record
-from tests.workflow.run.world import World
+from tests.workflow.run.world import HELD_STEPS, World
 from workflow.run.node.workdir import deliver
 
 pytestmark = pytest.mark.slow
@@ -189,9 +189,12 @@ def test_a_supervisor_whose_parent_ends_cancels(world: World) -> None:
 
 
 def test_a_second_supervisor_of_a_living_run_waits_for_its_result(world: World) -> None:
-    run_id = world.cell(step_s=0.02, measured=300)
+    run_id = world.held()
     first = world.in_training(run_id)
-    log = world.ends(run_id)
+    second = world.start(run_id)
+    log = log_until(second, "waiting until it ends")
+    world.go_on()
+    log += world.end_of(second)
     assert first.wait(timeout=30) == 0
     refused = rf"{run_id} is running already, attempt 1 of this run, .*: process {first.pid} on .*kill {first.pid}\); waiting until it ends"
     assert re.search(refused, log)
@@ -218,26 +221,24 @@ def test_a_supervisor_that_waits_for_another_ends_when_it_is_told_to_or_takes_it
     assert world.left() == []
 
 
-def test_two_runs_take_nodess_on_this_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_take_turns_on_this_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPWAY_LOGIN_S", "4.5")
-    one, two = world.cell(step_s=0.02, measured=60), world.cell(measured=5)
+    one, two = world.held(), world.cell(measured=5)
     first = world.in_training(one)
-    record = ended_after(world, two)
+    second = world.start(two)
+    log = log_until(second, "waiting for this machine")
+    assert re.search(r"waiting for this machine: study \S+ of \S+, process \d+ \(fake-0-r1\)", log)
+    world.go_on()
+    world.end_of(second)
     assert first.wait(30) == 0
-    mine = world.record(one)
+    record, mine = checked(world, two), world.record(one)
     assert record["time"]["start"] < mine["time"]["end"], "they were there at the same time"
-    assert record["steps_s"]["assign"] > 0.2
+    assert record["steps_s"]["assign"] > 0
     assert record["steps_s"]["login"] == 4.5
     assert record["run_s"] < record["steps_s"]["assign"] + 30
     begin = float(json.loads((world.run_dir(two) / "attempts/1/events-0.jsonl").read_text().splitlines()[0])["time"])
     end = float(json.loads((world.run_dir(one) / "attempts/1/events-0.jsonl").read_text().splitlines()[-1])["time"])
     assert begin > end, "the second began before the first was over"
-
-
-def ended_after(world: World, run_id: str) -> dict[str, Any]:
-    log = world.ends(run_id)
-    assert re.search(r"waiting for this machine: study \S+ of \S+, process \d+ \(fake-0-r1\)", log)
-    return checked(world, run_id)
 
 
 def test_cancelled_or_at_its_job_s_end_while_it_waits_for_its_turn_it_leaves_nothing(world: World) -> None:
@@ -360,6 +361,7 @@ def ends_without_storage(world: World, run_id: str) -> None:
     world.shorter["push_s"] = 0.5
     process = world.in_training(run_id)
     path = in_the_way(world, run_id)
+    world.go_on()
     log = world.end_of(process, 22)
     assert "could not be pushed" in log
     assert world.processes() == []
@@ -378,7 +380,7 @@ def log_until(process: Any, words: str) -> str:
 
 
 def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delivered(world: World) -> None:
-    run_id = world.cell(2, step_s=0.02, measured=40)
+    run_id = world.held(2)
     ends_without_storage(world, run_id)
     assert waiting(world) == 2
     assert list(world.cache.glob("local-*/leases/*/*.json")) == []
@@ -398,7 +400,7 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
     (delivery,) = deliver(world.cache / "local-1", world.storage)
     assert delivery.message == "delivered; the run's result: attempt 1, status ok"
     record = checked(world, run_id)
-    assert (record["status"], record["result_number"], record["performance"]["num_measured_steps"]) == ("ok", 1, 40)
+    assert (record["status"], record["result_number"], record["performance"]["num_measured_steps"]) == ("ok", 1, HELD_STEPS)
     assert {"events-0.jsonl", "events-1.jsonl", "logs/node-1.log", "ended.json"} <= {file["path"] for file in record["files"]}
     assert "it was delivered later" in record["warnings"][0]
     # and nothing is trained again
@@ -409,9 +411,10 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
 
 
 def test_storage_that_comes_back_gets_its_result(world: World) -> None:
-    run_id = world.cell(step_s=0.02, measured=20)
+    run_id = world.held()
     process = world.in_training(run_id)
     path = in_the_way(world, run_id)
+    world.go_on()
     log_until(process, "push failed")
     path.unlink()
     world.end_of(process)
@@ -433,11 +436,12 @@ def make_read_only(place: Path) -> None:
 )
 def test_storage_that_takes_nothing_is_told_as_such(world: World, break_it: Any, code: int, words: str) -> None:
     world.shorter |= {} if break_it is fill else {"push_s": 0.5}  # full storage is not waited for
-    run_id = world.cell(step_s=0.02, measured=20)
+    run_id = world.held()
     (world.results / "runs").mkdir(parents=True)
     with tmpfs(world.results / "runs" / run_id, 64 << 10) as place:
         process = world.in_training(run_id)
         break_it(place)
+        world.go_on()
         log = world.end_of(process, code)
         assert words in log
         assert waiting(world, "0") == 1
@@ -445,9 +449,10 @@ def test_storage_that_takes_nothing_is_told_as_such(world: World, break_it: Any,
 
 
 def test_who_is_told_to_end_while_storage_refuses_leaves_the_result_on_the_node(world: World) -> None:
-    run_id = world.cell(step_s=0.02, measured=20)
+    run_id = world.held()
     process = world.in_training(run_id)
     in_the_way(world, run_id)
+    world.go_on()
     log = log_until(process, "push failed")
     process.terminate()
     rest = process.stderr.read()
@@ -483,12 +488,13 @@ def take_inodes(place: Path, left: int) -> None:
 
 
 def test_a_cache_without_inodes_is_told_as_such_and_nothing_is_left(world: World) -> None:
-    run_id, later, running = world.cell(measured=2), world.cell(measured=3), world.cell(step_s=0.02, measured=80)
+    run_id, later, running = world.cell(measured=2), world.cell(measured=3), world.held()
     with tmpfs(world.cache, 64 << 20, 200):
-        log = world.ends(run_id)
+        world.ends(run_id)
         process = world.in_training(running)
         take_inodes(world.cache, 0)
-        log = world.end_of(process, 22)
+        world.go_on()
+        world.end_of(process, 22)
         record = checked(world, running, 1)
         assert (record["status"], record["kind"]) == ("storage", "prevented")
         assert "could not read its dataset or write its files: OSError: [Errno 28] No space left" in record["status_reason"]
@@ -501,16 +507,16 @@ def test_a_cache_without_inodes_is_told_as_such_and_nothing_is_left(world: World
             remove_tree(many)
         assert world.left() == []
         for asked in (later, running):
-            log = world.ends(asked)
+            world.ends(asked)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_node_that_is_lost_while_it_pushes_ends_the_run_without_it(world: World, nodes: int) -> None:
-    run_id = world.cell(nodes, do={"0": [3, "folder"]}, step_s=0.02, measured=1000, hurry=str(world.path / "hurry"))
+    run_id = world.held(nodes, do={"0": [1, "folder"]})
     process = world.start(run_id)
     (left,) = world.wait_for(lambda: list(world.cache.glob("local-0/runs/*/out/folder/file")))
     with held_up(left) as wait_for_the_push:
-        (world.path / "hurry").touch()
+        world.go_on()
         wait_for_the_push()
         (part,) = world.run_dir(run_id).glob("attempts/.1.part-*/folder/file")
         os.kill(world.node_program(0), signal.SIGKILL)
@@ -526,11 +532,12 @@ def test_a_node_that_is_lost_while_it_pushes_ends_the_run_without_it(world: Worl
 
 
 def test_who_lost_the_lease_publishes_nothing(world: World) -> None:
-    run_id = world.cell(step_s=0.02, measured=50)
+    run_id = world.held()
     process = world.in_training(run_id)
     path = world.run_dir(run_id) / "lease.json"
     lease = json.loads(path.read_text())
     path.write_text(json.dumps({**lease, "token": "feedfeedfeedfeed"}))
+    world.go_on()
     world.end_of(process, 21)
     assert not (world.run_dir(run_id) / "record.json").exists()
     aside = world.run_dir(run_id) / "attempts" / f"1.lost-{lease['token'][:8]}"

@@ -26,6 +26,8 @@ from workflow.study.cell import Cell
 ROOT = Path(__file__).parents[3]
 FAKE = Path(__file__).parent / "fake"
 PATIENCE_S = 240.0
+HELD_STEPS = 200
+"""So many steps before its end a run waits that is to be held: fake/program.py."""
 
 SPEC = {"source": "synthetic", "samples": 4, "size": [28, 28]}
 
@@ -89,6 +91,13 @@ class World:
         self.cells.append(of_fake.to_json())
         self.write()
         return f"{of_fake.cell_id}-r1"
+
+    def held(self, nodes: int = 1, **fake: Any) -> str:
+        """A cell whose run waits in its third step until `go_on`, however slow this machine is, and is soon over then; its run's id."""
+        return self.cell(nodes, measured=HELD_STEPS, step_s=0.02, hurry=str(self.path / "hurry"), **fake)
+
+    def go_on(self) -> None:
+        (self.path / "hurry").touch()
 
     def write(self) -> None:
         """study.json and the dataset's receipt."""

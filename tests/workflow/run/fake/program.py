@@ -3,7 +3,8 @@
 `optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow" or "linger",
 "clock": how fast its clock goes,
 "tells": what part of its steps' seconds it tells, "stamps": false where its steps tell no time of their end, "late": {"<rank>": seconds
-that it begins later}, "hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
+that it begins later}, "hurry": a file, before whose creation the last 200 steps do not begin, and from which on steps take no time,
+"aim": the directory that links are to lead to}.
 """
 
 import contextlib

@@ -146,12 +146,17 @@ def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: floa
 QUICK = AttemptLimits(other_failures_s=0.01, cause_search_s=0.1)
 
 
-def watch(count: int, answering: set[int], launcher: str = "ranks", checkpoint: bool = True) -> tuple[Loop, Training, list[Ending]]:
+PATIENT = AttemptLimits(other_failures_s=0.01, cause_search_s=1000.0)
+
+
+def watch(
+    count: int, answering: set[int], launcher: str = "ranks", checkpoint: bool = True, limits: AttemptLimits = QUICK
+) -> tuple[Loop, Training, list[Ending]]:
     loop = Loop()
     endings: list[Ending] = []
     nodes = cast(Nodes, Crowd(count, answering))
     framework = replace(FRAMEWORK, launcher=launcher, checkpoint=checkpoint)
-    return loop, Training(RunScope(loop, QUICK), nodes, count, ProgressLine(1, None, 0.0), framework, endings.append), endings
+    return loop, Training(RunScope(loop, limits), nodes, count, ProgressLine(1, None, 0.0), framework, endings.append), endings
 
 
 def test_training_ends_well_when_all_ranks_do() -> None:
@@ -193,7 +198,7 @@ def test_a_framework_that_writes_no_checkpoint_is_asked_for_none() -> None:
 
 
 def test_an_echo_waits_for_its_cause() -> None:
-    loop, training, endings = watch(2, {0, 1})
+    loop, training, endings = watch(2, {0, 1}, limits=PATIENT)
     training.rank_ended(ended(0, 1, ECHO))
     loop.until(lambda: bool(endings), 0.05)
     assert endings == []

@@ -4,7 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,8 +93,8 @@ def test_who_waits_is_told_of_each_holder(paths: list[Path], monkeypatch: pytest
     (holder,) = take_apart(paths[:1])
     paths[0].write_text("run a")
     turn = NodeLocks(scope := new_scope(), paths[:1], 1)
-    scope.loop.after(0.05, lambda: paths[0].write_text("run b"))
-    scope.loop.after(0.2, lambda: end(holder))
+    then: list[Callable[[], object]] = [lambda: paths[0].write_text("run b"), lambda: end(holder)]
+    scope.loop.every(0.01, lambda: then.pop(0)() if len(caplog.records) > 2 - len(then) else None)
     run: Any = SimpleNamespace(allocation=SimpleNamespace(own_job=True), study="photos", run_id="r1")
     with caplog.at_level("INFO"):
         take_nodes(run, turn)

@@ -33,13 +33,13 @@ def start(world: World, run_id: str) -> subprocess.Popen[str]:
 
 def test_the_same_cell_of_two_studies_runs_twice_on_one_node(worlds: tuple[World, World], tmp_path: Path) -> None:
     first, second = worlds
-    run_id = first.cell(step_s=0.2, measured=2000, hurry=str(tmp_path / "hurry"))
+    run_id = first.held()
     assert second.cell() == run_id
     running = start(first, run_id)
     first.wait_for(lambda: first.steps(run_id))
     _, log = start(second, run_id).communicate(timeout=PATIENCE_S)
     assert second.record(run_id)["status"] == "ok", log
-    (tmp_path / "hurry").touch()
+    first.go_on()
     _, log = running.communicate(timeout=PATIENCE_S)
     assert first.record(run_id)["status"] == "ok", log
     assert list((tmp_path / "cache").glob("local-*/runs/*")) == []
