@@ -24,8 +24,8 @@ from workflow.run.node.workdir import deliver
 
 pytestmark = pytest.mark.slow
 STEP_S = 0.01
-STEPS = 10_000
-"""The last ones are not done until `long_jobs`, however long a job is."""
+STEPS = 1_500
+"""The last 200 are not done until `long_jobs`, however long a job is."""
 PREEMPTED = 25
 
 
