@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.run.valid import validate_record
+from tests.workflow.run.test_runs import checked
 from tests.workflow.run.world import HELD_STEPS, World
 
 pytestmark = pytest.mark.slow
@@ -54,8 +54,7 @@ def test_a_clock_that_is_set_forwards_and_back_ends_no_run_and_moves_no_number(w
         wall.set(seconds)
     world.go_on()
     log = world.end_of(process)
-    record = world.record(run_id)
-    validate_record(record)
+    record = checked(world, run_id)
     assert (record["status"], record["performance"]["num_measured_steps"]) == ("ok", HELD_STEPS + 40)
     assert 0 < record["run_s"] < HOUR_S
     assert all(0 <= seconds <= record["run_s"] for name, seconds in record["steps_s"].items() if name not in ("login", "assign"))

@@ -9,7 +9,7 @@ import pytest
 
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.workflow.run.valid import validate_record
+from tests.workflow.run.test_runs import ended
 from tests.workflow.run.world import ROOT, World
 
 pytestmark = pytest.mark.slow
@@ -42,9 +42,7 @@ def test_torchrun_and_ranks_give_the_same_training(world: World, tmp_path: Path)
     records = {}
     for launcher in ("torchrun", "ranks"):
         run_id = cell(world, framework(tmp_path, launcher))
-        world.ends(run_id)
-        records[launcher] = record = world.record(run_id)
-        validate_record(record)
+        records[launcher] = record = ended(world, run_id)
         assert (record["status"], record["status_reason"]) == ("ok", None)
         assert record["performance"]["num_measured_steps"] == 20
         assert record["performance"]["window_steps_ratio"] == pytest.approx(1, abs=0.1)
@@ -52,7 +50,6 @@ def test_torchrun_and_ranks_give_the_same_training(world: World, tmp_path: Path)
         logs = {file["path"] for file in record["files"] if file["path"].startswith("logs/rank")}
         expected = {"logs/rank-0-1.log", "logs/rank-2-3.log"} if launcher == "torchrun" else {f"logs/rank-{rank}.log" for rank in range(4)}
         assert logs == expected
-        assert world.left() == []
     first, second = (records[launcher]["training"] for launcher in ("torchrun", "ranks"))
     assert first["losses"] == second["losses"]
     assert first["parameter_norm"] == second["parameter_norm"]

@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.workflow.run.valid import validate_record
+from tests.workflow.run.test_runs import ended
 from tests.workflow.run.world import World
 from workflow.run.record.events import parse_line
 from workflow.run.record.window_check import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
@@ -15,15 +15,8 @@ pytestmark = pytest.mark.slow
 TRIES = 5
 
 
-def run(world: World, run_id: str) -> dict[str, Any]:
-    world.ends(run_id)
-    record = world.record(run_id)
-    validate_record(record)
-    return record
-
-
 def test_a_window_that_was_three_times_as_long_is_an_error(world: World) -> None:
-    record = run(world, world.cell(measured=50, step_s=0.06, clock=1 / 3, tells=1 / 3))
+    record = ended(world, world.cell(measured=50, step_s=0.06, clock=1 / 3, tells=1 / 3))
     assert record["status"] == "error"
     reason = str(record["status_reason"])
     assert reason.startswith("rank 0 on local-0 tells of ")
@@ -35,7 +28,7 @@ def test_half_a_second_or_one_without_stamps_is_a_warning_and_not_confirmed(worl
     """What it does between its steps it need not tell: its clock may be right, and its rate is not. On a machine that stands still
     meanwhile, its second is several, which no clock may be wrong by, or nobody looks at it: that run is forgotten."""
     for _ in range(TRIES):
-        record = run(world, world.cell(measured=50, step_s=0.02, tells=1 / 2, **clock))
+        record = ended(world, world.cell(measured=50, step_s=0.02, tells=1 / 2, **clock))
         seen = record["window_seen"]
         if seen["window_s"] < 0.8 and seen["most_s"] - seen["least_s"] < 0.3:
             break
@@ -46,14 +39,14 @@ def test_half_a_second_or_one_without_stamps_is_a_warning_and_not_confirmed(worl
 
 def test_a_file_of_events_that_was_written_anew_is_not_confirmed(world: World) -> None:
     """What was pushed tells of another window than what was watched."""
-    record = run(world, world.cell(measured=50, step_s=0.03, last="tell anew"))
+    record = ended(world, world.cell(measured=50, step_s=0.03, last="tell anew"))
     assert record["status"] == "ok"
     assert record["window_seen"]["least_s"] > record["window_seen"]["window_s"] * (1 + CONFIRMED)
     assert any("its rate looks too high" in warning for warning in record["warnings"])
 
 
 def test_ranks_that_measured_at_other_times_are_seen(world: World) -> None:
-    record = run(world, world.cell(2, measured=100, step_s=0.01, sync=False, late={"1": 3.0}))
+    record = ended(world, world.cell(2, measured=100, step_s=0.01, sync=False, late={"1": 3.0}))
     assert record["status"] == "ok"
     window_s, together_s = record["performance"]["window_s"], record["window_seen"]["together_s"]
     assert together_s > window_s * (1 + STAGGERED_RATIO) + STAGGERED_S
@@ -70,7 +63,7 @@ def test_evaluations_between_epochs_are_in_no_rate(world: World) -> None:
     keys = {"framework": "pytorch", "batch_size": 16, "global_batch_size": 32, "steps": None, "epochs": 3, "evaluate_every": 1}
     world.cells[-1].update({**keys, "optimizer": optimizer, "threads": 1})
     world.write()
-    record = run(world, run_id)
+    record = ended(world, run_id)
     assert record["status"] == "ok"
     assert [warning for warning in record["warnings"] if "others used" not in warning] == []
     found, evaluations = record["performance"], record["training"]["evaluations"]

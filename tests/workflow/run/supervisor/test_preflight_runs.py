@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from tests.workflow.run.test_runs import checked
 from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import World
 
@@ -20,8 +21,7 @@ def cell(world: World, nodes: int) -> str:
 def test_a_healthy_network_is_measured_and_nobody_is_named(world: World) -> None:
     run_id = cell(world, nodes := 4)
     log = world.ends(run_id)
-    record = world.record(run_id)
-    validate_record(record)
+    record = checked(world, run_id)
     found = record["preflight"]
     assert found["pairs"] == nodes * (nodes - 1)
     assert found["findings"] == []
