@@ -37,13 +37,10 @@ BROKEN = [
     '{"event": "step", "step": 0, "seconds": -0.1}',
     '{"event": "step", "step": 0, "seconds": NaN}',
     '{"event": "step", "step": 0, "seconds": 1e308}',
-    '{"event": "step", "step": "0", "seconds": [1]}',
     '{"event": "step", "seconds": 1}',
     '{"event": 3}',
     '{"event": "warning"}',
     "[" * 100_000,
-    "9" * 5000,
-    "nonsense",
     "",
     json.dumps({"event": "warning", "message": "x" * MAX_LINE}),
 ]

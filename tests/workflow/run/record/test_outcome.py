@@ -67,7 +67,6 @@ def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
         (end(code=1, last_lines="Traceback (most recent\nnumpy._core._exceptions._ArrayMemoryError: Unable to allocate 7 TiB"), "oom"),
         (end(code=1, last_lines="[rank0]: MemoryError"), "oom"),
         (end(code=1, last_lines="Traceback (most recent\nAttributeError: module 'torch' has no attribute 'OutOfMemoryError'"), "error"),
-        (end(code=1, last_lines="Traceback (most recent\nImportError: cannot import name 'OutOfMemoryError' from 'torch'"), "error"),
         (end(code=-9, oom_kill=True), "oom"),
         (end(code=-9), "killed"),
         (end(code=-15), "killed"),
@@ -90,7 +89,6 @@ def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
         (end(code=1, error_message="RuntimeError: DataLoader worker (pid 7) is killed by signal: Segmentation fault."), "error"),
         (end(code=42), "nan"),
         (end(code=1, error_kind="nan"), "nan"),
-        (end(code=1, error_kind="error", error_message="ValueError: x"), "error"),
     ],
 )
 def test_what_the_end_of_a_rank_means(ended: RankEnd, status: str | None) -> None:
@@ -328,8 +326,7 @@ def test_what_run_start_tells_of_rank_and_device_is_read() -> None:
 @pytest.mark.parametrize("loss", ["NaN", "-Infinity", "1e999"])
 def test_a_loss_that_is_not_finite_is_no_result(loss: str) -> None:
     """A step of NaN may take as long as any other: a table would show its rate as that of a training."""
-    lines = ['{"event": "run_start"}', *(_step(step, "0.5" if step < 7 else loss) for step in range(9)), '{"event": "run_stop"}']
-    events = {0: parse_events([f"{line}\n".encode() for line in lines])}
+    events = rank_with(*(_step(step, "0.5" if step < 7 else loss) for step in range(9)))
     assert str(contradiction(events, 1, None)).endswith("tells that the loss of its step 7 is NaN or infinite")
     assert [step.loss for step in events[0].steps.values()] == [0.5] * 7 + [None] * 2
     canonical_json(msgspec.to_builtins(measured(events, 1, 8)))
@@ -340,27 +337,24 @@ def test_a_loss_that_is_not_finite_is_no_result(loss: str) -> None:
 def test_a_number_of_samples_that_is_none_is_no_result(key: str, told: str) -> None:
     """The batch of the cell would count in its place, which the rank may not have done."""
     steps = [_step(step, "0.5").replace('"samples": 8', f'"{key}": {told}' if step == 4 else f'"{key}": 8.0') for step in range(9)]
-    events = {0: parse_events([f"{line}\n".encode() for line in ('{"event": "run_start"}', *steps, '{"event": "run_stop"}')])}
-    found = str(contradiction(events, 1, None))
+    found = str(contradiction(rank_with(*steps), 1, None))
     assert found.startswith("rank 0 tells of ")
     assert found.endswith(f" {key} in its step 4: expected a whole number from 0 on, or nothing where it does not know")
 
 
-@pytest.mark.parametrize("told", ["0", "8", "null"])
-def test_samples_that_are_not_known_are_those_of_the_cell(told: str) -> None:
-    steps = [_step(step, "0.5").replace('"samples": 8', f'"samples": {told}') for step in range(9)]
-    events = {0: parse_events([f"{line}\n".encode() for line in ('{"event": "run_start"}', *steps, '{"event": "run_stop"}')])}
-    assert contradiction(events, 1, None) is None
-
-
 @pytest.mark.parametrize(
-    ("told", "source", "assumed"), [("null", "program", ["samples"]), ("8", "program", []), ("null", "log", ["samples"]), ("8", "log", [])]
+    ("told", "source", "assumed"), [("null", "program", ["samples"]), ("0", "program", []), ("null", "log", ["samples"]), ("8", "log", [])]
 )
 def test_samples_that_no_rank_reports_are_assumed(told: str, source: str, assumed: list[str]) -> None:
     steps = [_step(step, "0.5").replace('"samples": 8', f'"samples": {told}') for step in range(9)]
-    start = f'{{"event": "run_start", "steps_source": "{source}"}}'
-    events = {0: parse_events([f"{line}\n".encode() for line in (start, *steps, '{"event": "run_stop"}')])}
+    events = rank_with(*steps, start=f'{{"event": "run_start", "steps_source": "{source}"}}')
+    assert contradiction(events, 1, None) is None
     assert measured(events, 1, 8).performance.assumed == tuple(assumed)
+
+
+def rank_with(*steps: str, start: str = '{"event": "run_start"}') -> dict[int, RankEvents]:
+    """Rank 0, which wrote these lines between its start and its end."""
+    return {0: parse_events([f"{line}\n".encode() for line in (start, *steps, '{"event": "run_stop"}')])}
 
 
 def _step(step: int, loss: str) -> str:
