@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cluster import processes
-from tests.campaign.rounds import RUNS, Round, look, missing, wait_for
-from tests.minicluster import queue
+from tests.campaign.rounds import RUNS, Round, look, missing
+from tests.minicluster import ClusterError, queue
+from tests.minicluster.waiting import wait_until
 
 COMES_S = 120.0
 Found = TypeVar("Found")
@@ -47,7 +48,7 @@ def _await(one: Round, find: Callable[[], list[Found]]) -> list[Found]:
         found[:] = find()
         return bool(found) or not one.goes_on()
 
-    wait_for("something to strike", there, COMES_S)
+    wait_until(there, COMES_S, "something to strike")
     if not found:
         raise TooLateError
     return found
@@ -211,8 +212,8 @@ def play(one: Round) -> str:
     process = one.start()
     done, seconds = one.rng.randrange(RUNS - 1), one.rng.uniform(0.0, MAX_S)
     one.moment = f"{done} runs and {seconds:4.1f} s"
-    with contextlib.suppress(TimeoutError):
-        wait_for(f"{done} runs", lambda: process.poll() is not None or one.records() >= done, ROUND_S)
+    with contextlib.suppress(ClusterError):
+        wait_until(lambda: process.poll() is not None or one.records() >= done, ROUND_S, f"{done} runs")
     try:
         process.wait(seconds)
         return TOO_LATE
@@ -230,14 +231,14 @@ def play(one: Round) -> str:
             for other in one.beside:
                 other.wait(ROUND_S)
             # A job that ended while no slurmctld ran is started again a minute after the next one began.
-            wait_for("the queue to become empty", lambda: not one.jobs(), 2 * COMES_S)
+            wait_until(lambda: not one.jobs(), 2 * COMES_S, "the queue to become empty")
             if code == 0 and not missing(one):
                 break
             process = one.start()
         else:
             return f"not finished after {AGAIN} times: missing {missing(one)}, exit code {process.poll()}"
         return look(one, fault.words)
-    except (subprocess.TimeoutExpired, TimeoutError) as error:
+    except (subprocess.TimeoutExpired, ClusterError) as error:
         for command in (process, *one.beside):
             command.kill()
         for job in one.jobs():

@@ -4,14 +4,13 @@ import json
 import os
 import random
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.minicluster import Cluster, queue
+from tests.minicluster import Cluster, ClusterError, queue
 from tests.minicluster.processes import read
+from tests.minicluster.waiting import wait_until
 from tests.workflow.run.valid import validate_record
 from workflow.run.plan import TAG
 
@@ -54,23 +53,19 @@ STUDY = """\
 study: {name}
 datasets:
   digits: {{source: sklearn-digits, encoding: raw, size: 28, shards: 2}}
-base:
-  {{dataset: digits, model: lenet, batch_size: 16, optimizer: {{learning_rate: 0.01}}, repeats: 1,
-   steps: {{warmup: 2, measured: {steps}}}}}
-axes: {{nodes: [1, 2], seed: [0, 1]}}
+{trained}axes: {{nodes: [1, 2], seed: [0, 1]}}
 baseline: {{nodes: 1}}
 limits: {{walltime: {walltime}, init: 60s}}
 """
+LENET = """\
+base:
+  {{dataset: digits, model: lenet, batch_size: 16, optimizer: {{learning_rate: 0.01}}, repeats: 1,
+   steps: {{warmup: 2, measured: {steps}}}}}
+"""
 LIGHT = """\
-study: {name}
-datasets:
-  digits: {{source: sklearn-digits, encoding: raw, size: 28, shards: 2}}
 programs:
   light: {{folder: {folder}, command: [sleep, "5"], launcher: ranks, events: none}}
 base: {{program: light, dataset: digits, batch_size: 16, device: cpu, repeats: 1}}
-axes: {{nodes: [1, 2], seed: [0, 1]}}
-baseline: {{nodes: 1}}
-limits: {{walltime: {walltime}, init: 60s}}
 """
 """The same without PyTorch, whose start costs seconds of a core for each rank."""
 RUNS = 4
@@ -94,8 +89,9 @@ class Round:
         self.study = home / f"{self.name}.yaml"
         folder = home / "light"
         folder.mkdir(exist_ok=True)
-        text = LIGHT if light and not self.endless else STUDY
-        self.study.write_text(text.format(name=self.name, folder=folder, **(SHORT if self.endless else LONG)))
+        numbers = SHORT if self.endless else LONG
+        trained = (LIGHT if light and not self.endless else LENET).format(folder=folder, steps=numbers["steps"])
+        self.study.write_text(STUDY.format(name=self.name, trained=trained, walltime=numbers["walltime"]))
         self.results = cluster.shared / "slipway" / "results" / self.name
         self.moment = "-"
         self.lost: list[str] = []
@@ -159,15 +155,6 @@ class Round:
         return [pid for node in self.cluster.nodes for pid in self.cluster.processes(node) if ours in read(pid, "environ")]
 
 
-def wait_for(what: str, condition: Callable[[], bool], limit_s: float) -> None:
-    """Until `condition()`; raises TimeoutError."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {limit_s:g} s")
-        time.sleep(0.2)
-
-
 # What an outside observer finds after a round.
 
 
@@ -189,8 +176,8 @@ def attempts(one: Round) -> list[tuple[str, str]]:
 def look(one: Round, words: tuple[str, ...]) -> str:
     """What an outside observer finds wrong after the end."""
     try:
-        wait_for("the last processes to end", lambda: not one.tagged(), 60)
-    except TimeoutError:
+        wait_until(lambda: not one.tagged(), 60, "the last processes to end")
+    except ClusterError:
         return f"processes are left: {one.tagged()}"
     wrong = []
     reap = [str(BIN / "slipway"), "reap", "--site", str(one.cluster.site_file)]
