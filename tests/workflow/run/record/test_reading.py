@@ -36,17 +36,6 @@ def test_a_record_names_the_files_of_all_nodes() -> None:
     assert len(read_record(content).files or ()) == 30_000
 
 
-def test_the_newest_prevented_attempt_counts_and_a_result_before_it_more(tmp_path: Path) -> None:
-    kinds = {1: "prevented", 2: "result", 3: "prevented", 4: "prevented"}
-    for number, kind in kinds.items():
-        path = tmp_path / "a-r1" / "attempts" / str(number) / "record.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"attempt": number, "kind": kind}))
-    assert find_record(str(tmp_path), "a-r1").path == "a-r1/attempts/2/record.json"
-    (tmp_path / "a-r1" / "attempts" / "2" / "record.json").unlink()
-    assert find_record(str(tmp_path), "a-r1").path == "a-r1/attempts/4/record.json"
-
-
 def test_a_record_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "a-r1").mkdir()
     with (tmp_path / "a-r1" / "record.json").open("wb") as file:
