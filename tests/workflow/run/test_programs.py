@@ -156,15 +156,6 @@ def test_a_program_that_changes_its_folder_leaves_the_next_run_with_what_it_was(
     assert len({record["provenance"]["program_digest"] for record in records}) == 1
 
 
-def test_a_folder_with_a_link_is_refused_before_anything_is_staged(world: World) -> None:
-    run_id = program(world, LOOP.format(step="pass"))
-    (world.path / "train" / "data").symlink_to("/nowhere")
-    code, log = world.run(run_id)
-    assert code != 0
-    assert "train/data is a link, and only files are taken along" in log
-    assert world.left() == []
-
-
 MISSING: dict[str, tuple[dict[str, Any], str]] = {
     "interpreter": ({"python": "/nowhere/python"}, "/nowhere/python, the `python` of the program 'gpt', is not there: it must be on all"),
     "command": ({"command": ["{folder}/run.sh"], "launcher": "torchrun"}, "'{folder}/run.sh', the command of the program 'gpt', is not"),

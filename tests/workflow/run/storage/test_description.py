@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from base.errors import StagingError, StorageError
+from base.errors import ConfigError, StagingError, StorageError
 from containers.program_folder import look_at
 from data_prep.build.dataset import build_dataset
 from data_prep.sequences.manifest import SequenceManifest, read_sequence_manifest
@@ -55,6 +55,12 @@ def folder(tmp_path: Path) -> Path:
 
 def described(folder: Path) -> Framework:
     return taken_along(Framework(name="gpt", own=True, folder=str(folder), launcher="ranks", command=("true",)))
+
+
+def test_a_folder_with_a_link_is_not_taken_along(folder: Path) -> None:
+    (folder / "data").symlink_to("/nowhere")
+    with pytest.raises(ConfigError, match="train/data is a link, and only files are taken along"):
+        described(folder)
 
 
 def test_each_state_of_a_folder_is_kept_once_and_whole(folder: Path, tmp_path: Path) -> None:
