@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from base.errors import LeaseError, StorageError, SubmitError, SubmitUnsure
+from base.errors import LeaseError, RecordError, StorageError, SubmitError, SubmitUnsure
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize
@@ -181,6 +181,12 @@ def test_a_start_trains_only_what_is_not_there(
     if records and records[-1]["result_number"]:
         assert read_sealed(run_dir / "record.json") == records[-1], "the record of before stays until its successor is there"
     assert (run_dir / "lease.json").exists() == (done is None)
+
+
+def test_a_run_that_the_study_does_not_have_is_an_error(world: World) -> None:
+    world.cell()
+    with pytest.raises(RecordError, match="nobody-r1"):
+        start(world, "nobody-r1")
 
 
 def test_of_two_that_ask_for_the_same_one_gets_it(world: World) -> None:
