@@ -139,34 +139,31 @@ with (arguments.results / "threads").open("a") as file:
     assert max(threads[1:]) <= threads[0] + 1, "its pool may have one more"
 
 
-def test_no_command_executes_what_lies_where_the_user_is(checkout: Checkout, tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    for name in ("base", "json", "workflow"):
-        (mine / f"{name}.py").write_text(f"open({str(tmp_path)!r} + '/executed', 'a').write({name!r})\nraise SystemExit(9)\n")
-    before = len(checkout.started())
-    checkout.snakemake("--config", "retry=failed", "--directory", str(mine))
-    assert len(checkout.started()) == before + 1
-    assert not (tmp_path / "executed").exists()
-
-
-def test_an_edited_rule_a_touched_manifest_and_no_memory_of_snakemake_run_nothing(checkout: Checkout) -> None:
+def edit_rule(checkout: Checkout) -> None:
     rules = checkout.root / "workflow" / "rules" / "run.smk"
     rules.write_text(rules.read_text().replace("{PY} workflow.run.supervisor", "true; {PY} workflow.run.supervisor"))
-    assert checkout.planned() == 0
-    for name in ("manifest.json", "dataset.json"):
-        for path in checkout.results.parents[1].rglob(name):
-            path.touch()
-    assert checkout.planned() == 0
-    shutil.rmtree(checkout.root / ".snakemake")
-    assert (checkout.planned(), checkout.planned("--config", "retry=failed")) == (0, 1)
 
 
-def test_storage_that_was_copied_without_its_times_builds_nothing(checkout: Checkout) -> None:
-    for age, name in enumerate(("plan.json", "shard-*.json", "dataset.json")):  # each is younger than what was made from it
-        for path in checkout.results.parents[1].rglob(f".build/*/{name}"):
+def test_what_runs_follows_from_cells_and_results_alone(checkout: Checkout) -> None:
+    edit_rule(checkout)
+    assert checkout.planned() == 0, "an edited rule"
+    storage = checkout.results.parents[1]
+    for age, name in enumerate(("manifest.json", "plan.json", "shard-*.json", "dataset.json")):  # each younger than what was made from it
+        for path in storage.rglob(name):
             os.utime(path, (time.time() - age,) * 2)
-    assert not re.search(r"^dataset", checkout.snakemake("-n"), re.MULTILINE)
+    checkout.study.write_text(STUDY.replace("baseline: {nodes: 1}", "baseline: {nodes: 2}\nlimits: {walltime: 20m}"))
+    planned = re.findall(r"^(?:dataset|stage_train_push).*", checkout.snakemake("-n"), re.MULTILINE)
+    assert planned == [], "storage that was copied without its times, another baseline and limit"
+    shutil.rmtree(checkout.root / ".snakemake")
+    assert (checkout.planned(), checkout.planned("--config", "retry=failed")) == (0, 1), "no memory of Snakemake"
+
+    next(checkout.results.glob("runs/*/record.json")).unlink()
+    checkout.study.write_text(STUDY.replace("repeats: 1", "repeats: 2").replace("nodes: [1, 2]", "nodes: [1, 2, 3]"))
+    shown = checkout.typed("--profile", "profiles/local", "-n", "--config", "adopt=yes")
+    runs = re.findall(r"^Job \d+: run .*$", shown.stdout, re.MULTILINE)
+    assert len(runs) == 5, "a run whose record was removed, those of one node more, and the second repeats"
+    assert max(map(len, runs)) <= 140
+    assert len((shown.stdout + shown.stderr).splitlines()) <= 45 + 2 * len(runs), "it fits on a screen"
 
 
 def test_one_axis_value_more_runs_the_new_cells_only(checkout: Checkout) -> None:
@@ -178,107 +175,55 @@ def test_one_axis_value_more_runs_the_new_cells_only(checkout: Checkout) -> None
     assert checkout.planned() == 0
 
 
-def test_limits_baseline_and_repeats_change_no_run(checkout: Checkout) -> None:
-    checkout.study.write_text(STUDY.replace("baseline: {nodes: 1}", "baseline: {nodes: 2}\nlimits: {walltime: 20m}"))
-    assert checkout.planned() == 0
-    checkout.study.write_text(STUDY.replace("repeats: 1", "repeats: 2"))
-    assert checkout.planned() == 2
+def test_a_failed_run_runs_again_when_asked_and_only_then(checkout: Checkout, tmp_path: Path) -> None:
+    retry = ("--config", "retry=failed")
+    supervisor = checkout.root / "workflow" / "run" / "supervisor" / "__main__.py"
+    supervisor.write_text("raise SystemExit(23)")
+    (failed,) = checkout.results.glob("runs/*-n2-*/record.json")
+    before = failed.read_bytes()
+    assert checkout.snakemake_fails(*retry)
+    assert failed.read_bytes() == before, "a retry that is cut off leaves the record"
+    supervisor.write_text(SUPERVISOR)
 
-
-def test_failed_runs_run_again_when_asked_and_only_then(checkout: Checkout) -> None:
-    assert checkout.planned("--config", "retry=failed") == 1
-    checkout.snakemake("--config", "retry=failed")
-    (record,) = [json.loads(path.read_text()) for path in checkout.results.glob("runs/*-n2-*/record.json")]
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for name in ("base", "json", "workflow"):
+        (mine / f"{name}.py").write_text(f"open({str(tmp_path)!r} + '/executed', 'a').write({name!r})\nraise SystemExit(9)\n")
+    checkout.snakemake(*retry, "--directory", str(mine))
+    assert len(checkout.started()) == 3
+    assert not (tmp_path / "executed").exists(), "no command executes what lies where the user is"
+    record = json.loads(failed.read_text())
     assert (record["status"], record["result_number"]) == ("error", 2)
-    assert checkout.planned() == 0
-    assert checkout.planned("--config", "retry=failed") == 1
 
-
-def test_another_checkout_s_retry_runs_nothing_here(checkout: Checkout, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = Checkout(tmp_path / "other", checkout.results.parents[1])
-    assert other.planned() == 0
-    assert other.planned("--config", "retry=failed") == 1
-    other.snakemake("--config", "retry=failed")
-    assert len(checkout.started()) == 3
-    assert (checkout.planned(), other.planned()) == (0, 0)
-    assert checkout.planned("--config", "retry=failed") == 1
-    checkout.snakemake("--config", "retry=failed")
-    assert [checkout.planned(), other.planned(), len(checkout.started())] == [0, 0, 4]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("-F",),
-        ("--forcerun", "stage_train_push"),
-        ("--rerun-incomplete",),
-        ("--rerun-triggers", "code", "input", "mtime", "params", "software-env"),
-    ],
-    ids=["all forced", "the rule forced", "incomplete again", "all triggers"],
-)
-def test_whatever_is_typed_no_finished_run_is_started_and_no_record_goes(checkout: Checkout, options: tuple[str, ...]) -> None:
-    before = {path: path.read_bytes() for path in checkout.results.glob("runs/*/record.json")}
-    rules = checkout.root / "workflow" / "rules" / "run.smk"
-    rules.write_text(rules.read_text().replace("{PY} workflow.run.supervisor", "true; {PY} workflow.run.supervisor"))
-    checkout.snakemake(*options)
-    assert len(checkout.started()) == 2
-    assert {path: path.read_bytes() for path in checkout.results.glob("runs/*/record.json")} == before
+    assert (other.planned(), other.planned(*retry)) == (0, 1), "another checkout with the same storage"
+    other.snakemake(*retry)
+    assert len(checkout.started()) == 4
+    assert (checkout.planned(), checkout.planned(*retry)) == (0, 1), "the other one's retry asks for nothing here, and ends nothing"
+    checkout.snakemake(*retry)
+    assert (other.planned(), len(checkout.started())) == (0, 5)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("--cores", "2", "--until", "stage_train_push"),
+        ("--cores", "2", "--until", "stage_train_push", "--rerun-incomplete"),
         ("--cores", "2", "--until", "stage_train_push", "-F"),
         ("--cores", "2", "-R", "stage_train_push", "--until", "stage_train_push"),
         ("--cores", "2", "--touch"),
         ("--cores", "2", "--delete-all-output"),
-        ("--profile", "profiles/local", "--delete-all-output"),
         ("--cores", "2", "--cleanup-metadata", "RECORD"),
     ],
-    ids=["no profile", "forced", "the rule forced", "touched", "outputs deleted", "deleted with profile", "metadata gone"],
+    ids=["all triggers", "forced", "the rule forced", "touched", "outputs deleted", "metadata gone"],
 )
-def test_without_our_profile_no_finished_run_is_started_and_no_record_goes(checkout: Checkout, words: tuple[str, ...]) -> None:
+def test_whatever_is_typed_no_finished_run_is_started_and_no_record_goes(checkout: Checkout, words: tuple[str, ...]) -> None:
+    """Without our profile, which protects them too, and with an edited rule."""
     before, dataset = checkout.records(), checkout.dataset()
+    edit_rule(checkout)
     done = checkout.typed(*(str(next(iter(before))) if word == "RECORD" else word for word in words))
     assert done.returncode == 0 or words[-1] in ("--touch", "RECORD"), done.stdout + done.stderr
     assert checkout.records() == before
     assert "--touch" in words or checkout.dataset() == dataset, "it is neither built again nor removed"
     assert len(checkout.started()) == 2
     assert checkout.planned() == 0
-
-
-def test_a_retry_that_is_cut_off_leaves_the_record_of_before(checkout: Checkout) -> None:
-    supervisor = checkout.root / "workflow" / "run" / "supervisor" / "__main__.py"
-    supervisor.write_text("raise SystemExit(23)")
-    (failed,) = checkout.results.glob("runs/*-n2-*/record.json")
-    before = failed.read_bytes()
-    assert checkout.snakemake_fails("--config", "retry=failed")
-    assert failed.read_bytes() == before
-    assert checkout.planned() == 0
-
-
-def test_a_removed_record_runs_that_run(checkout: Checkout) -> None:
-    next(checkout.results.glob("runs/*/record.json")).unlink()
-    assert checkout.planned() == 1
-
-
-def test_finished_runs_are_in_snakemakes_graph_and_report(checkout: Checkout, tmp_path: Path) -> None:
-    assert checkout.typed("--profile", "profiles/local").returncode == 0
-    shutil.rmtree(checkout.root / ".snakemake")
-    drawn = checkout.typed("--profile", "profiles/local", "--dag").stdout
-    assert len(re.findall(r'label = "stage_train_push', drawn)) == 2
-    assert len(re.findall(r'label = "dataset_shard', drawn)) == 2, "each run comes from its dataset"
-    page = tmp_path / "snakemake.html"
-    assert checkout.typed("--profile", "profiles/local", "--report", str(page)).returncode == 0
-    assert "stage_train_push" in page.read_text()
-
-
-def test_a_dry_run_of_few_runs_fits_on_a_screen(checkout: Checkout) -> None:
-    checkout.study.write_text(STUDY.replace("repeats: 1", "repeats: 2").replace("nodes: [1, 2]", "nodes: [1, 2, 3]"))
-    shown = checkout.typed("--profile", "profiles/local", "-n", "--config", "adopt=yes")
-    runs = re.findall(r"^Job \d+: run .*$", shown.stdout, re.MULTILINE)
-    assert len(runs) == 4
-    assert max(map(len, runs)) <= 140
-    assert len((shown.stdout + shown.stderr).splitlines()) <= 45 + 2 * len(runs)
