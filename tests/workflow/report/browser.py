@@ -24,14 +24,22 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """One page. `events` are all that the browser told about it."""
+    """One page at a time. `events` are all that the browser told about it."""
 
     def __init__(self, reader: int, writer: int) -> None:
         self._reader, self._writer, self._rest, self._number = reader, writer, b"", 0
         self.events: list[dict[str, Any]] = []
         self._session: str | None = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._target: str | None = None
+
+    def renew(self) -> None:
+        """Open an empty page, of which nothing is emulated, and close the one before."""
+        before, self._session = self._target, None
+        self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        if before is not None:
+            self.call("Target.closeTarget", targetId=before)
+        self._session = self.call("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
+        self.events.clear()
         for domain in ("Network", "Page", "Log", "Runtime"):
             self.call(f"{domain}.enable")
 
@@ -52,7 +60,7 @@ class Browser:
         """Go there and wait until everything is loaded."""
         self.events = [event for event in self.events if event.get("method") != "Page.loadEventFired"]  # of the page before
         self.call("Page.navigate", url=url)
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+        while not self.named("Page.loadEventFired"):
             self.events.append(self._next())
 
     def evaluate(self, expression: str) -> Any:
@@ -69,7 +77,7 @@ class Browser:
         )
 
     def named(self, method: str) -> list[dict[str, Any]]:
-        return [event["params"] for event in self.events if event.get("method") == method]
+        return [event["params"] for event in self.events if event.get("method") == method and event.get("sessionId") == self._session]
 
     def _next(self) -> dict[str, Any]:
         deadline = time.monotonic() + LIMIT_S
@@ -104,6 +112,7 @@ def browser(program: str, directory: Path) -> Iterator[Browser]:
     os.close(back)
     try:
         page = Browser(reader, writer)
+        page.renew()
         yield page
         page._session = None
         page.call("Browser.close")
