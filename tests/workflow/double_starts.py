@@ -29,6 +29,15 @@ base: {{framework: pytorch, dataset: noise, model: lenet, batch_size: 8, steps: 
 axes: {{nodes: [1]}}
 baseline: {{nodes: 1}}
 """
+SITE = "{storage: storage, cache: {path: cache}, engine: bare, scheduler: local}\n"
+
+
+def start_snakemake(place: Path, directory: Path, *config: str) -> subprocess.Popen[bytes]:
+    """Start the study and the site of a place in a directory. Add what it prints to the file `output` of the place."""
+    argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", str(ROOT / "profiles" / "local"), "-s", str(ROOT / "Snakefile")]
+    argv += ["--configfile", str(place / "study.yaml"), "--directory", str(directory), "--config", f"site={place / 'site.yaml'}", *config]
+    with (place / "output").open("ab") as output:
+        return subprocess.Popen(argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
 def wrong(run_dir: Path, results: int, before: Sequence[bytes] = ()) -> list[str]:
@@ -68,22 +77,12 @@ class Place:
     def __init__(self, path: Path, retry: bool) -> None:
         self.path = path
         (path / "study.yaml").write_text(STUDY.format(rate="1.0e+30" if retry else "0.01"))
-        (path / "site.yaml").write_text("{storage: storage, cache: {path: cache}, engine: bare, scheduler: local}\n")
+        (path / "site.yaml").write_text(SITE)
         self.results = path / "storage" / "results" / "pairs"
 
     def start(self, directory: str, retry: bool) -> subprocess.Popen[bytes]:
-        argv = [
-            str(Path(sys.executable).parent / "snakemake"),
-            "--profile",
-            str(ROOT / "profiles" / "local"),
-            "-s",
-            str(ROOT / "Snakefile"),
-        ]
-        argv += ["--configfile", str(self.path / "study.yaml"), "--directory", str(self.path / directory)]
-        argv += ["--config", f"site={self.path / 'site.yaml'}", *(["retry=failed"] if retry else [])]
         (self.path / directory).mkdir(exist_ok=True)
-        with (self.path / "output").open("ab") as output:
-            return subprocess.Popen(argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
+        return start_snakemake(self.path, self.path / directory, *(["retry=failed"] if retry else []))
 
     def run(self, directory: str, retry: bool) -> int:
         return self.start(directory, retry).wait(LIMIT_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.double_starts import LIMIT_S, Place, snakemakes, supervisors
+from tests.workflow.double_starts import LIMIT_S, SITE, Place, snakemakes, supervisors
 from tests.workflow.run.world import World
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ axes: {nodes: [1]}
 
 def test_of_two_commands_at_once_both_end_with_all_results_and_the_report(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
-    (tmp_path / "site.yaml").write_text("{storage: storage, cache: {path: cache}, engine: bare, scheduler: local}\n")
+    (tmp_path / "site.yaml").write_text(SITE)
     (tmp_path / "program").mkdir()
     go_on, results = tmp_path / "go-on", tmp_path / "storage" / "results" / "two"
     (tmp_path / "program" / "waits.sh").write_text(f"until test -e {go_on}; do sleep 0.1; done\n")
