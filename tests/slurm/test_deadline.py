@@ -34,9 +34,9 @@ def completed(world: ClusterWorld, job: str) -> bool:  # noqa: F811
 
 
 def test_a_run_longer_than_its_job_is_saved_requeued_and_goes_on(world: ClusterWorld) -> None:  # noqa: F811
-    world.site |= {"deadline_margin_s": 30.0, "walltime_s": 60.0}
+    world.site |= {"deadline_margin_s": 15.0, "walltime_s": 60.0}
     world.limits["walltime_s"] = 600.0
-    run_id = world.cell(nodes=2, measured=700, step_s=STEP_S)
+    run_id = world.cell(nodes=2, measured=1000, step_s=STEP_S)
     script = world.script(f"exec {world.supervisor(run_id)}")
     job = world.submit(script, "--nodes=2", "--ntasks-per-node=1", "--requeue", "--time=1", "--open-mode=append")
     world.wait_for(lambda: attempts(world, run_id) == [1], 90)
