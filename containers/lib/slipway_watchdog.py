@@ -114,8 +114,7 @@ class Watchdog:
             try:
                 self.link.sendall(json.dumps(words).encode() + b"\n")
             except OSError:
-                self.link = None
-                self.begin_shutdown("the node program is gone")
+                return  # the node program is gone, and the orders that it gave before are still to be read
 
     def start(self) -> None:
         """Start every rank in a session of its own. One that cannot be started is reported, and ends the others."""

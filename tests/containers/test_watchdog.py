@@ -35,6 +35,11 @@ class Outside:
 
     def start(self, *commands: str, **plan: Any) -> None:
         """Shell commands as ranks."""
+        self.connect(*commands, **plan)
+        self.order_start()
+        self.pids = self.hear("started")["pids"]
+
+    def connect(self, *commands: str, **plan: Any) -> None:
         argvs = [["sh", "-c", f": {self.mark}; {command}"] for command in commands]
         ranks = [{"name": f"rank-{index}", "argv": argv, "env": {}, "cwd": str(self.place)} for index, argv in enumerate(argvs)]
         value = {"beat": str(self.beat), "beat_s": 20, "deadline": None, "grace_s": 0.3, "umask": 0o077, "list_gpus": False}
@@ -49,15 +54,18 @@ class Outside:
         listener.close()
         self.link = container_start.WatchdogConnection(connection)
         assert self.hear("up")["pid"] == self.popen.pid
+        self.count = len(commands)
+
+    def order_start(self) -> None:
+        assert self.link is not None
         theirs = []
-        for _ in commands:
+        for _ in range(self.count):
             ours, their = os.pipe()
             self.outputs.append(ours)
             theirs.append(their)
         self.link.order("start", theirs)
         for descriptor in theirs:
             os.close(descriptor)
-        self.pids = self.hear("started")["pids"]
 
     def hear(self, what: str, process: int | None = None) -> dict[str, Any]:
         assert self.link is not None
@@ -175,6 +183,20 @@ def test_all_ends_by_term_then_kill(outside: Outside, plan: dict[str, Any], act:
     code, words = outside.end()
     assert code == 1
     assert said in words
+
+
+@slow
+def test_a_kill_is_executed_where_the_node_program_went_before_it_was_read(outside: Outside) -> None:
+    """It is no reason for a grace that nobody hears any more that the ranks have started."""
+    outside.connect("trap '' TERM; sleep 100", grace_s=100.0)
+    assert outside.popen is not None
+    assert outside.link is not None
+    outside.popen.send_signal(signal.SIGSTOP)
+    outside.order_start()
+    outside.link.order("kill")
+    outside.link.close()
+    outside.popen.send_signal(signal.SIGCONT)
+    assert outside.end() == (1, "slipway watchdog: ended by the node program: ending everything here\n")
 
 
 @slow
