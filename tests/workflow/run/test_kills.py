@@ -1,6 +1,6 @@
 """kill -9 whatever there is, at random moments; the next start finishes, and nothing is left. Seen from outside, by /proc and the files.
 
-SLIPWAY_KILLS=20 sets the trials per victim (default 1); a failure prints the seed.
+SLIPWAY_KILLS=20 sets the trials per victim (default 2); a failure prints the seed.
 """
 
 import json
@@ -15,7 +15,7 @@ from tests.workflow.run.valid import validate_record
 from tests.workflow.run.world import World
 
 pytestmark = pytest.mark.slow
-TRIALS = int(os.environ.get("SLIPWAY_KILLS", "1"))
+TRIALS = int(os.environ.get("SLIPWAY_KILLS", "2"))
 VICTIMS = {
     "supervisor": "workflow.run.supervisor",
     "node": "workflow.run.node",

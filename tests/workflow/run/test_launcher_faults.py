@@ -64,7 +64,7 @@ def run_below(world: World, launcher: str, fault: Fault) -> tuple[str, int]:
 @pytest.mark.parametrize(
     ("launcher", "what"),
     [
-        ("single", "frozen"),
+        *[("single", what) for what in ("exits", "killed", "frozen")],
         *[("torchrun", what) for what in ("exits", "frozen", "launcher killed")],
         pytest.param("torchrun", "killed", marks=pytest.mark.long),
         *[pytest.param("mpirun", what, marks=WITH_MPI) for what in ("exits", "killed")],

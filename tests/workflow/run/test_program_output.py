@@ -42,7 +42,9 @@ def odd(record: dict[str, Any]) -> list[str]:
     return [line for line in warnings if not line.startswith("network: ")]
 
 
-@pytest.mark.parametrize(("launcher", "nodes", "each", "ranks"), [("torchrun", 1, 2, "first"), ("ranks", 2, 1, "all")])
+@pytest.mark.parametrize(
+    ("launcher", "nodes", "each", "ranks"), [("torchrun", 1, 2, "first"), ("ranks", 2, 1, "all"), ("ranks", 2, 1, "first")]
+)
 def test_steps_are_read_from_what_it_prints(world: World, launcher: str, nodes: int, each: int, ranks: str) -> None:
     say = SAY if ranks == "all" else f"rank or {SAY}"
     run_id = program(world, EACH.format(say=say), nodes=nodes, each=each, launcher=launcher, events=log(ranks=ranks))

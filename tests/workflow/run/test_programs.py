@@ -228,17 +228,18 @@ def with_tree(world: World, text: str, nodes: int, **keys: Any) -> str:
     return run_id
 
 
-def test_a_run_gets_a_tree_of_files_as_it_is(world: World) -> None:
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_run_gets_a_tree_of_files_as_it_is(world: World, nodes: int) -> None:
     text = "import os; assert os.environ['SLIPWAY_DATA'] == __import__('sys').argv[1]\n" + LOOP.format(
         step="assert open(sys.argv[1] + '/a/part-0.tar', 'rb').read(1) and not os.path.exists(sys.argv[1] + '/place.json')"
     )
-    record = ended(world, with_tree(world, text, 2))
+    record = ended(world, with_tree(world, text, nodes))
     total = sum(SIZES.values())
     assert (record["status"], record["status_reason"]) == ("ok", None)
     assert (record["dataset"]["name"], record["dataset"]["samples"], record["dataset"]["bytes"]) == ("corpus", None, total)
     staged = [node["stage"] for node in record["nodes"]]
     assert sum(one["storage_bytes"] for one in staged) == total
-    assert [one["hit"] for one in staged] == [False, False]
+    assert [one["hit"] for one in staged] == [False] * nodes
 
 
 def test_a_tree_that_changed_after_it_was_hashed_ends_the_run_with_the_file(world: World) -> None:
@@ -256,7 +257,7 @@ import slipway_events
 torch.manual_seed(0)
 network = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-run = slipway_events.start(model=network)
+run = slipway_events.start({model})
 for batch in run.steps([torch.ones(2, 2) * (1 + run.rank)], samples=len):
     optimizer.zero_grad()
     loss = network(batch).square().mean()
@@ -266,12 +267,12 @@ for batch in run.steps([torch.ones(2, 2) * (1 + run.rank)], samples=len):
 """
 
 
-def test_ranks_that_train_alone_are_found_by_their_parameters(world: World) -> None:
-    record = ended(world, program(world, ALONE, nodes=2))
+@pytest.mark.parametrize("model", ["model=network", ""])
+def test_ranks_that_train_alone_are_found_by_their_parameters_or_counted(world: World, model: str) -> None:
+    record = ended(world, program(world, ALONE.format(model=model), nodes=2))
     assert record["status"] == "ok"
     apart = "rank 1 ended with other parameters than the other one: the replicas of the network have come apart"
-    assert apart in record["warnings"]
-    assert NOT_COMPARED not in record["warnings"]
+    assert [apart in record["warnings"], NOT_COMPARED in record["warnings"]] == [bool(model), not model]
 
 
 LINES = """

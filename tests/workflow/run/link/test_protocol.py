@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from base.handshake import ANSWER_BYTES, GREETING_BYTES, HELLO, WELCOME_BYTES, Handshake, new_token
+from base.jsonfile import json_line
 from cluster.types import Allocation, Launch, Node
 from tests.few_files import STRANGERS, few_files
 from tests.workflow.run.world import ROOT
@@ -419,9 +420,16 @@ def in_the_supervisors_place(words: bytes) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_an_order_that_is_none_ends_a_node_program_with_a_sentence() -> None:
-    code, log = in_the_supervisors_place(b"nonsense\n")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (b"nonsense\n", "a message that is none of ours (nonsense): JSON is malformed"),
+        (json_line({"do": "plan", "allocation": {}}), "Object missing required field `scheduler` - at `$.allocation`"),
+    ],
+)
+def test_orders_that_are_none_end_a_node_program_with_a_sentence(words: bytes, why: str) -> None:
+    code, log = in_the_supervisors_place(words)
     assert code == 24, log
-    assert "a message that is none of ours (nonsense): JSON is malformed" in log
+    assert why in log
     assert "the supervisor is gone" in log
     assert "Traceback" not in log

@@ -71,9 +71,13 @@ def test_a_worker_without_a_result_has_an_error(worker: type[Worker[Any]], code:
     "line",
     [
         {"result": {**STAGED, "root": 3}},
+        {"result": {}},
+        {"progress": 3},
+        {"error": "no"},
+        {"listening": 1},
         {"new": 1},
     ],
-    ids=["odd result", "unknown"],
+    ids=["odd result", "empty result", "odd progress", "odd error", "odd address", "unknown"],
 )
 def test_a_worker_that_says_a_foreign_line_is_refused_and_ended(line: Any) -> None:
     """Not the node program: it goes on and tells the supervisor."""

@@ -18,8 +18,9 @@ def cell(world: World, nodes: int) -> str:
     return world.cell(nodes)
 
 
-def test_a_healthy_network_is_measured_and_nobody_is_named(world: World) -> None:
-    run_id = cell(world, nodes := 4)
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_healthy_network_is_measured_and_nobody_is_named(world: World, nodes: int) -> None:
+    run_id = cell(world, nodes)
     log = world.ends(run_id)
     record = checked(world, run_id)
     found = record["preflight"]
@@ -46,11 +47,12 @@ def test_a_node_that_has_not_its_address_is_named_in_a_record(world: World) -> N
     assert world.left() == []
 
 
-def test_a_child_that_is_killed_ends_the_run_and_leaves_nothing(world: World) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_child_that_dies_ends_the_run_and_leaves_nothing(world: World, number: int) -> None:
     run_id = cell(world, 3)
     process = world.start(run_id)
     pid = world.wait_for(lambda: world.pids("cluster.preflight"))[0]
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, number)
     world.end_of(process, 24)
     assert "the probes of this node ended with" in world.record(run_id, 1)["status_reason"]
     assert world.left() == []
