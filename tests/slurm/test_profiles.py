@@ -178,7 +178,7 @@ def test_ctrl_c_cancels_all_jobs_at_once(place: Place) -> None:
     """Once the command has shown why some wait: of jobs that it has not yet seen in the queue it says nothing."""
     run = place.slipway("run", f"{place.name}.yaml", seconds=200.0)
     wait_until(lambda: len(ours(place)) == 4 and bool(place.started()), 120, "all runs are in the queue, and one has started")
-    assert any("to become free" in line for line in run.stdout or ())
+    assert any(" waits" in line and ("Resources" in line or "Priority" in line) for line in run.stdout or ())
     for pid in place.cluster.processes("login"):
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         if "workflow.commands.main" in words and f"{place.name}.yaml" in words:
