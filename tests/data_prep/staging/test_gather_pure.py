@@ -70,12 +70,15 @@ class Rig:
         )
         self.gather = ByHand(self.source, self.part.path, self.part.journal, self.exchange, CopyOptions(direct=False))
 
+    def chunk_in(self, root: Path, chunk: int) -> bytes:
+        """The bytes that the chunk has in this directory."""
+        (shard,) = self.source.file_set.files
+        return (root / shard.path).read_bytes()[chunk * CHUNK : (chunk + 1) * CHUNK]
+
     def sends(self, peer: int, chunk: int, content: bytes | None = None) -> None:
         """A node sends the chunk."""
         buffer = self.gather.buffer(chunk)
-        (shard,) = self.source.file_set.files
-        whole = (self.source.root / shard.path).read_bytes()
-        buffer[:] = content or whole[chunk * CHUNK : (chunk + 1) * CHUNK]
+        buffer[:] = content or self.chunk_in(self.source.root, chunk)
         self.gather.took(peer, chunk, buffer)
 
 
@@ -107,7 +110,9 @@ def test_what_has_come_and_waits_for_our_disk_is_asked_of_nobody(rig: Rig) -> No
     assert swarm.pick(2) is None
     assert swarm.pick_late(2, before=1.0) is None
     assert swarm.unclaimed(stuck_before=1.0) == [1, 2]
+    assert rig.chunk_in(rig.part.path, 0) == bytes(CHUNK), "not before its job"
     rig.gather.do_jobs()
+    assert rig.chunk_in(rig.part.path, 0) == rig.chunk_in(rig.source.root, 0), "what another node sent is on our disk"
     assert swarm.have[0]
     assert not swarm.writing
     assert rig.gather.peer_bytes == CHUNK
@@ -130,9 +135,10 @@ def test_what_two_have_sent_is_written_once(rig: Rig) -> None:
 def test_wrong_bytes_cost_the_sender_its_place_and_are_asked_of_another(rig: Rig) -> None:
     swarm = rig.exchange.swarm
     swarm.ask(1, 0, now=0.0)
-    rig.sends(1, 0, bytes(CHUNK))
+    rig.sends(1, 0, b"\1" * CHUNK)
     rig.gather.do_jobs()
     assert "wrong bytes" in rig.exchange.lost[1]
+    assert rig.chunk_in(rig.part.path, 0) == bytes(CHUNK), "and are not written"
     assert not swarm.have[0]
     assert swarm.pick(2) == 0
 
