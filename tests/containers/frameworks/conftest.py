@@ -6,7 +6,8 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from containers.models import build, build_for_tokens
 from containers.rank_variables import RankPosition, fill, rendered, rendered_for_sidecars
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.containers.frameworks.programs import interpreter
+from tests.containers.frameworks.preloaded import Preloaded
+from tests.containers.frameworks.programs import Rank, interpreter
 from tests.ports import held_ports
 from workflow.run.node.workdir import copy_library
 from workflow.run.plan import HOLD, Framework, mpi_sidecars, mpi_variables
@@ -127,7 +129,7 @@ def program_in(place: Path, datasets: Callable[[str], Path], lib: Path) -> Progr
         framework: str = "pytorch",
         limit_bytes: int | None = None,
         variables: Mapping[str, str] | None = None,
-        watch: Callable[[list[subprocess.Popen[str]], Path], None] = lambda _ranks, _out: None,
+        watch: Callable[[Sequence[Rank], Path], None] = lambda _ranks, _out: None,
         **keys: Any,
     ) -> Done:
         out = place / f"out-{len(list(place.iterdir()))}"
@@ -160,8 +162,10 @@ def program_in(place: Path, datasets: Callable[[str], Path], lib: Path) -> Progr
         with sidecars(spec, environments[0], place_of(spec, 0, port, endpoints), words):
             hold = HOLD if spec.launcher == MPI else ()
             argv = [fill(word, words) for word in (*hold, *spec.command)]
-            ranks = [
-                subprocess.Popen(argv, env=env, cwd=out, stderr=subprocess.PIPE, text=True, preexec_fn=limit, start_new_session=True)
+            ranks: Sequence[Rank] = [
+                Preloaded(argv, env, out)
+                if argv[0] == sys.executable and framework == "pytorch" and limit_bytes is None
+                else subprocess.Popen(argv, env=env, cwd=out, stderr=subprocess.PIPE, text=True, preexec_fn=limit, start_new_session=True)
                 for env in environments
             ]
             watch(ranks, out)

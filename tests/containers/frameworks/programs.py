@@ -2,10 +2,10 @@
 
 import hashlib
 import math
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from safetensors.numpy import load_file
 
 from containers.frameworks import load_framework
 from containers.frameworks.own_python import environment_of, own_python, what_is_missing
+from tests.containers.frameworks.preloaded import Preloaded
 
 Run = Callable[..., Any]
+Rank = subprocess.Popen[str] | Preloaded
 
 
 RUNNING = ("running_mean", "running_var")
@@ -32,16 +34,16 @@ def checksum_of_file(path: Path) -> str:
 # Stop a run at a checkpoint.
 
 
-def stop_at(step: int) -> Callable[[list[subprocess.Popen[str]], Path], None]:
+def stop_at(step: int) -> Callable[[Sequence[Rank], Path], None]:
     """Ask for a checkpoint when rank 0 has written that step, and end the others when it has ended, as a supervisor does."""
 
-    def watch(ranks: list[subprocess.Popen[str]], out: Path) -> None:
+    def watch(ranks: Sequence[Rank], out: Path) -> None:
         events = out / "events-0.jsonl"
         while ranks[0].poll() is None:
             if events.exists() and f'"step": {step},' in events.read_text():
                 (out / "stop").touch()
                 break
-            os.sched_yield()
+            time.sleep(0.001)
         ranks[0].wait()
         for rank in ranks[1:]:
             rank.kill()

@@ -23,8 +23,8 @@ def told(done: Any) -> list[tuple[int, float, float, float, int]]:
 @pytest.mark.parametrize(
     ("world", "keys"),
     [
-        (2, {"strategy": "fsdp2"}),
-        (2, {"data": "photos", "model": "resnet18", "global_batch_size": 8}),
+        (2, {"data": "one-batch", "strategy": "fsdp2", "global_batch_size": 8}),
+        (2, {"data": "one-batch", "model": "resnet18", "global_batch_size": 8}),
         *((1, {"framework": name}) for name in ("jax", "keras")),
         *(pytest.param(1, {"framework": name}, marks=pytest.mark.long) for name in ("tensorflow", "paddle")),
     ],

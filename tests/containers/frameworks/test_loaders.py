@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from containers.frameworks import load_framework
+from tests.containers.frameworks.preloaded import Preloaded
 from tests.gpu import NEEDS_GPU
 
 pytestmark = pytest.mark.slow
@@ -41,9 +41,10 @@ def script(lib: Path, datasets: Callable[[str], Path], tmp_path: Path) -> Run:
         paths = os.pathsep.join([str(lib), str(load_framework("pytorch").folder)])
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "DATA": str(data or datasets("photos"))}
         argv = [sys.executable, "-c", START + text]
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        process = Preloaded(argv, environment, tmp_path)
+        output, errors = process.communicate(TIMEOUT_S)
+        assert process.returncode == 0, errors
+        return json.loads(output)
 
     return run
 

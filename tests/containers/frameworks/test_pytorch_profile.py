@@ -12,6 +12,7 @@ import pytest
 
 from base.process import CODE_ROOT
 from tests.containers.frameworks.conftest import Program
+from tests.containers.frameworks.preloaded import Preloaded
 from workflow.report.profile.layers import BEGINNINGS
 
 pytestmark = pytest.mark.slow
@@ -115,7 +116,7 @@ def test_the_log_of_the_exchange_closes_and_tells_a_slow_network_from_a_slow_ran
     lib = str(CODE_ROOT / "containers" / "lib")
     own = {"SLIPWAY_OUT": str(tmp_path), "SLIPWAY_CELL": str(tmp_path / "cell.json"), "PYTHONPATH": lib, "GLOO_SOCKET_IFNAME": "lo"}
     argv = [sys.executable, str(tmp_path / "own.py"), str(tmp_path / "meeting"), str(comm_s), str(input_s)]
-    ranks = [subprocess.Popen(argv, env={**os.environ, **own, "RANK": str(rank), "WORLD_SIZE": "2"}) for rank in range(2)]
+    ranks = [Preloaded(argv, {**os.environ, **own, "RANK": str(rank), "WORLD_SIZE": "2"}) for rank in range(2)]
     assert [rank.wait(240) for rank in ranks] == [0, 0]
     found = json.loads((tmp_path / "exchange.json").read_text())
     assert 0.9 <= found["closing_ratio"] <= 1.05, found  # 0.97 to 1.02 on a machine without other work

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import pytest
 
 from containers.frameworks import load_framework
 from containers.models import MODELS, of_tokens
-from tests.containers.frameworks.programs import distance, parameters
+from tests.containers.frameworks.preloaded import Preloaded
+from tests.containers.frameworks.programs import Rank, distance, parameters
 from tests.gpu import NEEDS_GPU
 
 pytestmark = pytest.mark.slow
@@ -252,7 +254,7 @@ def test_when_a_rank_is_killed_the_other_ends_and_nothing_stays(run_program: Run
     environments = json.loads((done.out / "environments.json").read_text())
     for rank in (0, 1):
         (done.out / f"events-{rank}.jsonl").unlink()
-    ranks = [subprocess.Popen(argv, env=environ, cwd=done.out, stderr=subprocess.DEVNULL) for environ in environments]
+    ranks = [Preloaded(argv, environ, done.out) for environ in environments]
     wait_for_step(done.out / "events-1.jsonl", ranks[1])
     loaders = [int(pid) for rank in ranks for pid in Path(f"/proc/{rank.pid}/task/{rank.pid}/children").read_text().split()]
     assert len(loaders) == 2
@@ -264,12 +266,12 @@ def test_when_a_rank_is_killed_the_other_ends_and_nothing_stays(run_program: Run
         wait_until_gone(pid)
 
 
-def wait_for_step(events: Path, rank: subprocess.Popen[bytes]) -> None:
+def wait_for_step(events: Path, rank: Rank) -> None:
     """Until the program has written a step; its end ends the wait."""
     while rank.poll() is None:
         if events.exists() and '"step": 2' in events.read_text():
             return
-        os.sched_yield()
+        time.sleep(0.001)
     pytest.fail(f"the program ended with {rank.returncode} before its third step")
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from containers.frameworks import load_framework
 from containers.models import build
+from tests.containers.frameworks.preloaded import Preloaded
 from tests.ports import held_ports
 from workflow.run.record.rate import skew, straggler
 
@@ -241,11 +241,11 @@ def test_gradients_lie_in_memory_as_the_fused_optimizer_wants_them(lib: Path) ->
     assert found == {"False": False, "True": True}, "the default keeps what the backward gave, and this test sees it"
 
 
-def python(lib: Path, script: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+def python(lib: Path, script: str, *arguments: str, **variables: str) -> Preloaded:
     """A script beside the program, with its modules."""
     paths = os.pathsep.join([str(lib), str(load_framework("pytorch").folder)])
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "GLOO_SOCKET_IFNAME": "lo", **variables}
-    return subprocess.Popen([sys.executable, "-c", script, *arguments], env=environment, stdout=subprocess.PIPE, text=True)
+    return Preloaded([sys.executable, "-c", script, *arguments], environment)
 
 
 THREADS = """
