@@ -66,7 +66,11 @@ LONGEST: Final = (
     "slurm",
     "engines",
     "containers/test_runs.py",
-    *(f"workflow/{name}.py" for name in ("test_examples", "run/test_runs", "test_identity", "test_run_command", "test_kills")),
+    *(
+        f"workflow/{name}.py"
+        for name in ("test_examples", "run/test_runs", "test_identity", "test_run_command", "test_kills", "test_profile_runs")
+    ),
+    "workflow/study/test_given_parameters.py",
     "schedulers",
     "docker",
 )

@@ -1,6 +1,7 @@
 """The documents say what the code does: every key, error, command, field, mark and link: a change of one without the other fails."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -63,10 +64,11 @@ def test_no_command_or_option_is_documented_that_is_not_there() -> None:
         for text in re.findall(r"(?:`|^\$ |^)slipway ([a-z][^`\n]*)(?:`|$)", document.read_text(encoding="utf-8"), re.MULTILINE)
     ]
     assert len(typed) > 100
+    whole, inner_of = parser(), functools.cache(inner_commands)
     for document, text in typed:
-        command = parser()
+        command = whole
         for word in text.split():
-            inner = inner_commands(command)
+            inner = inner_of(command)
             if not inner or not re.fullmatch(r"[a-z-]+", word):
                 break
             assert word in inner, f"{document.name}: slipway {text}"
@@ -75,7 +77,7 @@ def test_no_command_or_option_is_documented_that_is_not_there() -> None:
         if command.name == "remote":  # passes on those of its verbs
             options |= {name for verb in commands().values() for parameter in verb.params for name in parameter.opts}
         strange = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - options
-        assert inner_commands(command) or not strange, f"{document.name}: slipway {text}: {strange}"
+        assert inner_of(command) or not strange, f"{document.name}: slipway {text}: {strange}"
 
 
 def test_every_field_of_the_record_is_documented() -> None:
