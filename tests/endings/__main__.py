@@ -61,6 +61,9 @@ def campaign(cluster: Cluster, options: argparse.Namespace, results: dict[str, l
         result = play(One(place, others, rng), kind)
         results[kind].append(result)
         say(line_of(number, kind, result, time.monotonic() - began))
+        if kind == "cut":  # with the node the scheduler has given up the job of others too: its container is that of a job that is gone
+            others.remove()
+            others = Others(place)
     if options.engine == pyxis_images.ENGINE:
         results["next start"].append(next_start(One(place, others, random.Random(options.seed))))  # noqa: S311
 
