@@ -139,7 +139,8 @@ def test_a_damaged_page_on_the_way_to_a_value_is_an_error(tmp_path: Path, monkey
     root = image_dataset(tmp_path, pictures(4, 60), shards=1)
     (file,) = root.glob("*/data.mdb")
     content = bytearray(file.read_bytes())
-    (leaf,) = (page for page in range(0, len(content), 4096) if content[page + 10] & 2 and content[page] == page // 4096)
+    headers = {page: struct.unpack_from("<QHH", content, page) for page in range(0, len(content), 4096)}
+    (leaf,) = (page for page, header in headers.items() if header == (page // 4096, 0, 2))  # its number, padding, and that it is a leaf
     content[leaf + offset : leaf + offset + 2] = b"\xfd\xff"
     file.write_bytes(content)
     with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb.* sample 00000000.*stage the dataset again"):
