@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import os
+import re
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from base.errors import ConfigError, ContainerError, StorageError
+from base.errors import ConfigError, ContainerError, SchedulerOutputError, StorageError
 from base.seal import sealed_text
 from cluster.holder import holder_of
 from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
 from workflow.commands.snakemake_hooks import advice_lines, closing_lines
 from workflow.dag.execution import Mode
-from workflow.dag.graph import Graph
+from workflow.dag.graph import Graph, watch_deadline
 from workflow.dag.refusals import load_graph
 from workflow.run.storage.lease import new_lease
 from workflow.study.next_command import command
@@ -424,3 +427,28 @@ def test_a_study_json_that_tells_nothing(place: Place, tables: Path, content: st
     file = tables.parent / "study.json"
     file.unlink() if content is None else file.write_text(content)
     assert len(outdated(place)) == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "ended", "said"),
+    [
+        (lambda *_: time.time() + 5, True, r"the job ends in [45] s: no more runs are started in it"),
+        (lambda *_: None, False, ""),
+        (lambda *_: raise_it(SchedulerOutputError("squeue printed 'x'")), False, "the end of this job is not known: squeue printed 'x'"),
+    ],
+    ids=["soon", "never", "not known"],
+)
+def test_no_more_runs_are_started_in_a_job_that_ends_soon(end: Any, ended: bool, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        watch_deadline(SimpleNamespace(end_of_job=end), {}, 60.0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM] * ended
+    assert len(caplog.messages) == bool(said)
+    assert all(re.match(said, message) for message in caplog.messages)
+
+
+def raise_it(error: Exception) -> None:
+    raise error
