@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from base.errors import NotEnoughSpace
@@ -18,10 +19,12 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import Work
 from workflow.run.storage.results import PreparedRun
+from workflow.run.supervisor.deadline import TimeLimit
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.preflight import Preflight
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
+from workflow.study.cell import RunLimits
 
 LOST, LATER = Ending(status="node_lost", reason="n1 is gone"), Ending(status="cancelled", reason="SIGTERM")
 
@@ -164,3 +167,11 @@ def test_the_child_of_a_call_that_an_end_interrupts_is_killed(scope: RunScope) -
 def sleep_for_ever(writer: int) -> None:
     os.write(writer, b"x")
     time.sleep(1000)
+
+
+def test_a_run_ends_when_its_walltime_is_over(scope: RunScope) -> None:
+    scope.loop.after(30.0, lambda: scope.end(LATER))
+    TimeLimit(scope, msgspec.structs.replace(RUN, limits=RunLimits(walltime_s=0.1), resumable=())).begin()
+    with pytest.raises(RunEnded) as caught:
+        scope.wait(lambda: False)
+    assert caught.value.ending.status == "timeout"
