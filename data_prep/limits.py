@@ -29,6 +29,9 @@ STAGING_PROGRESS_EVERY_S: Final = 0.5
 PUSH_STALL_S: Final = 600.0
 """The time without a byte that moved after which the push of a result that waits on a node is given up."""
 
+DROP_PAUSE_S: Final = 0.05
+"""The interval at which pages that stayed in memory are dropped again."""
+
 UNPICKLE_CPU_S: Final = 60.0
 """The time of a core to read a pickle of CIFAR, which takes less than one second; UNPICKLE_S holds where storage or the machine is slow."""
 UNPICKLE_S: Final = 600.0
