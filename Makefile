@@ -43,7 +43,7 @@ framework: .venv/.torch  ## install a framework that does not fit beside Slipway
 	@[ -n '$(NAME)' ] || { echo 'make framework: which one? Write make framework NAME=jax; docs/how-to/install.md has the names' >&2; exit 2; }
 	@$(BIN)/python -m containers.frameworks.own_python $(NAME) $(if $(filter command,$(origin PYTHON)),--python '$(PYTHON)') $(if $(DEBIAN),--debian '$(DEBIAN)')
 
-test: .venv/.test  ## the pure tests, which start no process: half a minute on two idle cores, up to a minute the first time
+test: .venv/.test  ## the pure tests, which start no process: two minutes on two cores, and as long to install what they need the first time
 	$(IN_MEMORY) $(BIN)/pytest --ignore=tests/historic -m "not slow and not processes" -n 2 -rs -o tmp_path_retention_policy=failed
 
 processes: .venv/.slow  ## quick tests that fork or start programs
