@@ -44,6 +44,7 @@ def test_fsdp2_trains_as_ddp_does_and_resumes_from_a_checkpoint_of_all_ranks(run
     assert further.losses()[0] != pytest.approx(whole.losses()[0], rel=1e-3)
     loaded = run_program(2, strategy="fsdp2", variables=given, **{**infer, "steps": {"warmup": 0, "measured": 1}})
     assert loaded.of("run_stop")[0]["checksum"] == stop["checksum"], loaded.stderr
+    assert loaded.of("eval")[0]["loss"] == pytest.approx(evaluated["loss"], rel=1e-6), "a training evaluates as inference does"
 
     first, rest = stopped_and_resumed(run_program, tmp_path, whole, 2, 1, strategy="fsdp2", **keys)
     path, *_ = checkpoint_of(first)
