@@ -189,18 +189,13 @@ def _drop_and_check(files: Sequence[int], pieces: Sequence[Piece], mount: Mount 
     for _ in range(DROPS):
         _drop_pages(files)
         seen = _in_memory(files, pages[:: max(1, len(pages) // PROBES)])
-        if seen is None or seen <= 0.05:
-            break
+        if seen is None:
+            return True, "whether memory held a part of what is called cold cannot be seen on this file system"
+        if seen <= 0.05:
+            _drop_pages(files)  # to look at a page may have read it
+            return True, ""
         time.sleep(limits.DROP_PAUSE_S)
-    if seen is None:
-        return True, "whether memory held a part of what is called cold cannot be seen on this file system"
-    if seen > 0.05:
-        return (
-            False,
-            f"no cold rate: {seen:.0%} of the pages stayed in memory, since another process has them mapped; repeat it when none does",
-        )
-    _drop_pages(files)  # to look at a page may have read it
-    return True, ""
+    return False, f"no cold rate: {seen:.0%} of the pages stayed in memory, since another process has them mapped; repeat it when none does"
 
 
 def _drop_pages(files: Sequence[int]) -> None:

@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -93,34 +95,38 @@ def test_memory_is_never_cold(tmp_path: Path) -> None:
     assert found == (False, "no cold rate: tmpfs is memory")
 
 
-def test_what_a_process_has_mapped_is_not_called_cold(tmp_path: Path) -> None:
-    mount = nearest_mount(tmp_path)[1]
-    if mount is None or mount.kind != "local":
-        pytest.skip("only of a disk the kernel tells what memory holds")
-    (tmp_path / "file").write_bytes(bytes(64 * PAGE))
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A directory on a disk, of which alone the kernel tells what memory holds: tmp_path of `make test` lies in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        mount = nearest_mount(Path(place))[1]
+        if mount is None or mount.kind != "local":
+            pytest.skip("/var/tmp is on no disk")
+        yield Path(place)
+
+
+def test_what_a_process_has_mapped_is_not_called_cold(disk: Path) -> None:
+    (disk / "file").write_bytes(bytes(64 * PAGE))
     pieces = [Piece(0, PAGE * number, PAGE) for number in range(64)]
-    with (tmp_path / "file").open("rb") as file:
+    with (disk / "file").open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             assert sum(mapped[::PAGE]) == 0
-            found = read_rates._drop_and_check([file.fileno()], pieces, mount)
+            found = read_rates._drop_and_check([file.fileno()], pieces, nearest_mount(disk)[1])
         assert not found[0]
         assert "another process has them mapped" in found[1]
-        assert read_rates._drop_and_check([file.fileno()], pieces, mount) == (True, "")
+        assert read_rates._drop_and_check([file.fileno()], pieces, nearest_mount(disk)[1]) == (True, "")
 
 
-def test_small_samples_that_share_a_page_are_cold(tmp_path: Path) -> None:
+def test_small_samples_that_share_a_page_are_cold(disk: Path) -> None:
     """The look at one of them reads the page, so that the next ones would be found in memory."""
-    mount = nearest_mount(tmp_path)[1]
-    if mount is None or mount.kind != "local":
-        pytest.skip("only of a disk the kernel tells what memory holds")
-    (tmp_path / "file").write_bytes(bytes(4 * PAGE))
+    (disk / "file").write_bytes(bytes(4 * PAGE))
     pieces = [Piece(0, PAGE * (number % 4), PAGE) for number in range(1000)]
-    with (tmp_path / "file").open("rb") as file:
+    with (disk / "file").open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-        assert read_rates._drop_and_check([file.fileno()], pieces, mount) == (True, "")
+        assert read_rates._drop_and_check([file.fileno()], pieces, nearest_mount(disk)[1]) == (True, "")
 
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:

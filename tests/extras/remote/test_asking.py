@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 from blake3 import blake3
 
-from base.errors import ConfigError, RecordError, RemoteError, SlipwayError
+from base.errors import ConfigError, ConnectionCut, RecordError, RemoteError, SlipwayError
 from base.process import CommandResult, Sink
 from base.typed import read_as
 from cluster import ssh
@@ -280,6 +280,23 @@ def test_results_do_not_replace_the_study_that_was_typed(tmp_path: Path) -> None
     remote = RemoteHost(connection=Line(), settings=Settings(slipway="slipway", site=None))
     with pytest.raises(ConfigError, match="would replace it"):
         _run_typed(remote, typed)
+
+
+@pytest.mark.parametrize(("words", "times"), [(["serve", "--", "python"], 1), (["ls"], 2)], ids=["a start", "a question"])
+def test_only_what_starts_nothing_is_asked_again_after_a_cut(words: list[str], times: int) -> None:
+    class Cut(Line):
+        begun = 0
+
+        def stream(self, argv: Sequence[str], *sinks: Sink, **options: Any) -> int:
+            if "session" not in argv:
+                return super().stream(argv, *sinks, **options)
+            self.begun += 1
+            raise ConnectionCut("the connection to gate was cut")
+
+    line = Cut()
+    with pytest.raises(RemoteError, match="the connection to gate was cut"):
+        _run_typed(RemoteHost(connection=line, settings=Settings(slipway="slipway")), parse_typed("gate", "session", words))
+    assert line.begun == times
 
 
 def test_a_file_is_described_by_one_reading_and_what_is_none_is_left_out(tmp_path: Path) -> None:
