@@ -2,8 +2,6 @@
 
 import mmap
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -93,16 +91,6 @@ def test_memory_is_never_cold(tmp_path: Path) -> None:
         file.flush()
         found = read_rates._drop_and_check([file.fileno()], [Piece(0, 0, PAGE)], TMPFS)
     assert found == (False, "no cold rate: tmpfs is memory")
-
-
-@pytest.fixture
-def disk() -> Iterator[Path]:
-    """A directory on a disk, of which alone the kernel tells what memory holds: tmp_path of `make test` lies in memory."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
-        mount = nearest_mount(Path(place))[1]
-        if mount is None or mount.kind != "local":
-            pytest.skip("/var/tmp is on no disk")
-        yield Path(place)
 
 
 def test_what_a_process_has_mapped_is_not_called_cold(disk: Path) -> None:

@@ -228,10 +228,10 @@ def test_more_shards_than_may_be_open_are_read_in_parts(tmp_path: Path, monkeypa
         assert len(shards._open) <= 8
 
 
-def test_values_without_a_disk_lead_to_the_map_and_a_fault_leads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_without_a_disk_lead_to_the_map_and_a_fault_leads_back(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "_without_disk", 0)
     images = pictures(300, 40)
-    root = image_dataset(tmp_path, images, shards=1)
+    root = image_dataset(disk, images, shards=1)
     split = open_dataset(str(root)).split("train")
     split.read_many(range(100))  # just written: in memory
     assert shards._without_disk == 100
